@@ -1,0 +1,23 @@
+"""Initialization schemes for transformers, as pure functions for JAX and Flax.
+
+    params = mimetic_jax.rewrite(key, params, mimetic_jax.schemes.Mimetic())
+
+`weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
+them to a parameter tree, `linen` has a drop-in attention layer.
+"""
+
+from mimetic_jax import schemes, weights
+from mimetic_jax.errors import InputError
+from mimetic_jax.rewrite import Plan, Rule, block_key, plan, rewrite
+
+__version__ = "0.1.0"
+__all__ = [
+    "InputError",
+    "Plan",
+    "Rule",
+    "block_key",
+    "plan",
+    "rewrite",
+    "schemes",
+    "weights",
+]

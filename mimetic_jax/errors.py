@@ -1,0 +1,22 @@
+"""The one exception that means: the input can't be used, and here is why."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input, told in one plain line with the offending values in it."""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """The error for a name that isn't one of `known`, with the nearest one.
+
+    >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
+    unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?
+    """
+    names = sorted(known)
+    message = f"unknown {kind} {str(name)!r}: choose one of {', '.join(names)}"
+    nearest = difflib.get_close_matches(str(name), names, n=1)
+    return InputError(message + (f"; did you mean {nearest[0]!r}?" if nearest else ""))

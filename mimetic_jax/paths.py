@@ -1,0 +1,59 @@
+"""Paths of a parameter tree as strings, and the one matcher of ordered rules over them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax
+
+T = TypeVar("T")
+
+
+def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The leaves with their paths as "a/b/c", and the tree's definition.
+
+    Dictionaries, Flax boxes, NNX states, dataclasses, lists: every name on the way counts,
+    except the attribute in which a box keeps its array.
+
+    >>> flatten({"block": [{"kernel": 1.0}]})[0]
+    [('block/0/kernel', 1.0)]
+    """
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    return [(path_name(path), leaf) for path, leaf in leaves], treedef
+
+
+def path_name(path: Sequence[Any]) -> str:
+    """A JAX key path as "a/b/c"."""
+    if path and getattr(path[-1], "name", None) == "value":
+        path = path[:-1]
+    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+
+
+def natural(path: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key by which block_10 comes after block_9.
+
+    >>> sorted(["block_10", "block_9"], key=natural)
+    ['block_9', 'block_10']
+    """
+    parts = re.split(r"(\d+)", path)
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
+
+
+def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
+    """The value of the first rule whose regular expression is found in the path.
+
+    Args:
+        rules: ordered (regular expression, value) pairs; `re.search`, so anchor with ^ and $.
+        path: a parameter path.
+        default: the value where no rule matches.
+
+    Example:
+        >>> first_match([(r"bias$", 0.0), (r".", 1.0)], "mlp/fc1/bias", default=2.0)
+        0.0
+    """
+    for pattern, value in rules:
+        if re.search(pattern, path):
+            return value
+    return default

@@ -1,0 +1,438 @@
+"""The tree form: find the blocks of a parameter tree and rewrite them by a scheme.
+
+What a leaf is, is decided by rules over its path, never guessed from its shape. A rule's
+regular expression is matched at the end of the path; what stands before it is the *block*.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import einops
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax import paths
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
+
+_CANONICAL = {
+    "query": "d h k",
+    "key": "d g k",
+    "value": "d g k",
+    "out": "h k d",
+    "query_bias": "h k",
+    "key_bias": "g k",
+    "value_bias": "g k",
+    "out_bias": "d",
+    "position": "n d",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a leaf is and how it is stored.
+
+    Attributes:
+        path: regular expression for the end of the path, at a "/" or the whole of it.
+        role: query, key, value, out, their `_bias`, or position.
+        layout: the stored axes, einops-like: d width, h heads, g key/value heads, k head width,
+            n positions, l layers stacked by `nn.scan`, 1 a singleton; (h k) is one flattened axis.
+        heads: heads of this leaf, where the layout flattens them and `num_heads` isn't right.
+
+    Example:
+        >>> Rule(r"attn/q_proj/kernel", "query", "d (h k)")
+        Rule(path='attn/q_proj/kernel', role='query', layout='d (h k)', heads=None)
+    """
+
+    path: str
+    role: str
+    layout: str
+    heads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in _CANONICAL:
+            raise InputError(f"unknown role {self.role!r}: choose one of {', '.join(_CANONICAL)}")
+        stored = Counter(re.findall(r"[a-z]+", self.layout))
+        stored.pop("l", None)
+        if stored != Counter(_CANONICAL[self.role].split()):
+            raise InputError(
+                f"layout {self.layout!r} must have the axes of a {self.role}: "
+                f"{_CANONICAL[self.role]!r} (and l, for stacked layers)"
+            )
+
+    @property
+    def stacked(self) -> bool:
+        return "l" in re.findall(r"[a-z]+", self.layout)
+
+    @property
+    def canonical(self) -> str:
+        return ("l " if self.stacked else "") + _CANONICAL[self.role]
+
+
+FLAX = (
+    Rule(r"query/kernel", "query", "d h k"),
+    Rule(r"key/kernel", "key", "d g k"),
+    Rule(r"value/kernel", "value", "d g k"),
+    Rule(r"out/kernel", "out", "h k d"),
+    Rule(r"query/bias", "query_bias", "h k"),
+    Rule(r"key/bias", "key_bias", "g k"),
+    Rule(r"value/bias", "value_bias", "g k"),
+    Rule(r"out/bias", "out_bias", "d"),
+    Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
+)
+"""Stock Flax attention, Linen and NNX, and a position table as ViTs have it."""
+
+# Attention that is fused, or named in another way: found beside rules that don't know it, it
+# would be left at its old initialization without a word.
+_SUSPECT = re.compile(r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|[qkvo]_proj|w[qkvo])(/|$)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    """One leaf that a scheme would overwrite (all its layers, where they are stacked)."""
+
+    scheme: str
+    path: str
+    role: str
+    shape: tuple[int, ...]
+    layout: str
+    layers: str
+
+
+class Plan(tuple[Write, ...]):
+    """What `rewrite` would write; prints as a table."""
+
+    def __str__(self) -> str:
+        rows = [("scheme", "layer", "path", "role", "shape", "layout")]
+        rows += [(w.scheme, w.layers, w.path, w.role, str(w.shape), w.layout) for w in self]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines)
+
+
+def plan(
+    params: Any,
+    scheme: Scheme | tuple[Scheme, ...],
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] = FLAX,
+) -> Plan:
+    """What `rewrite` with the same arguments would write; looks at shapes only.
+
+    Args:
+        params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
+        scheme: a scheme, or a tuple of schemes applied from left to right.
+        num_heads: H, where kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; stock Flax names unless given.
+
+    Returns:
+        A tuple of `Write`s that prints as a table.
+
+    Raises:
+        InputError: if a scheme finds nothing to write (the paths seen are listed), a layout
+            doesn't fit a shape, or attention is found that no rule describes.
+
+    Example:
+        >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+        >>> params = {"attn": {"query": {"kernel": kernel}, "key": {"kernel": kernel}}}
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> [write.path for write in plan(params, Mimetic())]
+        ['attn/key/kernel', 'attn/query/kernel']
+    """
+    tree = _Tree(params, rules, num_heads, num_kv_heads)
+    writes = [
+        Write(_name(one), leaf.path, leaf.rule.role, leaf.shape, leaf.rule.layout, layers)
+        for one in as_tuple(scheme)
+        for _, leaves, layers in tree.matches(one)
+        for leaf in leaves
+    ]
+    return Plan(writes)
+
+
+def rewrite(
+    key: jax.Array,
+    params: Any,
+    scheme: Scheme | tuple[Scheme, ...],
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] = FLAX,
+    grid: tuple[int, int] | None = None,
+) -> Any:
+    """The parameters, initialised by a scheme where it applies; everything else as it was.
+
+    Pure, with the same tree structure, dtypes and shardings. Each block draws from
+    `block_key(key, path)`, so that adding or removing a layer changes no other. Concrete trees
+    are computed on the host in bounded chunks; under `jit`, `vmap` or `eval_shape` it stays in
+    the program.
+
+    Args:
+        key: a `jax.random` key.
+        params: a parameter tree: nested dictionaries, Flax boxes, NNX states.
+        scheme: a scheme, or a tuple of schemes applied from left to right.
+        num_heads: H, where kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; stock Flax names unless given.
+        grid: (h, w) of the patches, where the position table is no square.
+
+    Returns:
+        A tree like `params`.
+
+    Raises:
+        InputError: as `plan`, and for constants or sizes that a scheme can't take.
+
+    Example:
+        >>> import flax.linen as nn
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
+        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+        >>> params = rewrite(jax.random.key(1), params, Mimetic())
+        >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
+        >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
+        True
+    """
+    if not isinstance(key, jax.core.Tracer):
+        key = _local(key)
+    for one in as_tuple(scheme):
+        tree = _Tree(params, rules, num_heads, num_kv_heads)
+        new = dict(enumerate(tree.leaves))
+        for block, leaves, _ in tree.matches(one):
+            for leaf, array in zip(leaves, tree.draw(key, one, block, grid), strict=True):
+                new[leaf.index] = _placed_like(array, tree.leaves[leaf.index])
+        params = jax.tree.unflatten(tree.treedef, [new[index] for index in sorted(new)])
+    return params
+
+
+def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
+    """The key of one block: a function of the path, not of what else the tree holds.
+
+    Args:
+        key: the key given to `rewrite`.
+        path: the block's path, such as "block_3/attention"; "" for the root.
+        layer: index within a block whose layers are stacked, else None.
+
+    Example:
+        >>> same = block_key(jax.random.key(0), "block_0/attention")
+        >>> bool((same == block_key(jax.random.key(0), "block_0/attention")).all())
+        True
+    """
+    key = jax.random.fold_in(key, zlib.crc32(path.encode()))
+    return key if layer is None else jax.random.fold_in(key, layer)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    index: int  # among the tree's leaves
+    path: str
+    block: str
+    rule: Rule
+    shape: tuple[int, ...]
+    sizes: Mapping[str, int]  # of the canonical axes
+
+    @property
+    def canonical_shape(self) -> tuple[int, ...]:
+        return tuple(self.sizes[axis] for axis in _CANONICAL[self.rule.role].split())
+
+    def unpack(self, stored: Any) -> Any:
+        """Stored array to canonical, [...] or [L, ...]."""
+        return einops.rearrange(stored, f"{self.rule.layout} -> {self.rule.canonical}", **self.sizes)
+
+    def pack(self, canonical: Any) -> Any:
+        return einops.rearrange(
+            canonical, f"{self.rule.canonical} -> {self.rule.layout}", **self.sizes
+        )
+
+
+class _Tree:
+    """A parameter tree read by rules: leaves, and blocks of leaves by role."""
+
+    def __init__(
+        self,
+        params: Any,
+        rules: Sequence[Rule],
+        num_heads: int | None,
+        num_kv_heads: int | None,
+    ) -> None:
+        named, self.treedef = paths.flatten(params)
+        self.leaves = [leaf for _, leaf in named]
+        self.paths = [path for path, _ in named]
+        self.blocks: dict[str, dict[str, _Leaf]] = defaultdict(dict)
+        heads = {"h": num_heads, "g": num_kv_heads or num_heads}
+        for index, (path, value) in enumerate(named):
+            for rule in rules:
+                if match := re.search(rf"(^|/)({rule.path})$", path):
+                    block = path[: match.start()]
+                    sizes = _axis_sizes(path, np.shape(value), rule, heads)
+                    leaf = _Leaf(index, path, block, rule, np.shape(value), sizes)
+                    if rival := self.blocks[block].get(rule.role):
+                        raise InputError(f"{rival.path} and {path} both claim role {rule.role}")
+                    self.blocks[block][rule.role] = leaf
+                    break
+
+    def matches(self, scheme: Scheme) -> list[tuple[str, list[_Leaf], str]]:
+        """(block, leaves to write, its layers as text) of every block that the scheme writes."""
+        found = []
+        for block in sorted(self.blocks, key=paths.natural):
+            with _blaming(block):
+                roles = scheme.writes(frozenset(self.blocks[block]))
+            if roles:
+                leaves = [self.blocks[block][role] for role in sorted(roles)]
+                first, count = self._depth(block)
+                layers = f"{first}/{count}" if self._stack(block) is None else f"0-{count - 1}"
+                found.append((block, leaves, layers))
+        written = {leaf.rule.role for _, leaves, _ in found for leaf in leaves}
+        claimed = {leaf.path for leaves in self.blocks.values() for leaf in leaves.values()}
+        suspects = [p for p in self.paths if p not in claimed and _SUSPECT.search(p)]
+        if suspects and (not found or "query" in written or "value" in written):
+            raise InputError(
+                f"no rule describes {suspects[0]} (and {len(suspects) - 1} more): attention that "
+                "is fused or named in another way needs rules=(Rule(path, role, layout), …)"
+            )
+        if not found:
+            seen = ", ".join(self.paths[:8]) + (", …" if len(self.paths) > 8 else "")
+            raise InputError(f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}")
+        return found
+
+    def draw(
+        self, key: jax.Array, scheme: Scheme, block: str, grid: tuple[int, int] | None
+    ) -> list[Any]:
+        """New stored arrays for the leaves of a block, in the order `matches` gives them."""
+        by_role = self.blocks[block]
+        roles = sorted(scheme.writes(frozenset(by_role)))
+        stack = self._stack(block)
+        first, count = self._depth(block)
+        position, grid = self._position(grid)
+        drawn = []
+        for layer in [None] if stack is None else range(stack):
+            context = Context(first if layer is None else layer, count, position, grid)
+            view = Block(
+                {role: leaf.canonical_shape for role, leaf in by_role.items()},
+                lambda role, layer=layer: self._canonical(by_role[role], layer),
+            )
+            with _blaming(block):
+                drawn.append(scheme(block_key(key, block, layer), view, context))
+        stored = []
+        for role in roles:
+            arrays = [new[role] for new in drawn]
+            traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
+            arrays = arrays if traced else [np.asarray(array) for array in arrays]
+            joined = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
+            stored.append(by_role[role].pack(joined))
+        return stored
+
+    def _canonical(self, leaf: _Leaf, layer: int | None) -> Any:
+        array = leaf.unpack(jnp.asarray(self.leaves[leaf.index], jnp.float32))
+        return array if layer is None else array[layer]
+
+    def _stack(self, block: str) -> int | None:
+        """Layers stacked in a block's arrays, or None."""
+        counts = {leaf.sizes.get("l") for leaf in self.blocks[block].values()}
+        if len(counts) > 1:
+            raise InputError(f"{block}: some of its leaves are stacked layers and some are not")
+        return counts.pop()
+
+    def _depth(self, block: str) -> tuple[int, int]:
+        """(layer, number of layers) of a block: its rank among paths that differ in numbers."""
+        stack = self._stack(block)
+        if stack is not None:
+            return 0, stack
+        family = [other for other in self.blocks if _anonymous(other) == _anonymous(block)]
+        return sorted(family, key=paths.natural).index(block), len(family)
+
+    def _position(
+        self, grid: tuple[int, int] | None
+    ) -> tuple[jax.Array | None, tuple[int, int] | None]:
+        """The patch rows of the tree's one position table, and their grid."""
+        tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
+        if len(tables) != 1:
+            return None, grid
+        count = tables[0].sizes["n"]
+        grid = grid or _square(count) or _square(count - 1)
+        table = self._canonical(tables[0], None)
+        return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
+
+
+def _axis_sizes(
+    path: str, shape: tuple[int, ...], rule: Rule, heads: Mapping[str, int | None]
+) -> dict[str, int]:
+    """Sizes of a leaf's axes, from its shape and, where heads are flattened, their number."""
+    axes = re.findall(r"\([^)]*\)|\S+", rule.layout)
+    problem = f"{path} has shape {shape}, which doesn't fit layout {rule.layout!r}"
+    if len(axes) != len(shape):
+        raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
+    sizes: dict[str, int] = {}
+    for axis, size in zip(axes, shape, strict=True):
+        if axis == "1":
+            if size != 1:
+                raise InputError(f"{problem}: axis 1 has size {size}")
+        elif axis.startswith("("):
+            first, second = axis.strip("()").split()
+            many, width = (first, second) if first in heads else (second, first)
+            count = rule.heads or heads[many]
+            if count is None:
+                raise InputError(f"{path} stores its heads flattened: give num_heads")
+            if size % count:
+                raise InputError(f"num_heads {count} does not divide the {size} columns of {path}")
+            sizes[many], sizes[width] = count, size // count
+        else:
+            sizes[axis] = size
+    return sizes
+
+
+class _blaming:
+    """Prefixes an InputError with the block in which it arose."""
+
+    def __init__(self, block: str) -> None:
+        self.block = block
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, InputError) and self.block:
+            raise InputError(f"{self.block}: {error}") from error
+
+
+def _placed_like(array: Any, leaf: Any) -> Any:
+    """The array with the dtype, kind and sharding of the leaf that it replaces."""
+    array = array.astype(leaf.dtype)
+    if isinstance(array, jax.core.Tracer):
+        return array
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
+    if not leaf.committed:
+        return jnp.asarray(array)
+    # Each process and device takes its own shards of the same host array.
+    return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
+
+
+def _local(key: jax.Array) -> jax.Array:
+    """The key on this process's default device: a key that lives on a mesh would draw there."""
+    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        data = np.asarray(jax.random.key_data(key))
+        return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(key))
+    return jnp.asarray(np.asarray(key))
+
+
+def _anonymous(block: str) -> str:
+    return re.sub(r"\d+", "#", block)
+
+
+def _square(count: int) -> tuple[int, int] | None:
+    side = round(max(count, 0) ** 0.5)
+    return (side, side) if side > 0 and side * side == count else None
+
+
+def _name(scheme: Scheme) -> str:
+    inner: Callable[[Any], Any] = getattr(scheme, "like", None)  # type: ignore[assignment]
+    name = type(scheme).__name__
+    return f"{name}({_name(inner)})" if isinstance(inner, Scheme) else name

@@ -1,0 +1,28 @@
+"""The mathematics: a key and sizes in, float32 arrays out. JAX, NumPy and SciPy only.
+
+Shape letters, used in names and docstrings throughout the package:
+
+| letter | meaning                              | letter | meaning                          |
+|--------|--------------------------------------|--------|----------------------------------|
+| B      | batch (of images, blocks or targets) | L      | layers                           |
+| D      | model width (`dim`)                  | F      | hidden width of an MLP           |
+| H      | query heads (`num_heads`)            | N      | tokens or positions              |
+| G      | key/value heads (`num_kv_heads`)     | C      | image channels or classes        |
+| K      | head width (`head_dim`)              | R      | rank                             |
+
+Kernels are stored as Flax stores them, for row vectors: `y = x @ kernel`.
+"""
+
+from mimetic_jax.weights.attention import query_key, value_out
+from mimetic_jax.weights.baselines import norm_matched
+from mimetic_jax.weights.factor import factorize
+from mimetic_jax.weights.position import sincos_1d, sincos_2d
+
+__all__ = [
+    "factorize",
+    "norm_matched",
+    "query_key",
+    "sincos_1d",
+    "sincos_2d",
+    "value_out",
+]

@@ -1,0 +1,236 @@
+"""Query/key and value/out pairs whose products are a scaled identity plus noise."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.factor import Array, factorize, haar_basis
+
+Noise = Literal["normal", "uniform"]
+Degenerate = Literal["first_k", "random_basis"]
+
+# Concrete targets are made and factorised this many bytes at a time.
+CHUNK_BYTES = 2**30
+
+
+def query_key(
+    key: jax.Array,
+    dim: int,
+    num_heads: int,
+    *,
+    head_dim: int | None = None,
+    num_kv_heads: int | None = None,
+    alpha: float = 0.7,
+    beta: float = 0.7,
+    noise: Noise = "normal",
+    degenerate: Degenerate = "first_k",
+) -> tuple[jax.Array, jax.Array]:
+    """Query and key kernels whose product leans to the identity, head by head.
+
+    query[:, h] @ key[:, g].T = best rank-K approximation of A_g = α Z_g + β I, where head h
+    reads key/value head g = h // (H / G), and Z_g is fresh D×D noise of variance 1/D.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        dim: D, the model width.
+        num_heads: H, the query heads.
+        head_dim: K; D / H unless given.
+        num_kv_heads: G, a divisor of H; H unless given. With G < H (grouped or multi-query
+            attention) noise is drawn per group and its query heads start equal: one key
+            shared by different targets could not meet the law.
+        alpha: α ≥ 0, the noise.
+        beta: β, the identity; any finite sign.
+        noise: "normal" (the paper) or "uniform" (the released port): the same variance.
+        degenerate: what truncation keeps when α = 0 and all singular values are equal:
+            "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
+
+    Returns:
+        query [D, H, K] and key [D, G, K], float32.
+
+    Raises:
+        InputError: if heads don't divide, α < 0, a value isn't finite, or α = β = 0 (query and
+            key would be zero and get no gradient).
+
+    Example:
+        >>> query, key = query_key(jax.random.key(0), dim=192, num_heads=3)
+        >>> product = query[:, 0] @ key[:, 0].T
+        >>> f"{product.diagonal().mean():.1f}, rank {jnp.linalg.matrix_rank(product)}"
+        '0.4, rank 64'
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7; α = 0 is its
+    language setting.
+    """
+    dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
+    keys = jax.random.split(key, num_kv_heads)
+    rank = min(dim, head_dim)
+    left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate)
+    left, right = _widen(key, left, right, head_dim)
+    query = jnp.repeat(jnp.moveaxis(jnp.asarray(left), 0, 1), num_heads // num_kv_heads, axis=1)
+    return query, jnp.moveaxis(jnp.asarray(right), 0, 1)
+
+
+def value_out(
+    key: jax.Array,
+    dim: int,
+    num_heads: int,
+    *,
+    head_dim: int | None = None,
+    num_kv_heads: int | None = None,
+    alpha: float = 0.4,
+    beta: float = -0.4,
+    noise: Noise = "normal",
+    degenerate: Degenerate = "first_k",
+) -> tuple[jax.Array, jax.Array]:
+    """Value and out kernels whose joint product leans to the negative identity.
+
+    Σ_h value[:, g(h)] @ out[h] = A = α Z + β I, one joint draw for all heads. With G·K < D it
+    is the best rank-G·K approximation of A, each of the r = H / G heads of a group carrying
+    1/r of it. With G·K > D the surplus value columns are noise and the surplus out rows zero,
+    so that the product is A and no unit is dead.
+
+    Heads are not exchangeable: they take the singular vectors in descending order.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        dim: D, the model width.
+        num_heads: H, the query heads.
+        head_dim: K; D / H unless given.
+        num_kv_heads: G, a divisor of H; H unless given.
+        alpha: α ≥ 0, the noise.
+        beta: β, signed: the paper's −β₂ I is a negative number here.
+        noise: "normal" (the paper) or "uniform" (the released port): the same variance.
+        degenerate: as in `query_key`; at full rank both bases give the same product.
+
+    Returns:
+        value [D, G, K] and out [H, K, D], float32.
+
+    Raises:
+        InputError: as `query_key`.
+
+    Example:
+        >>> value, out = value_out(jax.random.key(0), dim=192, num_heads=3)
+        >>> product = value.reshape(192, 192) @ out.reshape(192, 192)
+        >>> f"{product.diagonal().mean():.1f}"
+        '-0.4'
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 4 (with Σ^½ on both
+    sides, as its second half has it).
+    """
+    dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
+    width = num_kv_heads * head_dim
+    left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate)
+    left, right = _widen(key, left, right, width)
+    group = num_heads // num_kv_heads
+    value = jnp.asarray(left[0]).reshape(dim, num_kv_heads, head_dim)
+    out = jnp.asarray(right[0]).T.reshape(num_kv_heads, head_dim, dim)
+    return value, jnp.repeat(out / group, group, axis=0)
+
+
+def _factors(
+    keys: jax.Array,
+    dim: int,
+    rank: int,
+    alpha: float,
+    beta: float,
+    noise: Noise,
+    degenerate: Degenerate,
+) -> tuple[Array, Array]:
+    """Factors [B, D, R] of αZ + βI for one fresh Z a key, holding a chunk of targets at most."""
+    _check_constants(alpha, beta)
+    if noise not in _DRAWS:
+        raise unknown("noise", noise, _DRAWS)
+    if degenerate not in ("first_k", "random_basis"):
+        raise unknown("degenerate rule", degenerate, ("first_k", "random_basis"))
+    traced = any(isinstance(value, jax.core.Tracer) for value in (keys, alpha, beta))
+
+    def chunk(keys: jax.Array) -> tuple[Array, Array]:
+        drawn = _draw(keys, dim, noise)
+        if traced:
+            return factorize(alpha * drawn + beta * jnp.eye(dim), rank)
+        targets = np.array(drawn)
+        targets *= np.float32(alpha)
+        targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
+        return factorize(targets, rank)
+
+    if not isinstance(alpha, jax.core.Tracer) and alpha == 0:
+        return _scaled_basis(keys, dim, rank, beta, noise, degenerate)
+    if traced:
+        return jax.lax.map(lambda key: tuple(x[0] for x in chunk(key[None])), keys)
+    step = max(1, CHUNK_BYTES // (4 * dim * dim))
+    parts = [chunk(keys[start : start + step]) for start in range(0, len(keys), step)]
+    left, right = (np.concatenate(factors) for factors in zip(*parts, strict=True))
+    return left, right
+
+
+def _scaled_basis(
+    keys: jax.Array, dim: int, rank: int, beta: float, noise: Noise, degenerate: Degenerate
+) -> tuple[Array, Array]:
+    """Factors of βI: every orthonormal basis is an optimum, so the choice is made by name."""
+    if degenerate == "first_k":
+        basis = jnp.broadcast_to(jnp.eye(dim, rank), (len(keys), dim, rank))
+    else:
+        basis = haar_basis(_draw(keys, dim, noise)[..., :rank])
+    left = basis * jnp.sqrt(jnp.abs(beta))
+    return left, left * jnp.sign(beta)
+
+
+def _widen(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:
+    """Fill up to `width` columns: noise on the left, zero on the right, product unchanged."""
+    batch, dim, rank = left.shape
+    if width == rank:
+        return left, right
+    surplus = (batch, dim, width - rank)
+    fill = jax.random.normal(jax.random.fold_in(key, 1), surplus)
+    fill *= jnp.sqrt(jnp.mean(jnp.square(jnp.asarray(left))))
+    return (
+        jnp.concatenate([jnp.asarray(left), fill], axis=-1),
+        jnp.concatenate([jnp.asarray(right), jnp.zeros(surplus)], axis=-1),
+    )
+
+
+_DRAWS = {
+    "normal": jax.random.normal,
+    "uniform": functools.partial(jax.random.uniform, minval=-math.sqrt(3), maxval=math.sqrt(3)),
+}
+
+
+@functools.partial(jax.jit, static_argnames=("dim", "noise"))
+def _draw(keys: jax.Array, dim: int, noise: Noise) -> jax.Array:
+    """One D×D matrix a key with independent entries of variance 1/D: [B] to [B, D, D]."""
+    draw = functools.partial(_DRAWS[noise], shape=(dim, dim), dtype=jnp.float32)
+    return jax.vmap(draw)(keys) / math.sqrt(dim)
+
+
+def _sizes(
+    dim: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None
+) -> tuple[int, int, int, int]:
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    sizes = {"dim": dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    if head_dim is not None:
+        sizes["head_dim"] = head_dim
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} {size} is not positive")
+    if head_dim is None and dim % num_heads:
+        raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
+    if num_heads % num_kv_heads:
+        raise InputError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
+    return dim, num_heads, head_dim or dim // num_heads, num_kv_heads
+
+
+def _check_constants(alpha: float, beta: float) -> None:
+    if isinstance(alpha, jax.core.Tracer) or isinstance(beta, jax.core.Tracer):
+        return
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise InputError(f"alpha {alpha} is not a finite number ≥ 0")
+    if not math.isfinite(beta):
+        raise InputError(f"beta {beta} is not finite")
+    if alpha == 0 and beta == 0:
+        raise InputError("alpha and beta are both 0: both kernels would be zero and never learn")

@@ -1,0 +1,141 @@
+"""Target matrices into balanced factors: A ≈ left @ right.T, of best rank K or exact.
+
+The leading right singular vectors V of A are the leading eigenvectors of the Gram matrix
+AᵀA, and `left = A V Σ^-½, right = V Σ^½` with Σ = ‖A V‖ per column. That never forms an SVD:
+the best rank-K product costs a partial eigensolve, and at full rank the product A V Vᵀ is A
+to float precision whatever the small singular values are.
+
+Two routes give the same products. *Concrete* arrays go to SciPy on the host, outside XLA:
+LAPACK calls inside XLA:CPU can wait for threads of the pool they themselves fill, and hang.
+*Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, one
+unbatched LAPACK call at a time, which is the form that cannot hang.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from threadpoolctl import ThreadpoolController
+
+from mimetic_jax.errors import InputError
+
+Array: TypeAlias = jax.Array | np.ndarray
+
+
+def factorize(targets: Array, rank: int) -> tuple[Array, Array]:
+    """Balanced factors of the best rank-R approximation of each matrix.
+
+    left_b @ right_b.T = best rank-R approximation of A_b, with equal column norms √σ_i in
+    both factors and columns in descending order of σ. Signs and, for close singular values,
+    the vectors themselves depend on backend and route: compare products, never factors.
+
+    Args:
+        targets: the matrices A, [B, D, D] float32. Any number of them; concrete or traced.
+        rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
+
+    Returns:
+        left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
+
+    Raises:
+        InputError: if the targets are not square or the rank is out of range.
+
+    Example:
+        >>> targets = np.eye(4, dtype=np.float32)[None] * np.array([4., 3., 2., 1.], np.float32)
+        >>> left, right = factorize(targets, rank=2)
+        >>> np.round(left[0] @ right[0].T).diagonal()
+        array([4., 3., 0., 0.], dtype=float32)
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
+    """
+    if targets.ndim != 3 or targets.shape[1] != targets.shape[2]:
+        raise InputError(f"targets must have shape [B, D, D], not {tuple(targets.shape)}")
+    dim = targets.shape[-1]
+    if not 1 <= rank <= dim:
+        raise InputError(f"rank {rank} is not between 1 and dim {dim}")
+    if isinstance(targets, jax.core.Tracer):
+        return jax.lax.map(functools.partial(_factorize_traced, rank=rank), targets)
+    return _factorize_host(np.asarray(targets), rank)
+
+
+def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    batch, dim, _ = targets.shape
+    left = np.empty((batch, dim, rank), np.float32)
+    right = np.empty((batch, dim, rank), np.float32)
+
+    def one(index: int) -> None:
+        target = targets[index]
+        gram = target.T @ target
+        span = None if rank == dim else (dim - rank, dim - 1)
+        driver = "evd" if rank == dim else "evr"
+        _, vectors = scipy.linalg.eigh(
+            gram, subset_by_index=span, driver=driver, overwrite_a=True, check_finite=False
+        )
+        vectors = vectors[:, ::-1]
+        image = target @ vectors
+        root = np.sqrt(_positive(np.linalg.norm(image, axis=0)))
+        left[index] = image / root
+        right[index] = vectors * root
+
+    # One BLAS thread a worker: several inside several workers thrash a small machine.
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_cores()) as pool:
+        list(pool.map(one, range(batch)))
+    return left, right
+
+
+def _factorize_traced(target: jax.Array, rank: int) -> tuple[jax.Array, jax.Array]:
+    # Full float32 products: TF32 or bf16 passes would break the product law on accelerators.
+    with jax.default_matmul_precision("highest"):
+        vectors = _eigenvectors(target.T @ target)[:, ::-1][:, :rank]
+        image = target @ vectors
+        root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0)))
+        return image / root, vectors * root
+
+
+@jax.custom_batching.sequential_vmap
+def _eigenvectors(gram: jax.Array) -> jax.Array:
+    # Sequential under vmap: only a batched LAPACK call can deadlock XLA's thread pool.
+    return jnp.linalg.eigh(gram)[1]
+
+
+def _positive(norms: Any) -> Any:
+    # A singular target has σ = 0 and no direction to balance: keep the division finite.
+    return norms.clip(min=np.finfo(np.float32).tiny ** 0.5)
+
+
+def haar_basis(normal: Array) -> Array:
+    """Orthonormal columns from normal noise: [B, D, R] to [B, D, R], Haar-distributed.
+
+    >>> basis = haar_basis(np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32))
+    >>> bool(np.allclose(basis.mT @ basis, np.eye(3), atol=1e-6))
+    True
+    """
+    if isinstance(normal, jax.core.Tracer):
+        basis, triangle = jax.lax.map(_qr, normal)
+    else:
+        with _blas().limit(limits=1, user_api="blas"):
+            basis, triangle = np.linalg.qr(np.asarray(normal))
+    # QR fixes each column's sign by its algorithm; the sign of R's diagonal undoes that.
+    diagonal = triangle.diagonal(axis1=-2, axis2=-1)
+    return basis * (1 - 2 * (diagonal < 0)).astype(basis.dtype)[:, None, :]
+
+
+@jax.custom_batching.sequential_vmap
+def _qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    basis, triangle = jnp.linalg.qr(matrix)
+    return basis, triangle
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
