@@ -1,0 +1,76 @@
+"""What "default initialization" means: timm's, or PyTorch's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+
+from mimetic_jax.errors import unknown
+
+Initializer = Callable[..., jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseInit:
+    """Initializers of a ViT's parameters before any scheme.
+
+    Attributes:
+        linear: kernels of all linear layers.
+        linear_bias: their biases, given the fan-in.
+        patch: kernel of the patch embedding.
+        position, class_token: the learned embeddings.
+    """
+
+    linear: Initializer
+    linear_bias: Callable[[int], Initializer]
+    patch: Initializer
+    position: Initializer
+    class_token: Initializer
+
+
+def torch_bias(fan_in: int) -> Initializer:
+    """PyTorch's default bias, U(±1/√fan_in)."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -(fan_in**-0.5), fan_in**-0.5)
+
+    return init
+
+
+_TORCH_KERNEL = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+_BASES = {
+    # timm's trunc_normal_(std=.02) cuts at ±2, which is 100 standard deviations: a normal. It
+    # leaves the patch embedding, a convolution, at PyTorch's default with its bias.
+    "timm": BaseInit(
+        linear=nn.initializers.normal(0.02),
+        linear_bias=lambda fan_in: nn.initializers.zeros,
+        patch=_TORCH_KERNEL,
+        position=nn.initializers.normal(0.02),
+        class_token=nn.initializers.normal(1e-6),
+    ),
+    # What `weight_init=skip` leaves in timm, the base of the structured paper's released code.
+    "torch": BaseInit(
+        linear=_TORCH_KERNEL,
+        linear_bias=torch_bias,
+        patch=_TORCH_KERNEL,
+        position=nn.initializers.normal(0.02),
+        class_token=nn.initializers.zeros,
+    ),
+}
+
+
+def base_init(name: str) -> BaseInit:
+    """The base initialization called "timm" or "torch".
+
+    >>> base_init("torch").linear_bias(4)(jax.random.key(0), (3,), "float32").shape
+    (3,)
+
+    Raises:
+        InputError: for another name.
+    """
+    if name not in _BASES:
+        raise unknown("base initialization", name, _BASES)
+    return _BASES[name]

@@ -1,0 +1,161 @@
+"""The vision transformer: pre-LN, class token or mean pooling, a trainable position table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import einops
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.init import base_init, torch_bias
+
+
+class ViT(nn.Module):
+    """A vision transformer on images [B, h, w, C] of any size that `patch` divides.
+
+    Attention is Flax's own layer with Flax's own parameter names; positions are always a
+    trainable table `pos_embed`, random here and sin-cos by `schemes.SinCos`.
+
+    Attributes:
+        num_classes: width of the logits.
+        width: D.
+        depth: L.
+        heads: H, a divisor of D.
+        patch: side of a square patch in pixels.
+        mlp_ratio: F / D.
+        pool: "token" (a class token, first in the sequence) or "mean" over patches.
+        dropout: rate after positions, attention and MLP layers.
+        drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
+        base: the initialization that schemes start from: "timm" or "torch".
+        dtype: of the computation; parameters, softmax and logits stay float32.
+
+    Example:
+        >>> model = ViT(num_classes=10, width=16, depth=2, heads=2, patch=4)
+        >>> model.init(jax.random.key(0), jnp.ones((1, 8, 8, 1)))["params"]["pos_embed"].shape
+        (1, 5, 16)
+
+    Reference: An Image is Worth 16x16 Words; sizes and defaults of timm and DeiT.
+    """
+
+    num_classes: int
+    width: int = 192
+    depth: int = 12
+    heads: int = 3
+    patch: int = 4
+    mlp_ratio: float = 4.0
+    pool: str = "token"
+    dropout: float = 0.0
+    drop_path: float = 0.0
+    base: str = "timm"
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
+        """Logits [B, classes], float32. Training needs a "dropout" rng where a rate isn't 0."""
+        self._check(images.shape[1:3])
+        init = base_init(self.base)
+        x = einops.rearrange(
+            images, "b (h p) (w q) c -> b (h w) (p q c)", p=self.patch, q=self.patch
+        )
+        # The patch embedding is the convolution of stride `patch`, written as what it is.
+        x = nn.Dense(
+            self.width,
+            kernel_init=init.patch,
+            bias_init=torch_bias(x.shape[-1]),
+            dtype=self.dtype,
+            name="patch_embed",
+        )(x)
+        if self.pool == "token":
+            token = self.param("cls_token", init.class_token, (1, 1, self.width))
+            token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
+            x = jnp.concatenate([token, x], axis=1)
+        x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
+        x = nn.Dropout(self.dropout, deterministic=not train)(x)
+        for layer in range(self.depth):
+            drop_path = self.drop_path * layer / max(self.depth - 1, 1)
+            x = Block(
+                heads=self.heads,
+                mlp_ratio=self.mlp_ratio,
+                dropout=self.dropout,
+                drop_path=drop_path,
+                base=self.base,
+                dtype=self.dtype,
+                name=f"block_{layer}",
+            )(x, train)
+        x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
+        x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
+        return nn.Dense(
+            self.num_classes,
+            kernel_init=init.linear,
+            bias_init=init.linear_bias(self.width),
+            name="head",
+        )(x.astype(jnp.float32))
+
+    def _check(self, image: tuple[int, ...]) -> None:
+        if self.width % self.heads:
+            raise InputError(f"heads {self.heads} does not divide width {self.width}")
+        if image[0] % self.patch or image[1] % self.patch:
+            raise InputError(f"patch {self.patch} does not divide the image {image[0]}x{image[1]}")
+        if self.pool not in ("token", "mean"):
+            raise unknown("pool", self.pool, ("token", "mean"))
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)), each branch dropped per sample."""
+
+    heads: int
+    mlp_ratio: float
+    dropout: float
+    drop_path: float
+    base: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        width, init = x.shape[-1], base_init(self.base)
+
+        def branch(y: jax.Array) -> jax.Array:
+            y = nn.Dropout(self.dropout, deterministic=not train)(y)
+            return nn.Dropout(self.drop_path, broadcast_dims=(1, 2), deterministic=not train)(y)
+
+        def norm(name: str) -> nn.LayerNorm:
+            return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
+
+        attention = nn.MultiHeadDotProductAttention(
+            num_heads=self.heads,
+            kernel_init=init.linear,
+            bias_init=init.linear_bias(width),
+            dtype=self.dtype,
+            force_fp32_for_softmax=True,
+            name="attention",
+        )
+        x += branch(attention(norm("norm1")(x)))
+        return x + branch(MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")(norm("norm2")(x)))
+
+
+class MLP(nn.Module):
+    """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch."""
+
+    ratio: float
+    base: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width, hidden = x.shape[-1], int(x.shape[-1] * self.ratio)
+        init = base_init(self.base)
+
+        def dense(features: int, fan_in: int, name: str) -> nn.Dense:
+            return nn.Dense(
+                features,
+                kernel_init=init.linear,
+                bias_init=init.linear_bias(fan_in),
+                dtype=self.dtype,
+                name=name,
+            )
+
+        x = nn.gelu(dense(hidden, width, "fc1")(x), approximate=False)
+        return dense(width, hidden, "fc2")(x)
