@@ -9,12 +9,13 @@ them to a parameter tree, `linen` has a drop-in attention layer.
 from mimetic_jax import schemes, weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import Plan, Rule, block_key, plan, rewrite
+from mimetic_jax.version import __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "InputError",
     "Plan",
     "Rule",
+    "__version__",
     "block_key",
     "plan",
     "rewrite",

@@ -96,25 +96,25 @@ _SUSPECT = re.compile(r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|[qkvo]_p
 
 @dataclasses.dataclass(frozen=True)
 class Write:
-    """One leaf that a scheme would overwrite (all its layers, where they are stacked)."""
+    """One leaf that a scheme would overwrite (in all its layers, where they are stacked)."""
 
     scheme: str
     path: str
     role: str
     shape: tuple[int, ...]
     layout: str
-    layers: str
 
 
 class Plan(tuple[Write, ...]):
-    """What `rewrite` would write; prints as a table."""
+    """What `rewrite` would write; prints as a table with a line for each kind of leaf."""
 
     def __str__(self) -> str:
-        rows = [("scheme", "layer", "path", "role", "shape", "layout")]
-        rows += [(w.scheme, w.layers, w.path, w.role, str(w.shape), w.layout) for w in self]
+        kinds = Counter((w.scheme, _anonymous(w.path), w.role, w.shape, w.layout) for w in self)
+        rows = [("scheme", "leaves", "path", "role", "shape", "layout")]
+        for (scheme, path, role, shape, layout), count in kinds.items():
+            rows.append((scheme, str(count), path, role, str(shape), layout))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines)
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def plan(
@@ -150,9 +150,9 @@ def plan(
     """
     tree = _Tree(params, rules, num_heads, num_kv_heads)
     writes = [
-        Write(_name(one), leaf.path, leaf.rule.role, leaf.shape, leaf.rule.layout, layers)
+        Write(_name(one), leaf.path, leaf.rule.role, leaf.shape, leaf.rule.layout)
         for one in as_tuple(scheme)
-        for _, leaves, layers in tree.matches(one)
+        for _, leaves in tree.matches(one)
         for leaf in leaves
     ]
     return Plan(writes)
@@ -205,7 +205,7 @@ def rewrite(
     for one in as_tuple(scheme):
         tree = _Tree(params, rules, num_heads, num_kv_heads)
         new = dict(enumerate(tree.leaves))
-        for block, leaves, _ in tree.matches(one):
+        for block, leaves in tree.matches(one):
             for leaf, array in zip(leaves, tree.draw(key, one, block, grid), strict=True):
                 new[leaf.index] = _placed_like(array, tree.leaves[leaf.index])
         params = jax.tree.unflatten(tree.treedef, [new[index] for index in sorted(new)])
@@ -244,7 +244,9 @@ class _Leaf:
 
     def unpack(self, stored: Any) -> Any:
         """Stored array to canonical, [...] or [L, ...]."""
-        return einops.rearrange(stored, f"{self.rule.layout} -> {self.rule.canonical}", **self.sizes)
+        return einops.rearrange(
+            stored, f"{self.rule.layout} -> {self.rule.canonical}", **self.sizes
+        )
 
     def pack(self, canonical: Any) -> Any:
         return einops.rearrange(
@@ -278,18 +280,16 @@ class _Tree:
                     self.blocks[block][rule.role] = leaf
                     break
 
-    def matches(self, scheme: Scheme) -> list[tuple[str, list[_Leaf], str]]:
-        """(block, leaves to write, its layers as text) of every block that the scheme writes."""
+    def matches(self, scheme: Scheme) -> list[tuple[str, list[_Leaf]]]:
+        """Every block that the scheme writes, with the leaves to write."""
         found = []
         for block in sorted(self.blocks, key=paths.natural):
             with _blaming(block):
                 roles = scheme.writes(frozenset(self.blocks[block]))
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
-                first, count = self._depth(block)
-                layers = f"{first}/{count}" if self._stack(block) is None else f"0-{count - 1}"
-                found.append((block, leaves, layers))
-        written = {leaf.rule.role for _, leaves, _ in found for leaf in leaves}
+                found.append((block, leaves))
+        written = {leaf.rule.role for _, leaves in found for leaf in leaves}
         claimed = {leaf.path for leaves in self.blocks.values() for leaf in leaves.values()}
         suspects = [p for p in self.paths if p not in claimed and _SUSPECT.search(p)]
         if suspects and (not found or "query" in written or "value" in written):

@@ -1,0 +1,32 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test slow check bench clean
+
+demo: .venv/installed  ## train digits with and without mimetic init, print the table
+	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo
+
+test: .venv/installed  ## the tests and doctests, without the slow ones
+	$(BIN)/python -m pytest -q
+
+slow: .venv/installed  ## the slow tests
+	$(BIN)/python -m pytest -q -m slow --timeout 900
+
+check: .venv/installed  ## everything that must hold before a commit
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q
+
+bench: .venv/installed  ## initialization against NumPy SVDs, in one run
+	$(BIN)/python benchmarks/init.py
+
+.venv/installed: requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -r requirements.txt
+	$(BIN)/pip install -q --no-deps -e .
+	touch $@
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,1 @@
+"""Looking at weights: products, attention maps, covariances."""

@@ -1,0 +1,1 @@
+"""Training: mesh, state, step, optimiser, loop, evaluation, checkpoints and the report."""

@@ -1,0 +1,125 @@
+"""Checkpoints: asynchronous, verified, falling back to the one before when damaged.
+
+The only module that imports Orbax.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.state import TrainState
+
+logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells each phase of each save
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Every checkpoint holds the state, a small record (what the host must remember, such as the
+    seconds trained), and a checksum of each array taken on the device before it was written.
+
+    Args:
+        directory: where they lie; made if missing.
+        keep: how many of the newest to keep, ≥ 2, since one may turn out damaged.
+        say: called with one line for a person when a checkpoint is passed over.
+    """
+
+    def __init__(self, directory: pathlib.Path, keep: int, say: Callable[[str], None]) -> None:
+        self.directory, self._say = directory, say
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
+        self._manager = ocp.CheckpointManager(directory.absolute(), options=options)
+
+    def save(self, state: TrainState, record: dict[str, Any]) -> None:
+        """Start writing the state; returns once the arrays are copied."""
+        checksums = [int(checksum) for checksum in np.asarray(_checksums(state))]
+        self._manager.save(
+            int(state.step),
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state),
+                record=ocp.args.JsonSave({**record, "checksums": checksums}),
+            ),
+        )
+
+    def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest whole checkpoint and its record; None where there is none at all.
+
+        A damaged one is moved to `damaged/` beside the checkpoints, told, and the one before
+        is tried.
+
+        Args:
+            shapes: the state's shapes, dtypes and shardings.
+
+        Raises:
+            InputError: if there are checkpoints but none is whole: nothing starts over by itself.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            try:
+                return self._read(step, shapes)
+            except Exception as error:  # whatever a damaged file makes the readers raise
+                reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
+                aside = self._set_aside(step)
+                self._say(f"checkpoint {step} is damaged ({reason}); moved to {aside}")
+        if steps:
+            raise InputError(
+                f"none of the checkpoints {steps} in {self.directory} can be read: they are kept "
+                f"in {self.directory.parent / 'damaged'}; delete {self.directory} to start over"
+            )
+        return None
+
+    def wait(self) -> None:
+        """Return once every write under way is whole."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, and let go of the directory."""
+        self._manager.close()
+
+    def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardRestore(shapes), record=ocp.args.JsonRestore()
+            ),
+        )
+        record = dict(restored.record)
+        expected = record.pop("checksums")
+        found = [int(checksum) for checksum in np.asarray(_checksums(restored.state))]
+        if found != expected:
+            wrong = sum(a != b for a, b in zip(found, expected, strict=False))
+            raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
+        return restored.state, record
+
+    def _set_aside(self, step: int) -> pathlib.Path:
+        source = self.directory / str(step)
+        target = self.directory.parent / "damaged" / str(step)
+        while target.exists():
+            target = target.with_name(target.name + "+")
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(source, target)
+        self._manager.reload()
+        return target
+
+
+@jax.jit
+def _checksums(tree: Any) -> jax.Array:
+    """A number for each leaf that any flipped bit changes, the same on every mesh. [leaves]"""
+    return jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def _checksum(leaf: jax.Array) -> jax.Array:
+    bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}"))
+    bits = bits.astype(jnp.uint32).ravel()
+    # Odd weights are invertible modulo 2^32, so one changed word always changes the sum.
+    weights = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
+    return jnp.sum(bits * weights, dtype=jnp.uint32)

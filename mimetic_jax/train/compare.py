@@ -1,0 +1,193 @@
+"""A comparison: arms × seeds in one workdir, continued wherever it stopped."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+from collections.abc import Callable
+
+import jax
+from ml_collections import ConfigDict
+
+from mimetic_jax import data
+from mimetic_jax.errors import InputError
+from mimetic_jax.rewrite import plan as plan_writes
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.loop import Run, train
+from mimetic_jax.train.mesh import make_mesh
+from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.program import DeviceData, Program
+from mimetic_jax.train.report import summarize
+from mimetic_jax.train.state import TrainState
+
+Say = Callable[[str], None]
+
+
+class Comparison:
+    """The checked configuration of a comparison, with its arms and programs.
+
+    Everything is checked on construction, before anything is loaded or computed: the config of
+    each arm, the model's shapes, and that each scheme finds what it writes.
+
+    Args:
+        config: of the experiment.
+        say: prints a line.
+
+    Raises:
+        InputError: one line that names what is wrong.
+    """
+
+    def __init__(self, config: ConfigDict, say: Say = print) -> None:
+        self.config, self.say = config, say
+        self.info = data.describe(config.data.name)
+        self.arms = configs.arms(config)
+        self._programs: dict[str, Program] = {}
+        self._data: dict[str, DeviceData] = {}
+        for name, arm in self.arms.items():
+            self._check_arm(name, arm)
+
+    def program(self, arm: str) -> Program:
+        """The arm's program: one object for all arms that differ in schemes alone."""
+        config = self.arms[arm]
+        return self._programs[_program_key(config)]
+
+    def train(self, workdir: pathlib.Path) -> str:
+        """Train what isn't finished, arm by arm within a seed, and return the table."""
+        self.claim(workdir)
+        runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
+        for number, (arm, seed) in enumerate(runs, 1):
+            run = Run.of(workdir, arm, seed)
+            label = f"[{number}/{len(runs)}] {arm} seed {seed}"
+            if run.finished(self.program(arm).steps):
+                self.say(f"{label}: finished before")
+                continue
+            began = time.perf_counter()
+            self.say(f"{label}: starts")
+            program = self.program(arm)
+            train(
+                run, self.arms[arm], program, self.placed(arm), lambda line: self.say(f"  {line}")
+            )
+            self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
+        return self.table(workdir)
+
+    def table(self, workdir: pathlib.Path) -> str:
+        """The table of what is finished so far."""
+        steps = [(arm, self.program(arm).steps) for arm in self.arms]
+        return summarize(workdir, steps, self.config.seeds)
+
+    def evaluate(self, workdir: pathlib.Path) -> str:
+        """Test accuracy of every run's newest checkpoint, computed anew."""
+        lines = []
+        for arm in self.arms:
+            program = self.program(arm)
+            for seed in self.config.seeds:
+                state = self.restored(Run.of(workdir, arm, seed))
+                if state is None:
+                    lines.append(f"{arm} seed {seed}: no checkpoint")
+                    continue
+                result = program.test(state.params, self.placed(arm))
+                lines.append(f"{arm} seed {seed}, step {int(state.step)}: {result}")
+        return "\n".join(lines)
+
+    def restored(self, run: Run) -> TrainState | None:
+        """The state of a run's newest whole checkpoint, if it has any."""
+        directory = run.directory / "checkpoints"
+        if not directory.exists():
+            return None
+        keep = self.arms[run.arm].keep_checkpoints
+        checkpoints = Checkpoints(directory, keep, self.say)
+        try:
+            found = checkpoints.restore(self.program(run.arm).shapes)
+        finally:
+            checkpoints.close()
+        return found[0] if found else None
+
+    def placed(self, arm: str) -> DeviceData:
+        """The arm's data on the devices, loaded once for all arms with the same program."""
+        key = _program_key(self.arms[arm])
+        if key not in self._data:
+            config = self.arms[arm].data
+            self._data[key] = self._programs[key].place(data.load(config.name, config.dir))
+        return self._data[key]
+
+    def claim(self, workdir: pathlib.Path) -> None:
+        """Make the workdir ours, or find that it is.
+
+        Raises:
+            InputError: if it belongs to another config (more seeds and arms are welcome), or
+                can't be written.
+        """
+        record, path = configs.to_json(self.config), workdir / "config.json"
+        if path.exists():
+            before = json.loads(path.read_text())
+            if difference := configs.difference(before, record):
+                raise InputError(
+                    f"workdir {workdir} belongs to a different config ({difference}): choose "
+                    "another --workdir"
+                )
+            record["seeds"] = sorted({*before["seeds"], *record["seeds"]})
+            record["arms"] = {**before["arms"], **record["arms"]}
+        try:
+            workdir.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(record, indent=2) + "\n")
+        except OSError as error:
+            raise InputError(f"workdir {workdir} can't be written: {error.strerror}") from error
+
+    def _check_arm(self, name: str, arm: ConfigDict) -> None:
+        if len(self.arms) > 1 and arm.data.name != self.config.data.name:
+            raise InputError(f"arm {name} trains on other data: arms of a comparison share them")
+        try:
+            configs.check(arm, self.info, jax.device_count())
+            key = _program_key(arm)
+            if key not in self._programs:
+                mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp)
+                self._programs[key] = Program(arm, self.info, mesh)
+            if arm.scheme:
+                plan_writes(self._programs[key].shapes.params, arm.scheme)
+        except InputError as error:
+            raise InputError(f"arm {name}: {error}" if self.config.arms else str(error)) from error
+
+
+def describe(comparison: Comparison) -> str:
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes."""
+    config, info = comparison.config, comparison.info
+    lines = [
+        f"{config.name}: {info.name}, {info.num_train:,} train and {info.num_test:,} test images "
+        f"of {info.image_shape}, {info.num_classes} classes",
+        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
+        f"{jax.devices()[0].device_kind} device(s)",
+    ]
+    for name, arm in comparison.arms.items():
+        program = comparison.program(name)
+        numbers = program.describe()
+        rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
+        lines += [
+            "",
+            f"arm {name}",
+            f"  {program.steps:,} steps of {program.batch} ({program.steps_per_epoch} an epoch)",
+            f"  {arm.optimizer.schedule} learning rate, at quarters of training: "
+            + ", ".join(f"{rate:.2e}" for rate in rates),
+            f"  {numbers['parameters']:,} parameters, {numbers['flops_per_step']:.3g} FLOPs a step",
+            f"  per device on mesh {dict(program.mesh.shape)}: parameters "
+            f"{_megabytes(numbers['parameter_bytes'])}, optimiser "
+            f"{_megabytes(numbers['optimizer_bytes'])}, resident data "
+            f"{_megabytes(numbers['data_bytes'])} (activations not counted)",
+        ]
+        if arm.scheme:
+            writes = plan_writes(program.shapes.params, arm.scheme)
+            lines += ["  writes:", *(f"    {line}" for line in str(writes).splitlines())]
+    return "\n".join(lines)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB"
+
+
+def _program_key(config: ConfigDict) -> str:
+    """What a program depends on: all of the config but names, schemes, seeds and cadences."""
+    record = configs.to_json(config)
+    for name in ("name", "seeds", "scheme", "arms", "log_every", "checkpoint_every"):
+        record.pop(name)
+    return json.dumps(record, sort_keys=True)

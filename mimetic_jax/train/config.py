@@ -1,0 +1,236 @@
+"""Configurations: the defaults, the arguments of a config file, arms, and every check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from mimetic_jax import schemes
+from mimetic_jax.data import DatasetInfo
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train.schedule import make_schedule
+
+
+def default() -> ConfigDict:
+    """Every field there is, with the value it has unless a config says otherwise."""
+    config = ConfigDict()
+    config.name = "unnamed"  # workdir is runs/NAME unless given
+    config.seeds = (0,)
+    config.scheme = ()  # schemes applied to the model's own draw, left to right
+    config.arms = ConfigDict()  # arm -> overrides of this config; none: one arm, "run"
+
+    config.batch = 128  # divisible by accumulate x devices
+    config.accumulate = 1  # parts of a batch whose gradients are averaged
+    config.epochs = 0.0  # either epochs
+    config.steps = 0  # or steps
+    config.label_smoothing = 0.0
+
+    config.data = ConfigDict()
+    config.data.name = "digits"  # digits, cifar10, cifar100
+    config.data.dir = config_dict.placeholder(str)  # where CIFAR lies
+    config.data.augment = ConfigDict()
+    config.data.augment.crop = 0  # pixels of zero padding before a random crop
+    config.data.augment.flip = False  # left-right, every other time
+    config.data.augment.cutout = 0  # side of the square
+
+    config.model = ConfigDict()
+    config.model.width = 192
+    config.model.depth = 12
+    config.model.heads = 3
+    config.model.patch = 4
+    config.model.mlp_ratio = 4.0
+    config.model.pool = "token"  # or mean
+    config.model.dropout = 0.0
+    config.model.drop_path = 0.0  # in the last block; linear from 0
+    config.model.base = "timm"  # default initialization; or torch
+    config.model.dtype = "float32"  # of the computation; bfloat16 on accelerators
+
+    config.optimizer = ConfigDict()
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "cosine"  # constant, cosine, triangle
+    config.optimizer.warmup = 0  # steps
+    config.optimizer.final_fraction = 0.0  # of the learning rate, where the cosine ends
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.betas = (0.9, 0.999)
+    config.optimizer.eps = 1e-8
+    config.optimizer.clip = 0.0  # global norm; 0: none
+    config.optimizer.decay_rules = ()  # ((regex, factor of weight_decay), ...), first match
+    config.optimizer.rate_rules = ()  # ((regex, factor of learning_rate), ...); 0 freezes
+
+    config.mesh = ConfigDict()
+    config.mesh.data = -1  # -1: what fsdp leaves of the devices
+    config.mesh.fsdp = 1  # devices that share one copy of the parameters
+    config.mesh.rules = ((r"kernel$|embed", "fsdp"),)  # ((regex, placement), ...), first match
+
+    config.eval = ConfigDict()
+    config.eval.batch = 500
+    config.eval.every = 0  # steps; 0: only before the first and after the last
+    config.log_every = 50  # steps
+    config.checkpoint_every = 0  # steps, a multiple of log_every; 0: only after the last
+    config.keep_checkpoints = 2
+    config.max_dispatch = 50  # steps run on the device without the host
+    config.tensorboard = False
+    return config
+
+
+def arguments(text: str | None, **defaults: Any) -> ConfigDict:
+    """The arguments of `--config=FILE.py:name=value,...`, typed like their defaults.
+
+    >>> arguments("width=96", width=192, init="all").to_dict()
+    {'init': 'all', 'width': 96}
+
+    Raises:
+        InputError: for an unknown name, with the nearest one, or a value of another type.
+    """
+    values = dict(defaults)
+    for item in filter(None, (text or "").split(",")):
+        name, equals, value = item.partition("=")
+        if name not in defaults:
+            raise unknown("config argument", name, defaults)
+        kind = type(defaults[name])
+        try:
+            if not equals or (kind is bool and value not in ("True", "False")):
+                raise ValueError
+            values[name] = value == "True" if kind is bool else kind(value)
+        except ValueError:
+            raise InputError(f"config argument {item!r}: {name} takes a {kind.__name__}") from None
+    return ConfigDict(values)
+
+
+def arms(config: ConfigDict) -> dict[str, ConfigDict]:
+    """The config of each arm: the whole config with the arm's overrides in it.
+
+    Raises:
+        InputError: if an override names a field that doesn't exist, or has another type.
+    """
+    if not config.arms:
+        return {"run": config}
+    return {name: _overridden(config, name, config.arms[name]) for name in config.arms}
+
+
+def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
+    """Everything that can be known to be wrong before anything is computed.
+
+    Raises:
+        InputError: one line that names the value.
+    """
+    for name, value in _numbers(config):
+        if value < 0 and name != "mesh.data":
+            raise InputError(f"{name} {value} is negative")
+    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every"):
+        if dict(_numbers(config))[name] < 1:
+            raise InputError(f"{name} must be at least 1")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise InputError(f"seeds {tuple(config.seeds)} must be different numbers, at least one")
+    if bool(config.epochs) == bool(config.steps):
+        raise InputError(
+            f"give epochs or steps, not epochs {config.epochs} and steps {config.steps}"
+        )
+    if config.batch > info.num_train:
+        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
+    steps = config.steps or round(config.epochs * (info.num_train // config.batch))
+    if steps < 1:
+        raise InputError(f"epochs {config.epochs} at batch {config.batch} give no step")
+    if config.batch % (config.accumulate * devices):
+        raise InputError(
+            f"batch {config.batch} is not divisible by accumulate {config.accumulate} x "
+            f"{devices} devices"
+        )
+    if config.eval.batch % devices:
+        raise InputError(f"eval.batch {config.eval.batch} is not divisible by {devices} devices")
+    if config.checkpoint_every % config.log_every:
+        raise InputError(
+            f"checkpoint_every {config.checkpoint_every} is not a multiple of log_every "
+            f"{config.log_every}"
+        )
+    if config.keep_checkpoints < 2:
+        raise InputError(f"keep_checkpoints {config.keep_checkpoints}: 2 are needed to fall back")
+    if not config.label_smoothing < 1:
+        raise InputError(f"label_smoothing {config.label_smoothing} is not below 1")
+    for rate in ("dropout", "drop_path"):
+        if not config.model[rate] < 1:
+            raise InputError(f"model.{rate} {config.model[rate]} is not below 1")
+    if config.model.dtype not in ("float32", "bfloat16"):
+        raise unknown("model.dtype", config.model.dtype, ("float32", "bfloat16"))
+    make_schedule(
+        config.optimizer.schedule,
+        config.optimizer.learning_rate,
+        steps,
+        warmup=config.optimizer.warmup,
+    )
+    schemes.as_tuple(config.scheme)
+
+
+def to_json(config: ConfigDict) -> dict[str, Any]:
+    """The config as plain data, schemes written out."""
+    return json.loads(json.dumps(_plain(config)))
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """What keeps a workdir of one config from being continued with another; None if nothing.
+
+    Seeds may be added, and arms; whatever else differs is named.
+
+    >>> difference({"batch": 128, "seeds": [0]}, {"batch": 64, "seeds": [0, 1]})
+    'batch is 128 there and 64 here'
+    """
+    flat_old, flat_new = _flat(old), _flat(new)
+    for name in sorted(flat_old.keys() | flat_new.keys()):
+        if name == "seeds" or flat_old.get(name) == flat_new.get(name):
+            continue
+        arm = name.split(".")[1] if name.startswith("arms.") else None
+        if arm and (arm not in old["arms"] or arm not in new["arms"]):
+            continue
+        return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
+    return None
+
+
+def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> ConfigDict:
+    _check_names(arm, config, overrides)
+    result = config.copy_and_resolve_references()
+    try:
+        result.update(overrides)
+    except TypeError as error:
+        raise InputError(f"arm {arm}: {str(error).splitlines()[0]}") from error
+    return result
+
+
+def _check_names(arm: str, config: ConfigDict, overrides: Mapping[str, Any]) -> None:
+    for name, value in overrides.items():
+        if name not in config:
+            raise unknown(f"field of arm {arm}", name, config)
+        if isinstance(value, Mapping):
+            _check_names(arm, config[name], value)
+
+
+def _numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
+    found = []
+    for name, value in config.items():
+        if isinstance(value, ConfigDict) and name != "arms":
+            found += _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((prefix + name, value))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, schemes.Scheme):
+        return schemes.to_dict(value)
+    if isinstance(value, ConfigDict | dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

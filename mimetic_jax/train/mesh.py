@@ -1,0 +1,97 @@
+"""The device mesh, and where the leaves of a tree live on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from mimetic_jax import paths
+from mimetic_jax.errors import InputError
+
+Placement: TypeAlias = str | tuple[str | None, ...]
+
+BATCH = P(("data", "fsdp"))
+"""A batch is cut over both axes: every device computes, whatever holds the parameters."""
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh with axes "data" (replicas) and "fsdp" (parameters cut over its devices).
+
+    Args:
+        data: size of the first axis; −1 for what the second leaves.
+        fsdp: size of the second axis.
+        devices: all of JAX's unless given.
+
+    Raises:
+        InputError: if the axes don't multiply to the number of devices.
+
+    Example:
+        >>> make_mesh(data=1, fsdp=1, devices=jax.devices()[:1]).shape
+        OrderedDict([('data', 1), ('fsdp', 1)])
+    """
+    devices = jax.devices() if devices is None else devices
+    count = len(devices)
+    if fsdp < 1 or (data < 1 and data != -1):
+        raise InputError(f"mesh axes must be positive (data may be -1): data {data}, fsdp {fsdp}")
+    rows = count // fsdp if data == -1 else data
+    if rows * fsdp != count:
+        raise InputError(f"a mesh of data {data} x fsdp {fsdp} doesn't fit {count} devices")
+    # Auto axes: GSPMD propagates from the few shardings we state.
+    return jax.make_mesh(
+        (rows, fsdp), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2, devices=devices
+    )
+
+
+def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:
+    """A NamedSharding for each leaf, by the first rule that matches its path.
+
+    A rule's placement is "replicate"; "fsdp", which cuts the largest dimension that the axis
+    divides and replicates what it can't cut; or a tuple with an axis name or None a dimension.
+
+    Args:
+        tree: arrays or shapes.
+        mesh: the mesh.
+        rules: ordered (regular expression, placement); replicated where none matches.
+
+    Returns:
+        A tree of the same structure.
+
+    Raises:
+        InputError: for an unknown placement, or one that doesn't fit the leaf's shape.
+    """
+    named, treedef = paths.flatten(tree)
+    placed = []
+    for path, leaf in named:
+        spec = _spec(path, leaf.shape, mesh, paths.first_match(rules, path, "replicate"))
+        placed.append(NamedSharding(mesh, spec))
+    return jax.tree.unflatten(treedef, placed)
+
+
+def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -> P:
+    if placement == "replicate" or math.prod(shape) == 1:
+        return P()
+    if placement == "fsdp":
+        size = mesh.shape["fsdp"]
+        fitting = [axis for axis, length in enumerate(shape) if length % size == 0]
+        if size == 1 or not fitting:
+            return P()
+        widest = max(fitting, key=lambda axis: shape[axis])
+        return P(*("fsdp" if axis == widest else None for axis in range(len(shape))))
+    if isinstance(placement, str):
+        raise InputError(f"sharding {placement!r} of {path} is none of replicate, fsdp, a tuple")
+    if len(placement) != len(shape) or any(
+        name is not None and length % mesh.shape[name]
+        for name, length in zip(placement, shape, strict=True)
+    ):
+        raise InputError(f"sharding {placement} doesn't fit {path} of shape {shape}")
+    return P(*placement)
+
+
+def place(array: Any, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process holds whole, as one global array."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])

@@ -1,0 +1,51 @@
+"""metrics.jsonl: one line a record, never torn, each step once however often a run restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+
+class MetricsFile:
+    """The metrics of one run, appended line by line.
+
+    A record has "step" and either training metrics or "eval_accuracy" and "eval_loss".
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def read(self) -> list[dict[str, Any]]:
+        """All whole records; what a kill left of a line is ignored."""
+        if not self.path.exists():
+            return []
+        records = []
+        for line in self.path.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after a step: it is about to be run again."""
+        kept = [record for record in self.read() if record["step"] <= step]
+        if not kept and not self.path.exists():
+            return
+        write_atomically(self.path, "".join(json.dumps(record) + "\n" for record in kept))
+
+    def append(self, record: dict[str, Any]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Write a file so that a reader, or a kill, sees the old text or the new, never a part."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
