@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 import pathlib
+import re
+import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from absl import app, flags, logging
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, unknown
 
 MODES = ("train", "eval", "compare", "plan", "analyze")
 
@@ -59,16 +61,54 @@ def main(argv: Sequence[str]) -> None:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     """The flags, every mistake in them told in one line."""
+    file, _, text = _config_argument(argv).partition(":")
+    if file and not pathlib.Path(file).is_file():
+        raise InputError(f"there is no config file {file!r}")
     try:
         return list(flags.FLAGS(list(argv)))
-    except (flags.Error, AttributeError, KeyError, TypeError, OSError) as error:
-        raise InputError(" ".join(str(error).split())) from error
+    except (KeyError, AttributeError) as error:  # how config_flags tells an unknown field
+        config = runpy.run_path(file)["get_config"](*([text] if text else []))
+        raise _unknown_field(argv, config) or InputError(_reason(error)) from error
+    except (flags.Error, TypeError, ValueError, OSError) as error:
+        raise InputError(_reason(error)) from error
 
 
-def run(argv: Sequence[str] = sys.argv) -> None:
+def _config_argument(argv: Sequence[str]) -> str:
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
+            return match["value"] or following
+    return ""
+
+
+def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None:
+    """The error for the first `--config.a.b` that the config doesn't have."""
+    for argument in argv:
+        if match := re.match(r"--?config\.([\w.]+)", argument):
+            node, seen = config, []
+            for name in match[1].split("."):
+                if name not in node:
+                    return unknown("config field", ".".join([*seen, name]), _dotted(node, seen))
+                node, seen = node[name], [*seen, name]
+    return None
+
+
+def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
+    return [".".join([*prefix, name]) for name in node]
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause that is ours, else the message in one line."""
+    message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
+    while link is not None:
+        message = str(link) if isinstance(link, InputError) else message
+        link = link.__cause__ or link.__context__
+    return message
+
+
+def run() -> None:
     """`main`, with bad input told in one line instead of a trace."""
     try:
-        app.run(main, argv=list(argv), flags_parser=_parse)
+        app.run(main, flags_parser=_parse)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

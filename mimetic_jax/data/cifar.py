@@ -15,8 +15,6 @@ from mimetic_jax.errors import InputError, unknown
 class _Release:
     archive: str
     batches: python_batches.Layout
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
 
 
 _RELEASES = {
@@ -28,8 +26,6 @@ _RELEASES = {
             test=("test_batch",),
             label_key=b"labels",
         ),
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
     ),
     "cifar100": _Release(
         archive="cifar-100-python.tar.gz",
@@ -39,8 +35,6 @@ _RELEASES = {
             test=("test",),
             label_key=b"fine_labels",
         ),
-        mean=(0.5071, 0.4865, 0.4409),
-        std=(0.2673, 0.2564, 0.2762),
     ),
 }
 
@@ -68,7 +62,9 @@ def load(name: str, data_dir: str | None) -> ImageDataset:
         f'or prepare {name} by TFDS with file_format="array_record"'
     )
     if not data_dir:
-        raise InputError(f"{name} needs data_dir, the folder that holds the data: {sources}")
+        raise InputError(
+            f"{name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): {sources}"
+        )
     root = Path(data_dir).expanduser()
     if batches := python_batches.find(root, release.batches):
         splits = python_batches.read(batches, release.batches, info)
@@ -87,6 +83,4 @@ def load(name: str, data_dir: str | None) -> ImageDataset:
         test_images=splits["test"][0],
         test_labels=splits["test"][1],
         num_classes=info.num_classes,
-        mean=release.mean,
-        std=release.std,
     )

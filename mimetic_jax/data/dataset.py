@@ -15,7 +15,7 @@ class ImageDataset:
     """Train and test images with their labels, small enough to keep on the device.
 
     >>> images, labels = np.zeros((2, 4, 4, 1), np.uint8), np.array([0, 1], np.int32)
-    >>> ImageDataset("dots", images, labels, images, labels, 2, (0.1,), (0.3,)).image_shape
+    >>> ImageDataset("dots", images, labels, images, labels, 2).image_shape
     (4, 4, 1)
 
     Args:
@@ -25,8 +25,6 @@ class ImageDataset:
       test_images: uint8, of the same [h, w, C].
       test_labels: int32.
       num_classes: how many classes there are, seen in the labels or not.
-      mean: C channel means of the training pixels, in units where white is 1.
-      std: C channel standard deviations, likewise.
 
     Raises:
       InputError: the arrays contradict each other or this description.
@@ -38,8 +36,6 @@ class ImageDataset:
     test_images: np.ndarray
     test_labels: np.ndarray
     num_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
     def __post_init__(self) -> None:
         for split, images, labels in (
@@ -52,14 +48,6 @@ class ImageDataset:
                 f"{self.name}: test images of shape {self.test_images.shape[1:]} beside "
                 f"train images of shape {self.image_shape}"
             )
-        channels = self.image_shape[2]
-        if len(self.mean) != channels or len(self.std) != channels:
-            raise InputError(
-                f"{self.name}: {len(self.mean)} means and {len(self.std)} standard deviations "
-                f"for {channels} channels"
-            )
-        if not min(self.std) > 0:
-            raise InputError(f"{self.name}: standard deviations {self.std} aren't all above 0")
 
     def _check_split(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
         if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:

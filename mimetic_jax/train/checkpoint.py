@@ -53,8 +53,7 @@ class Checkpoints:
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest whole checkpoint and its record; None where there is none at all.
 
-        A damaged one is moved to `damaged/` beside the checkpoints, told, and the one before
-        is tried.
+        A damaged one is told, and the one before is tried. Nothing is deleted: see `set_aside`.
 
         Args:
             shapes: the state's shapes, dtypes and shardings.
@@ -68,14 +67,25 @@ class Checkpoints:
                 return self._read(step, shapes)
             except Exception as error:  # whatever a damaged file makes the readers raise
                 reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
-                aside = self._set_aside(step)
-                self._say(f"checkpoint {step} is damaged ({reason}); moved to {aside}")
+                self._say(f"checkpoint {step} is damaged, trying the one before ({reason})")
         if steps:
             raise InputError(
-                f"none of the checkpoints {steps} in {self.directory} can be read: they are kept "
-                f"in {self.directory.parent / 'damaged'}; delete {self.directory} to start over"
+                f"none of the checkpoints {steps} in {self.directory} can be read: delete that "
+                "folder to start the run over"
             )
         return None
+
+    def set_aside(self, after: int) -> None:
+        """Move checkpoints later than a step to `damaged/`: their steps will be written again."""
+        for step in self._manager.all_steps():
+            if step > after:
+                target = self.directory.parent / "damaged" / str(step)
+                while target.exists():
+                    target = target.with_name(target.name + "+")
+                target.parent.mkdir(exist_ok=True)
+                shutil.move(self.directory / str(step), target)
+                self._say(f"checkpoint {step} moved to {target}")
+        self._manager.reload()
 
     def wait(self) -> None:
         """Return once every write under way is whole."""
@@ -99,16 +109,6 @@ class Checkpoints:
             wrong = sum(a != b for a, b in zip(found, expected, strict=False))
             raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
         return restored.state, record
-
-    def _set_aside(self, step: int) -> pathlib.Path:
-        source = self.directory / str(step)
-        target = self.directory.parent / "damaged" / str(step)
-        while target.exists():
-            target = target.with_name(target.name + "+")
-        target.parent.mkdir(exist_ok=True)
-        shutil.move(source, target)
-        self._manager.reload()
-        return target
 
 
 @jax.jit

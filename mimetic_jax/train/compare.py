@@ -6,6 +6,7 @@ import json
 import pathlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -44,6 +45,7 @@ class Comparison:
         self.info = data.describe(config.data.name)
         self.arms = configs.arms(config)
         self._programs: dict[str, Program] = {}
+        self._dataset: data.ImageDataset | None = None
         self._data: dict[str, DeviceData] = {}
         for name, arm in self.arms.items():
             self._check_arm(name, arm)
@@ -55,8 +57,10 @@ class Comparison:
 
     def train(self, workdir: pathlib.Path) -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table."""
-        self.claim(workdir)
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
+        for arm in self.arms:
+            self.placed(arm)  # data that is missing is told before the workdir is touched
+        self._claim(workdir)
         for number, (arm, seed) in enumerate(runs, 1):
             run = Run.of(workdir, arm, seed)
             label = f"[{number}/{len(runs)}] {arm} seed {seed}"
@@ -74,11 +78,13 @@ class Comparison:
 
     def table(self, workdir: pathlib.Path) -> str:
         """The table of what is finished so far."""
+        self.recognise(workdir)
         steps = [(arm, self.program(arm).steps) for arm in self.arms]
         return summarize(workdir, steps, self.config.seeds)
 
     def evaluate(self, workdir: pathlib.Path) -> str:
         """Test accuracy of every run's newest checkpoint, computed anew."""
+        self.recognise(workdir)
         lines = []
         for arm in self.arms:
             program = self.program(arm)
@@ -105,19 +111,19 @@ class Comparison:
         return found[0] if found else None
 
     def placed(self, arm: str) -> DeviceData:
-        """The arm's data on the devices, loaded once for all arms with the same program."""
+        """The arm's data on the devices, loaded once and placed once a program."""
         key = _program_key(self.arms[arm])
         if key not in self._data:
-            config = self.arms[arm].data
-            self._data[key] = self._programs[key].place(data.load(config.name, config.dir))
+            if self._dataset is None:
+                self._dataset = data.load(self.info.name, self.config.data.dir)
+            self._data[key] = self._programs[key].place(self._dataset)
         return self._data[key]
 
-    def claim(self, workdir: pathlib.Path) -> None:
-        """Make the workdir ours, or find that it is.
+    def recognise(self, workdir: pathlib.Path) -> dict[str, Any]:
+        """The record of a workdir that is ours: its seeds and arms and those of this config.
 
         Raises:
-            InputError: if it belongs to another config (more seeds and arms are welcome), or
-                can't be written.
+            InputError: if it belongs to another config; more seeds and arms are welcome.
         """
         record, path = configs.to_json(self.config), workdir / "config.json"
         if path.exists():
@@ -129,6 +135,10 @@ class Comparison:
                 )
             record["seeds"] = sorted({*before["seeds"], *record["seeds"]})
             record["arms"] = {**before["arms"], **record["arms"]}
+        return record
+
+    def _claim(self, workdir: pathlib.Path) -> None:
+        record, path = self.recognise(workdir), workdir / "config.json"
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(record, indent=2) + "\n")

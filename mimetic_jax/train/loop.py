@@ -82,6 +82,7 @@ def _start(
         run.metrics.rewind(-1)
         return program.initial_state(run.seed, config.scheme), 0.0
     state, record = restored
+    checkpoints.set_aside(after=int(state.step))
     run.metrics.rewind(int(state.step))
     say(f"continues at step {int(state.step)}")
     return state, record["seconds"]

@@ -19,8 +19,6 @@ def dots(**changes: Any) -> ImageDataset:
         "test_images": rng.integers(0, 256, (3, 4, 5, 2), np.uint8),
         "test_labels": np.array([2, 1, 0], np.int32),
         "num_classes": 3,
-        "mean": (0.5, 0.4),
-        "std": (0.2, 0.3),
     }
     return ImageDataset(**(fields | changes))
 
@@ -43,8 +41,6 @@ def test_image_shape() -> None:
         ({"test_labels": np.array([0, 1, 3], np.int32)}, "from 0 to 3, expected 0 to 2"),
         ({"test_labels": np.array([0, -1, 2], np.int32)}, "from -1 to 2"),
         ({"test_images": np.zeros((3, 4, 4, 2), np.uint8)}, r"\(4, 4, 2\) beside"),
-        ({"mean": (0.5,)}, "1 means and 2 standard deviations for 2 channels"),
-        ({"std": (0.2, 0.0)}, r"\(0.2, 0.0\)"),
     ],
 )
 def test_contradictions_are_told_in_one_line(changes: dict[str, Any], words: str) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mimetic_jax.data import ImageDataset, digits
+from mimetic_jax.data import ImageDataset, describe, digits
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,10 @@ def test_grey_levels_are_stretched_evenly(dataset: ImageDataset) -> None:
 
 
 def test_mean_and_std_normalise_the_training_pixels(dataset: ImageDataset) -> None:
-    normal = (dataset.train_images / 255 - dataset.mean[0]) / dataset.std[0]
-    assert abs(normal.mean()) < 1e-6
-    assert abs(normal.std() - 1) < 1e-6
+    info = describe("digits")
+    normal = (dataset.train_images / 255 - info.mean[0]) / info.std[0]
+    assert abs(normal.mean()) < 1e-3
+    assert abs(normal.std() - 1) < 1e-3
 
 
 def test_loading_twice_gives_the_same(dataset: ImageDataset) -> None:

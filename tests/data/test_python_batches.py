@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimetic_jax.data import cifar
+from mimetic_jax.data import cifar, describe
 from mimetic_jax.errors import InputError
 
 ROWS = 6
@@ -202,10 +202,10 @@ def test_real_cifar10() -> None:
     folder = os.environ.get("MIMETIC_CIFAR10_DIR")
     if not folder:
         pytest.skip("MIMETIC_CIFAR10_DIR isn't set to a folder with CIFAR-10")
-    data = cifar.load("cifar10", folder)
+    data, info = cifar.load("cifar10", folder), describe("cifar10")
     assert np.bincount(data.train_labels).tolist() == [5000] * 10
     assert np.bincount(data.test_labels).tolist() == [1000] * 10
     for channel in range(3):
         pixels = data.train_images[..., channel] / np.float32(255)
-        assert pixels.mean(dtype=np.float64) == pytest.approx(data.mean[channel], abs=1e-4)
-        assert pixels.std(dtype=np.float64) == pytest.approx(data.std[channel], abs=1e-4)
+        assert pixels.mean(dtype=np.float64) == pytest.approx(info.mean[channel], abs=1e-4)
+        assert pixels.std(dtype=np.float64) == pytest.approx(info.std[channel], abs=1e-4)
