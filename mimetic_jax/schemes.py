@@ -158,7 +158,7 @@ class Mimetic(Scheme):
             if len(present) == 1:
                 raise InputError(
                     f"Mimetic draws {pair[0]} and {pair[1]} together but only "
-                    f"{present.pop()} was found"
+                    f"{next(iter(present))} was found"
                 )
             written |= present
             if self.zero_bias:

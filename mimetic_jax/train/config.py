@@ -174,17 +174,18 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
 
     Seeds may be added, and arms; whatever else differs is named.
 
-    >>> difference({"batch": 128, "seeds": [0]}, {"batch": 64, "seeds": [0, 1]})
+    >>> old = {"batch": 128, "seeds": [0], "arms": {}}
+    >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
     'batch is 128 there and 64 here'
     """
-    flat_old, flat_new = _flat(old), _flat(new)
+    shared = old["arms"].keys() & new["arms"].keys()
+    flat_old, flat_new = (
+        _flat({**record, "seeds": None, "arms": {arm: record["arms"][arm] for arm in shared}})
+        for record in (old, new)
+    )
     for name in sorted(flat_old.keys() | flat_new.keys()):
-        if name == "seeds" or flat_old.get(name) == flat_new.get(name):
-            continue
-        arm = name.split(".")[1] if name.startswith("arms.") else None
-        if arm and (arm not in old["arms"] or arm not in new["arms"]):
-            continue
-        return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
+        if flat_old.get(name) != flat_new.get(name):
+            return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
     return None
 
 
@@ -202,7 +203,7 @@ def _check_names(arm: str, config: ConfigDict, overrides: Mapping[str, Any]) -> 
     for name, value in overrides.items():
         if name not in config:
             raise unknown(f"field of arm {arm}", name, config)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping | ConfigDict):
             _check_names(arm, config[name], value)
 
 

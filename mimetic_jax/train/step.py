@@ -68,7 +68,7 @@ def make_train_step(
         grads, metrics = mean_gradient(state.params, batch, key)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics["grad_norm"] = optax.global_norm(grads)
+        metrics["grad_norm"] = optax.tree.norm(grads)
         return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return step

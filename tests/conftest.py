@@ -1,0 +1,24 @@
+"""Fixtures. No environment variable is set here: the library must work in a clean one."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+# Tests that need eight devices run in a process of their own: see test_multidevice.py.
+collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
+
+
+@pytest.fixture
+def golden() -> Callable[[str], dict[str, np.ndarray]]:
+    """Arrays computed independently, in float64 NumPy, from the papers' formulas."""
+
+    def load(name: str) -> dict[str, np.ndarray]:
+        with np.load(pathlib.Path(__file__).parent / "golden" / f"{name}.npz") as file:
+            return dict(file)
+
+    return load

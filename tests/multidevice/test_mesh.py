@@ -1,0 +1,172 @@
+"""Meshes change nothing but where arrays lie. Eight virtual devices; see test_multidevice.py."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import mimetic_jax
+from mimetic_jax import InputError, data
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
+from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.config import default
+from mimetic_jax.train.mesh import make_mesh, shardings
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+MESHES = [(8, 1), (4, 2), (2, 4)]
+SCHEME = (SinCos(), Mimetic())
+
+
+def config():
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 32, 10, 10
+    config.model.width, config.model.depth, config.model.heads = 32, 2, 2
+    config.optimizer.clip = 1.0
+    config.optimizer.warmup = 2
+    config.data.augment.crop = 1
+    config.eval.batch = 72
+    config.mesh.rules = ((r"kernel$", "fsdp"), (r"pos_embed", (None, None, "fsdp")))
+    return config
+
+
+@functools.cache
+def program(data_axis, fsdp):
+    count = data_axis * fsdp
+    mesh = make_mesh(data_axis, fsdp, jax.devices()[:count])
+    return Program(config(), data.describe("digits"), mesh)
+
+
+@functools.cache
+def ten_steps(data_axis, fsdp):
+    p = program(data_axis, fsdp)
+    placed = p.place(data.load("digits"))
+    state = p.initial_state(0, SCHEME)
+    state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
+    return np.asarray(history["loss"]), p.test(state.params, placed)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("scheme", [(), SCHEME, (SinCos(), NormMatched(Mimetic()))])
+def test_initial_parameters_are_equal_bit_for_bit(mesh, scheme):
+    one = program(1, 1).initial_state(3, scheme).params
+    many = program(*mesh).initial_state(3, scheme).params
+    jax.tree.map(np.testing.assert_array_equal, one, many)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_losses_are_equal(mesh):
+    one, tested_one = ten_steps(1, 1)
+    many, tested_many = ten_steps(*mesh)
+    np.testing.assert_allclose(many, one, rtol=1e-5)
+    assert tested_many.count == tested_one.count == 360
+    assert tested_many.accuracy == pytest.approx(tested_one.accuracy, abs=1 / 360)
+
+
+def test_parameters_and_their_moments_are_cut():
+    p = program(2, 4)
+    state = p.initial_state(0, SCHEME)
+    kernel = state.params["block_0"]["mlp"]["fc1"]["kernel"]
+    assert kernel.sharding.spec == P(None, "fsdp")
+    assert kernel.addressable_shards[0].data.size == kernel.size // 4
+    query = state.params["block_0"]["attention"]["query"]["kernel"]
+    assert query.addressable_shards[0].data.size == query.size // 4
+    moments = jax.tree.leaves(jax.tree.map(lambda x: x.sharding.spec, state.opt_state))
+    assert P(None, "fsdp") in moments
+    shapes = jax.tree.map(lambda x: x.sharding, p.shapes)
+    jax.tree.map(lambda x, s: None if x.sharding == s else pytest.fail(str(s)), state, shapes)
+
+
+def test_rewrite_keeps_shardings_and_values():
+    """On a committed, sharded tree, and inside jit with out_shardings."""
+    p = program(4, 2)
+    params = p.initial_state(0, ()).params
+    key = jax.random.key(9)
+    expected = mimetic_jax.rewrite(
+        key, program(1, 1).initial_state(0, ()).params, SCHEME, grid=(2, 2)
+    )
+    rewritten = mimetic_jax.rewrite(key, params, SCHEME, grid=(2, 2))
+    where = jax.tree.map(lambda x: x.sharding, params)
+    assert jax.tree.map(lambda x: x.sharding, rewritten) == where
+    jax.tree.map(np.testing.assert_array_equal, rewritten, expected)
+    replicated = jax.device_put(key, NamedSharding(p.mesh, P()))
+    again = mimetic_jax.rewrite(replicated, params, SCHEME, grid=(2, 2))
+    jax.tree.map(np.testing.assert_array_equal, again, expected)
+    inside = jax.jit(
+        lambda key, params: mimetic_jax.rewrite(key, params, SCHEME, grid=(2, 2)),
+        out_shardings=where,
+    )(key, params)
+    for block in ("block_0", "block_1"):
+        value, out = (
+            np.asarray(inside[block]["attention"][role]["kernel"]) for role in ("value", "out")
+        )
+        v, o = (expected[block]["attention"][role]["kernel"] for role in ("value", "out"))
+        np.testing.assert_allclose(
+            np.einsum("dhk,hke->de", value, out), np.einsum("dhk,hke->de", v, o), atol=1e-5
+        )
+
+
+def test_many_traced_blocks_of_two_shapes_do_not_hang():
+    """Sharded outputs, eight devices, more LAPACK calls than cores, a clean environment.
+
+    One batched call a layer is what deadlocks XLA's thread pool here.
+    """
+    mesh = make_mesh(8, 1)
+    cut = NamedSharding(mesh, P("data"))
+
+    def both(key):
+        keys = jax.random.split(key, 12)
+        wide = [mimetic_jax.weights.query_key(k, 48, 3) for k in keys]
+        narrow = [mimetic_jax.weights.value_out(k, 24, 2) for k in keys]
+        basis = mimetic_jax.weights.query_key(key, 48, 3, alpha=0.0, degenerate="random_basis")
+        return wide, narrow, basis
+
+    def fits(x):
+        return cut if x.shape[0] % 8 == 0 else NamedSharding(mesh, P())
+
+    where = jax.tree.map(fits, jax.eval_shape(both, jax.random.key(0)))
+    wide, narrow, _ = jax.jit(both, out_shardings=where)(jax.random.key(0))
+    products = np.einsum("ldhk,lehk->lhde", *(np.stack(x) for x in zip(*wide, strict=True)))
+    assert products.diagonal(axis1=2, axis2=3).mean() == pytest.approx(0.395, abs=0.03)
+    assert np.isfinite(np.stack([out for _, out in narrow])).all()
+
+
+def test_vmap_over_seeds_on_eight_devices_does_not_hang():
+    mesh = make_mesh(8, 1)
+    keys = jax.device_put(jax.random.split(jax.random.key(0), 8), NamedSharding(mesh, P("data")))
+    query, key = jax.jit(jax.vmap(lambda k: mimetic_jax.weights.query_key(k, 48, 3)))(keys)
+    products = jnp.einsum("sdhk,sehk->shde", query, key)
+    assert float(products.diagonal(axis1=2, axis2=3).mean()) == pytest.approx(0.395, abs=0.03)
+
+
+def test_checkpoints_move_between_meshes(tmp_path):
+    state = program(2, 4).initial_state(0, SCHEME)
+    saved = Checkpoints(tmp_path / "checkpoints", 2, print)
+    saved.save(state, {})
+    saved.close()
+    for mesh in ((8, 1), (1, 1)):
+        opened = Checkpoints(tmp_path / "checkpoints", 2, pytest.fail)
+        restored, _ = opened.restore(program(*mesh).shapes)
+        opened.close()
+        jax.tree.map(np.testing.assert_array_equal, restored, state)
+        kernel = restored.params["block_0"]["mlp"]["fc1"]["kernel"]
+        assert len(kernel.sharding.device_set) == mesh[0] * mesh[1]
+
+
+def test_bad_meshes():
+    with pytest.raises(InputError, match="data 3 x fsdp 2 doesn't fit 8 devices"):
+        make_mesh(3, 2)
+    with pytest.raises(InputError, match="data 0"):
+        make_mesh(0, 1)
+    tree = {"kernel": jnp.zeros((6, 5))}
+    with pytest.raises(InputError, match=r"\('fsdp', None\) doesn't fit kernel of shape \(6, 5\)"):
+        shardings(tree, make_mesh(2, 4), [("kernel", ("fsdp", None))])
+    with pytest.raises(InputError, match="'fspd' of kernel"):
+        shardings(tree, make_mesh(2, 4), [("kernel", "fspd")])
+    assert shardings(tree, make_mesh(2, 4), [("kernel", "fsdp")])["kernel"].spec == P()

@@ -1,0 +1,87 @@
+"""Imports go one way, and importing the library stays cheap."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "mimetic_jax"
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "paths": {"errors"},
+    "weights": {"errors"},
+    "schemes": {"errors", "weights"},
+    "rewrite": {"errors", "paths", "schemes"},
+    "linen": {"rewrite", "schemes"},
+    "models": {"errors"},
+    "data": {"errors"},
+    "train": {"errors", "paths", "schemes", "rewrite", "models", "data"},
+    "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "train"},
+    "__init__": {"errors", "version", "schemes", "weights", "rewrite"},
+}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "mimetic_jax":
+                yield from (f"mimetic_jax.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_point_one_way(path):
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for name in imports(path):
+        root, _, rest = name.partition(".")
+        assert root != "main"
+        if root == "mimetic_jax" and rest:
+            target = rest.split(".")[0]
+            if target[0].isupper() or target == "block_key":
+                target = "rewrite"
+            assert target in ALLOWED[part] | {part}, f"{path} imports {name}"
+        if root == "orbax":
+            assert path == PACKAGE / "train" / "checkpoint.py"
+        if root == "flax":
+            assert part not in ("weights", "schemes", "rewrite", "paths", "data")
+
+
+HEAVY = [
+    "tensorflow",
+    "tensorflow_datasets",
+    "grain",
+    "orbax",
+    "cv2",
+    "matplotlib",
+    "sklearn",
+    "PIL",
+]
+USE = """
+import json, sys
+import jax, jax.numpy as jnp, flax.linen as nn
+import mimetic_jax, mimetic_jax.linen
+layer = nn.MultiHeadDotProductAttention(num_heads=2)
+params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+mimetic_jax.rewrite(jax.random.key(1), params, mimetic_jax.schemes.Mimetic())
+print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
+"""
+
+
+def test_rewrite_loads_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-c", USE], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not loaded & set(HEAVY)

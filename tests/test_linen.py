@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax.linen import MultiHeadDotProductAttention
+from mimetic_jax.schemes import Mimetic
+
+X = jax.random.normal(jax.random.key(1), (2, 5, 16))
+KEY = jax.random.key(0)
+
+
+def mimetic(**options):
+    return MultiHeadDotProductAttention(num_heads=2, attention_init=Mimetic(), **options)
+
+
+def lean(params):
+    return float(np.einsum("dhk,hkd->d", params["value"]["kernel"], params["out"]["kernel"]).mean())
+
+
+def test_tree_is_the_stock_layers():
+    ours = jax.eval_shape(mimetic().init, KEY, X)
+    theirs = jax.eval_shape(nn.MultiHeadDotProductAttention(num_heads=2).init, KEY, X)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, theirs)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_output_is_that_of_the_new_weights(transform):
+    layer = mimetic()
+    output, variables = transform(layer.init_with_output)(KEY, X)
+    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+    np.testing.assert_allclose(output, layer.apply(variables, X), atol=1e-6)
+
+
+def test_untouched_leaves_are_the_stock_draw():
+    only = Mimetic(alpha_qk=None, beta_qk=None)
+    ours = MultiHeadDotProductAttention(num_heads=2, attention_init=only).init(KEY, X)["params"]
+    theirs = nn.MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
+    np.testing.assert_array_equal(ours["query"]["kernel"], theirs["query"]["kernel"])
+    stock = MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
+    jax.tree.map(np.testing.assert_array_equal, stock, theirs)
+
+
+def test_vmap_over_seeds():
+    params = jax.vmap(mimetic().init, (0, None))(jax.random.split(KEY, 3), X)["params"]
+    members = [jax.tree.map(lambda x, i=i: x[i], params) for i in range(3)]
+    assert all(abs(lean(member) + 0.4) < 0.1 for member in members)
+    assert not np.allclose(members[0]["query"]["kernel"], members[1]["query"]["kernel"])
+
+
+class Residual(nn.Module):
+    @nn.compact
+    def __call__(self, x, _):
+        return x + mimetic(name="attention")(x), None
+
+
+def test_scan_and_remat():
+    layers = nn.scan(
+        nn.remat(Residual), variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+    )()
+    (output, _), variables = layers.init_with_output(KEY, X, None)
+    params = variables["params"]["attention"]
+    for layer in range(3):
+        one = jax.tree.map(lambda x, layer=layer: x[layer], params)
+        assert lean(one) == pytest.approx(-0.4, abs=0.1)
+    np.testing.assert_allclose(output, layers.apply(variables, X, None)[0], atol=1e-6)
+
+
+class Shared(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        layer = mimetic(
+            kernel_init=nn.with_partitioning(nn.initializers.lecun_normal(), (None, "model"))
+        )
+        return layer(layer(x))
+
+
+def test_shared_layer_and_boxed_parameters():
+    """A layer called twice is drawn once; boxes keep their names."""
+    output, variables = Shared().init_with_output(KEY, X)
+    kernel = variables["params"]["MultiHeadDotProductAttention_0"]["query"]["kernel"]
+    assert isinstance(kernel, nn.Partitioned)
+    assert kernel.names == (None, "model")
+    np.testing.assert_allclose(output, Shared().apply(variables, X), atol=1e-6)
+
+
+def test_dropout_and_decode():
+    layer = mimetic(dropout_rate=0.5, deterministic=False)
+    variables = layer.init({"params": KEY, "dropout": KEY}, X)
+    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+    variables = mimetic(decode=True).init(KEY, X)
+    assert int(variables["cache"]["cache_index"]) == 0
+    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)

@@ -1,0 +1,25 @@
+"""Runs tests/multidevice in a process of its own, with eight virtual devices."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.timeout(400)
+def test_eight_devices():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    folder = pathlib.Path(__file__).parent / "multidevice"
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"XLA_FLAGS": flags, "MIMETIC_EIGHT_DEVICES": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

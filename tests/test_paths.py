@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from mimetic_jax import paths
+
+
+def test_names_go_through_boxes_lists_and_dictionaries():
+    boxed = nn.Partitioned(jnp.ones(2), names=("model",))
+    named, treedef = paths.flatten({"blocks": [{"kernel": boxed}, {"kernel": jnp.ones(3)}]})
+    assert [path for path, _ in named] == ["blocks/0/kernel", "blocks/1/kernel"]
+    assert jax.tree.unflatten(treedef, [leaf for _, leaf in named])["blocks"][0]["kernel"].names
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("head/kernel", 1), ("head/bias", 2), ("block_0/kernel", 3), ("block_0/scale", 0)],
+)
+def test_first_match_wins(path, expected):
+    rules = [(r"^head/kernel$", 1), (r"bias$", 2), (r"kernel", 3)]
+    assert paths.first_match(rules, path, 0) == expected

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import mimetic_jax
+from mimetic_jax import InputError, Rule, block_key
+from mimetic_jax.rewrite import FLAX
+from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, Scheme, SinCos
+
+KEY = jax.random.key(3)
+DIM, HEADS = 16, 2
+
+
+class Stack(nn.Module):
+    """Stock Flax attention, nothing of ours."""
+
+    layers: int = 3
+
+    @nn.compact
+    def __call__(self, x):
+        for layer in range(self.layers):
+            y = nn.MultiHeadDotProductAttention(HEADS, name=f"layer_{layer}")(x)
+            x = x + nn.Dense(DIM, name=f"dense_{layer}")(y)
+        return x
+
+
+def stock(layers=3):
+    return Stack(layers).init(jax.random.key(0), jnp.ones((1, 5, DIM)))["params"]
+
+
+def products(tree):
+    def kernel(role):
+        return np.asarray(tree[role]["kernel"], np.float64)
+
+    return (
+        np.einsum("dhk,ehk->hde", kernel("query"), kernel("key")),
+        np.einsum("dhk,hke->de", kernel("value"), kernel("out")),
+    )
+
+
+def assert_same_products(left, right, atol=1e-5):
+    for a, b in zip(products(left), products(right), strict=True):
+        np.testing.assert_allclose(a, b, atol=atol)
+
+
+def test_attention_is_rewritten_and_the_rest_is_not():
+    before = stock()
+    after = mimetic_jax.rewrite(KEY, before, Mimetic())
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    for layer in range(3):
+        query_key, value_out = products(after[f"layer_{layer}"])
+        assert query_key.diagonal(axis1=1, axis2=2).mean() > 0.3
+        assert value_out.diagonal().mean() < -0.3
+        np.testing.assert_array_equal(
+            before[f"dense_{layer}"]["kernel"], after[f"dense_{layer}"]["kernel"]
+        )
+
+
+def test_a_layer_is_what_its_block_key_gives():
+    """The public contract: path → key → scheme, whatever else the tree holds."""
+    for layers in (2, 3):
+        layer = mimetic_jax.rewrite(KEY, stock(layers), Mimetic())["layer_1"]
+        shapes = {"query": (16, 2, 8), "key": (16, 2, 8), "value": (16, 2, 8), "out": (2, 8, 16)}
+        block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
+        new = Mimetic()(block_key(KEY, "layer_1"), block, Context())
+        for role in shapes:
+            np.testing.assert_array_equal(layer[role]["kernel"], new[role])
+
+
+def test_layers_and_keys_differ():
+    first = mimetic_jax.rewrite(KEY, stock(), Mimetic())
+    second = mimetic_jax.rewrite(jax.random.key(4), stock(), Mimetic())
+    trees = (first["layer_0"], first["layer_1"], second["layer_0"])
+    noise = [products(tree)[1][~np.eye(DIM, dtype=bool)] for tree in trees]
+    assert np.abs(np.corrcoef(noise) - np.eye(3)).max() < 0.3
+
+
+@pytest.mark.parametrize("scheme", [Mimetic(), NormMatched(Mimetic())])
+def test_jit_vmap_and_eager_agree(scheme):
+    params = stock(2)
+
+    def rewritten(key):
+        return mimetic_jax.rewrite(key, params, scheme)
+
+    eager = rewritten(KEY)
+    jitted = jax.jit(rewritten)(KEY)
+    seeds = jax.random.split(KEY, 2).at[1].set(KEY)
+    vmapped = jax.jit(jax.vmap(rewritten))(seeds)
+    shapes = jax.eval_shape(rewritten, KEY)
+    for layer in eager:
+        if layer.startswith("layer"):
+            assert_same_products(eager[layer], jitted[layer])
+            assert_same_products(eager[layer], jax.tree.map(lambda x: x[1], vmapped[layer]))
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+
+def test_stacked_layers_draw_like_single_ones():
+    """nn.scan's tree: each layer folds its index into the block's key."""
+    single = stock(2)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), single["layer_0"], single["layer_1"])
+    rules = [dataclasses.replace(rule, layout=f"l {rule.layout}") for rule in FLAX]
+    scheme = Mimetic(beta_vo=(-0.4, 0.4))
+    tree = {"layers": {"attn": stacked}}
+    new = mimetic_jax.rewrite(KEY, tree, scheme, rules=rules)["layers"]["attn"]
+    for layer, sign in enumerate((-1, 1)):
+        one = jax.tree.map(lambda x, layer=layer: x[layer], new)
+        assert sign * products(one)[1].diagonal().mean() > 0.3
+        key = block_key(KEY, "layers/attn", layer)
+        block = Block.of({role: one[role]["kernel"] for role in ("query", "key", "value", "out")})
+        expected = scheme(key, block, Context(layer, 2))
+        np.testing.assert_allclose(one["out"]["kernel"], expected["out"], atol=1e-6)
+
+
+def test_flattened_heads_need_their_number():
+    tree = {
+        role: {"kernel": jnp.zeros((DIM, DIM))} for role in ("q_proj", "k_proj", "v_proj", "o_proj")
+    }
+    rules = (
+        Rule("q_proj/kernel", "query", "d (h k)"),
+        Rule("k_proj/kernel", "key", "d (g k)"),
+        Rule("v_proj/kernel", "value", "d (g k)"),
+        Rule("o_proj/kernel", "out", "(h k) d"),
+    )
+    new = mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=HEADS)
+    product = np.asarray(new["v_proj"]["kernel"]) @ np.asarray(new["o_proj"]["kernel"])
+    assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.1)
+    with pytest.raises(InputError, match="give num_heads"):
+        mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules)
+    with pytest.raises(InputError, match="num_heads 3 does not divide the 16 columns"):
+        mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=3)
+
+
+def test_nnx_and_linen_trees_give_the_same():
+    layer = nnx.MultiHeadAttention(HEADS, DIM, decode=False, rngs=nnx.Rngs(0))
+    state = nnx.state(layer, nnx.Param)
+    as_linen = nnx.to_pure_dict(state)
+    new_state = mimetic_jax.rewrite(KEY, state, Mimetic())
+    new_tree = mimetic_jax.rewrite(KEY, as_linen, Mimetic())
+    for role in ("query", "key", "value", "out"):
+        np.testing.assert_array_equal(
+            nnx.to_pure_dict(new_state)[role]["kernel"], new_tree[role]["kernel"]
+        )
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_dtypes_and_kinds_stay(dtype):
+    params = jax.tree.map(lambda x: x.astype(dtype), stock(1))
+    for leaf in jax.tree.leaves(mimetic_jax.rewrite(KEY, params, Mimetic())):
+        assert leaf.dtype == dtype
+        assert isinstance(leaf, jax.Array)
+        assert jnp.isfinite(leaf).all()
+    numpy_params = jax.tree.map(np.asarray, stock(1))
+    for leaf in jax.tree.leaves(mimetic_jax.rewrite(KEY, numpy_params, Mimetic())):
+        assert isinstance(leaf, np.ndarray)
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy(Scheme):
+    """Uses what Impulse and T-Fixup will use: the position table, the grid and the depth."""
+
+    def writes(self, roles):
+        return roles & {"query", "out"}
+
+    def __call__(self, key, block, context):
+        h, w = context.grid
+        return {
+            "query": jnp.full(block.shapes["query"], context.position[h * w - 1, 0]),
+            "out": block["out"] * context.num_layers**-0.25 + context.layer,
+        }
+
+
+def test_schemes_see_the_tables_that_the_ones_before_wrote():
+    tree = {"encoder": stock(2), "pos_embed": jnp.ones((1, 13, DIM))}
+    new = mimetic_jax.rewrite(KEY, tree, (SinCos(), Toy()), grid=(3, 4))
+    last = new["pos_embed"][0, -1, 0]
+    assert last != 1
+    for layer in range(2):
+        name = f"layer_{layer}"
+        np.testing.assert_allclose(new["encoder"][name]["query"]["kernel"], last)
+        np.testing.assert_allclose(
+            new["encoder"][name]["out"]["kernel"],
+            tree["encoder"][name]["out"]["kernel"] * 2**-0.25 + layer,
+            rtol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("rows", [16, 17])
+def test_square_grids_are_found(rows):
+    tree = {"pos_embed": jnp.ones((1, rows, 8))}
+    new = mimetic_jax.rewrite(KEY, tree, SinCos())["pos_embed"]
+    assert bool((new[0, 0] == 0).all()) == (rows == 17)
+
+
+def test_no_scheme_is_no_change():
+    params = stock(1)
+    jax.tree.map(np.testing.assert_array_equal, mimetic_jax.rewrite(KEY, params, ()), params)
+
+
+def test_plan_says_what_rewrite_does():
+    params = jax.eval_shape(lambda: stock(2))
+    writes = mimetic_jax.plan(params, Mimetic(zero_bias=False))
+    assert len(writes) == 2 * 4
+    assert {write.path for write in writes} == {
+        f"layer_{layer}/{role}/kernel"
+        for layer in range(2)
+        for role in ("query", "key", "value", "out")
+    }
+    assert "layer_#/query/kernel" in str(writes)
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        (
+            {"mlp": {"kernel": jnp.ones((2, 2))}},
+            "Mimetic matches nothing among the paths mlp/kernel",
+        ),
+        ({}, "matches nothing among the paths .none."),
+        ({"attn": {"qkv": {"kernel": jnp.ones((4, 12))}}}, "no rule describes attn/qkv/kernel"),
+        (
+            {"query": {"kernel": jnp.ones((4, 4))}, "key": {"kernel": jnp.ones((4, 4))}},
+            r"key/kernel has shape \(4, 4\), which doesn't fit layout 'd g k'",
+        ),
+        (
+            {"a": {"query": {"kernel": jnp.ones((4, 2, 2))}}},
+            "a: Mimetic draws query and key together",
+        ),
+    ],
+)
+@pytest.mark.parametrize("call", [mimetic_jax.plan, lambda p, s: mimetic_jax.rewrite(KEY, p, s)])
+def test_bad_trees(tree, words, call):
+    with pytest.raises(InputError, match=words) as caught:
+        call(tree, Mimetic())
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_rules():
+    with pytest.raises(InputError, match="unknown role 'quary'"):
+        Rule("q", "quary", "d h k")
+    with pytest.raises(InputError, match="layout 'd k'"):
+        Rule("q", "query", "d k")
+    tree = {"a": {"q": jnp.ones((4, 2, 2)), "p": jnp.ones((4, 2, 2))}}
+    with pytest.raises(InputError, match="both claim role query"):
+        mimetic_jax.plan(tree, Mimetic(), rules=[Rule("q|p", "query", "d h k")])

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, schemes
+from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SinCos
+
+KEY = jax.random.key(0)
+
+
+def attention_block(dim=16, heads=2, groups=2, head_dim=8):
+    shapes = {
+        "query": (dim, heads, head_dim),
+        "key": (dim, groups, head_dim),
+        "value": (dim, groups, head_dim),
+        "out": (heads, head_dim, dim),
+        "query_bias": (heads, head_dim),
+        "key_bias": (groups, head_dim),
+        "value_bias": (groups, head_dim),
+        "out_bias": (dim,),
+    }
+    return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+
+
+def value_out_diagonal(new):
+    return float(np.einsum("dhk,hkd->d", new["value"], new["out"]).mean())
+
+
+def test_mimetic_writes_kernels_and_zeroes_biases():
+    block = attention_block()
+    new = Mimetic()(KEY, block, Context())
+    assert {role: array.shape for role, array in new.items()} == block.shapes
+    for role, array in new.items():
+        assert bool(array.any()) != role.endswith("_bias")
+    assert value_out_diagonal(new) == pytest.approx(-0.4, abs=0.1)
+    assert not any(
+        role.endswith("bias") for role in Mimetic(zero_bias=False)(KEY, block, Context())
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kernels"),
+    [
+        (Mimetic(alpha_vo=None, beta_vo=None), {"query", "key"}),
+        (Mimetic(alpha_qk=None, beta_qk=None), {"value", "out"}),
+    ],
+)
+def test_a_pair_of_none_is_left_alone(scheme, kernels):
+    roles = frozenset(attention_block())
+    assert scheme.writes(roles) == kernels | {f"{role}_bias" for role in kernels}
+
+
+def test_other_pair_does_not_depend_on_the_untouched_one():
+    both = Mimetic()(KEY, attention_block(), Context())
+    only = Mimetic(alpha_qk=None, beta_qk=None)(KEY, attention_block(), Context())
+    np.testing.assert_array_equal(both["value"], only["value"])
+
+
+def test_constants_may_depend_on_depth():
+    by_layer = Mimetic(beta_vo=[-0.4, 0.0, 0.4], alpha_vo=0.01)
+    by_depth = Mimetic(beta_vo=lambda depth: 0.8 * depth - 0.4, alpha_vo=0.01)
+    for layer, beta in enumerate((-0.4, 0.0, 0.4)):
+        for scheme in (by_layer, by_depth):
+            new = scheme(KEY, attention_block(), Context(layer=layer, num_layers=3))
+            assert value_out_diagonal(new) == pytest.approx(beta, abs=0.02)
+    with pytest.raises(InputError, match="beta_vo has 3 values for 12 layers"):
+        by_layer.at(0, 12)
+
+
+def test_language_setting():
+    new = schemes.mimetic_language()(KEY, attention_block(), Context())
+    product = np.einsum("dhk,ehk->hde", new["query"], new["key"])
+    np.testing.assert_allclose(product, [np.diag([0.5] * 8 + [0.0] * 8)] * 2, atol=1e-6)
+    assert schemes.mimetic_language(beta_vo=0.2).beta_vo == 0.2
+
+
+def test_norm_matched_has_the_norms_and_nothing_else():
+    like, matched = (
+        s(KEY, attention_block(), Context()) for s in (Mimetic(), NormMatched(Mimetic()))
+    )
+    assert like.keys() == matched.keys()
+    for role in like:
+        np.testing.assert_allclose(
+            np.linalg.norm(matched[role].ravel()), np.linalg.norm(like[role].ravel()), rtol=1e-5
+        )
+    assert abs(value_out_diagonal(matched)) < 0.15
+    product = np.vdot(matched["query"], like["query"]) / np.vdot(like["query"], like["query"])
+    assert abs(product) < 0.25
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2])
+def test_sincos_leaves_class_tokens_zero(tokens):
+    block = Block.of({"position": jnp.ones((12 + tokens, 8))})
+    table = SinCos(scale=2.0)(KEY, block, Context(grid=(3, 4)))["position"]
+    np.testing.assert_array_equal(table[:tokens], 0)
+    np.testing.assert_allclose((table[tokens:] ** 2).sum(axis=1), 4 * 8 / 2, rtol=1e-5)
+
+
+def test_sincos_for_text_needs_no_grid():
+    block = Block.of({"position": jnp.ones((7, 41))})
+    assert SinCos(axes=1)(KEY, block, Context())["position"].shape == (7, 41)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Mimetic(alpha_qk=0.1),
+        Mimetic(beta_vo=[0.1, 0.2]),
+        SinCos(axes=1),
+        NormMatched(Mimetic(noise="uniform")),
+    ],
+)
+def test_schemes_survive_json(scheme):
+    assert schemes.from_dict(json.loads(json.dumps(schemes.to_dict(scheme)))) == scheme
+    assert hash(scheme) == hash(dataclasses.replace(scheme))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: schemes.from_dict({"scheme": "Mimetik"}), "did you mean 'Mimetic'"),
+        (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
+        (lambda: schemes.as_tuple("mimetic"), "'mimetic' is not a scheme"),
+        (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
+        (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
+        (lambda: SinCos(axes=3), "axes 3"),
+        (lambda: Mimetic().writes(frozenset({"query"})), "only query was found"),
+        (lambda: SinCos()(KEY, Block.of({"position": jnp.ones((7, 8))}), Context()), "7 positions"),
+        (
+            lambda: SinCos()(KEY, Block.of({"position": jnp.ones((7, 8))}), Context(grid=(3, 3))),
+            "3x3 doesn't fit a table of 7",
+        ),
+        (
+            lambda: Mimetic()(
+                KEY, Block.of({"query": jnp.ones((8, 2, 4)), "key": jnp.ones((6, 2, 4))}), Context()
+            ),
+            r"query \(8, 2, 4\) and key \(6, 2, 4\)",
+        ),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.data import describe
+from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train import config as configs
+
+
+def test_arguments_are_typed_like_their_defaults():
+    args = configs.arguments(
+        "width=96,lr=3e-3,flip=True,init=x=y", width=1, lr=0.1, flip=False, init=""
+    )
+    assert args.to_dict() == {"width": 96, "lr": 3e-3, "flip": True, "init": "x=y"}
+    assert configs.arguments(None, width=1).width == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("widht=2", "did you mean 'width'"),
+        ("width=2.5", "width takes a int"),
+        ("width", "width takes a int"),
+        ("flip=yes", "flip takes a bool"),
+    ],
+)
+def test_bad_arguments(text, words):
+    with pytest.raises(InputError, match=words):
+        configs.arguments(text, width=1, flip=False)
+
+
+def test_arms_override_what_they_name(tiny):
+    config = tiny()
+    config.arms.default = {"scheme": ()}
+    config.arms.wide = {"model": {"width": 32}, "optimizer": {"learning_rate": 1}}
+    arms = configs.arms(config)
+    assert list(arms) == ["default", "wide"]
+    assert arms["default"].scheme == ()
+    assert arms["wide"].model.width == 32
+    assert arms["wide"].optimizer.learning_rate == 1.0
+    assert arms["wide"].model.depth == config.model.depth
+    assert config.model.width == 16
+    assert list(configs.arms(tiny())) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"shceme": ()}, "field of arm bad 'shceme'.*did you mean 'scheme'"),
+        ({"model": {"widht": 3}}, "did you mean 'width'"),
+        ({"model": {"width": "wide"}}, "arm bad: .*width"),
+    ],
+)
+def test_bad_arms(tiny, overrides, words):
+    config = tiny()
+    config.arms.bad = overrides
+    with pytest.raises(InputError, match=words):
+        configs.arms(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"optimizer.learning_rate": -0.1}, "optimizer.learning_rate -0.1 is negative"),
+        ({"optimizer.learning_rate": 0.0}, "learning rate 0.0"),
+        ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
+        ({"optimizer.schedule": "triangel"}, "did you mean 'triangle'"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"batch": 2000}, "batch 2000 is larger than the 1437"),
+        ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
+        ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
+        ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
+        ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
+        ({"steps": 0}, "give epochs or steps"),
+        ({"seeds": ()}, "seeds"),
+        ({"seeds": (1, 1)}, r"seeds \(1, 1\)"),
+        ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
+        ({"keep_checkpoints": 1}, "keep_checkpoints 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing 1.0"),
+        ({"model.drop_path": 1.5}, "model.drop_path 1.5"),
+        ({"model.dtype": "float23"}, "did you mean 'float32'"),
+        ({"scheme": ("mimetic",)}, "'mimetic' is not a scheme"),
+    ],
+)
+def test_checks(tiny, overrides, words):
+    with pytest.raises(InputError, match=words) as caught:
+        configs.check(tiny(**overrides), describe("digits"), devices=4)
+    assert "\n" not in str(caught.value)
+
+
+def test_json_has_everything(tiny):
+    record = configs.to_json(tiny())
+    assert record["scheme"][0]["scheme"] == "SinCos"
+    assert json.loads(json.dumps(record)) == record
+
+
+def test_a_workdir_may_gain_seeds_and_arms_only(tiny):
+    config = tiny()
+    config.arms.default = {"scheme": ()}
+    record = configs.to_json(config)
+    more = tiny(seeds=(0, 1))
+    more.arms.default = {"scheme": ()}
+    more.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
+    assert configs.difference(record, configs.to_json(more)) is None
+    changed = tiny()
+    changed.arms.default = {"scheme": (SinCos(),)}
+    assert "arms.default.scheme" in configs.difference(record, configs.to_json(changed))
+    assert (
+        configs.difference(record, configs.to_json(tiny(batch=16)))
+        == "batch is 32 there and 16 here"
+    )

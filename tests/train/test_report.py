@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from mimetic_jax.train.loop import Run
+from mimetic_jax.train.report import paired_difference, summarize
+
+
+def write_run(workdir, arm, seed, curve, steps_done=True):
+    run = Run.of(workdir, arm, seed)
+    run.directory.mkdir(parents=True)
+    for step, accuracy in curve:
+        run.metrics.append(
+            {"step": step, "eval_accuracy": accuracy, "eval_loss": 1.0, "seconds": 2.0}
+        )
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    for seed, (default, matched, mimetic) in enumerate([(60, 70, 80), (62, 71, 79), (61, 75, 84)]):
+        write_run(tmp_path, "default", seed, [(0, 0.1), (10, 0.5), (20, default / 100)])
+        write_run(tmp_path, "norm_matched", seed, [(0, 0.1), (10, 0.65), (20, matched / 100)])
+        write_run(tmp_path, "mimetic", seed, [(0, 0.1), (10, 0.75), (20, mimetic / 100)])
+    write_run(tmp_path, "slow", 0, [(0, 0.1), (10, 0.2), (20, 0.3)])
+    write_run(tmp_path, "unfinished", 0, [(0, 0.1), (10, 0.9)])
+    return tmp_path
+
+
+PLAN = [(arm, 20) for arm in ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")]
+
+
+def test_interval_is_students_t_over_pairs():
+    difference = paired_difference([80.0, 79, 84], [60.0, 62, 61])
+    low, high = scipy.stats.t.interval(
+        0.95, 2, loc=difference.mean, scale=scipy.stats.sem([20.0, 17, 23])
+    )
+    assert (difference.low, difference.high) == pytest.approx((low, high))
+    assert paired_difference([1.0], [0.5]).low is None
+
+
+def test_summary(workdir):
+    text = summarize(workdir, PLAN, seeds=(0, 1, 2))
+    rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
+    assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
+    mimetic = rows["mimetic"]
+    assert mimetic["accuracy_mean"] == pytest.approx(81.0)
+    assert mimetic["accuracy_sd"] == pytest.approx(np.std([80, 79, 84], ddof=1))
+    assert mimetic["n"] == 3
+    assert mimetic["differences"]["norm_matched"]["mean"] == pytest.approx(9.0)
+    assert mimetic["cells"]["steps to default's accuracy"] == "10"
+    assert rows["slow"]["cells"]["steps to default's accuracy"] == "never"
+    assert "mimetic against norm_matched: +9.00" in text
+    assert "slow against default: -30.00 (n=1) points, n=1: too few seeds" in text
+    assert "mimetic against default: +20.00 [+12.55, +27.45] points, n=3: better" in text
+
+
+def test_no_claim_where_the_interval_holds_zero(tmp_path):
+    for seed, (default, arm) in enumerate([(60, 61), (60, 59), (60, 62)]):
+        write_run(tmp_path, "default", seed, [(20, default / 100)])
+        write_run(tmp_path, "arm", seed, [(20, arm / 100)])
+    assert "no difference that these seeds show" in summarize(
+        tmp_path, [("default", 20), ("arm", 20)], (0, 1, 2)
+    )
+
+
+def test_nothing_finished(tmp_path):
+    assert summarize(tmp_path, PLAN, (0,)) == "no finished run yet"

@@ -1,0 +1,180 @@
+"""Whole runs: training, resuming, comparing."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train import loop
+from mimetic_jax.train.compare import Comparison, describe
+from mimetic_jax.train.loop import Run
+
+
+def final_params(comparison, workdir, arm="run", seed=0):
+    return comparison.restored(Run.of(workdir, arm, seed)).params
+
+
+def train(config, workdir):
+    comparison = Comparison(config, say=lambda line: None)
+    comparison.train(workdir)
+    return comparison
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+def test_training_learns_and_records(tiny, tmp_path):
+    config = tiny(batch=64, steps=60, **{"model.patch": 2, "model.pool": "mean", "eval.every": 20})
+    config.model.update(width=32, depth=2)
+    config.optimizer.learning_rate = 5e-3
+    train(config, tmp_path)
+    records = Run.of(tmp_path, "run", 0).metrics.read()
+    losses = [record["loss"] for record in records if "loss" in record]
+    evaluations = [record for record in records if "eval_accuracy" in record]
+    assert losses[-1] < 0.8 * losses[0]
+    assert [record["step"] for record in evaluations] == [0, 20, 40, 60]
+    assert all(record["eval_count"] == 360 for record in evaluations)
+    assert evaluations[-1]["eval_accuracy"] > 2 * evaluations[0]["eval_accuracy"]
+    assert json.loads((tmp_path / "config.json").read_text())["steps"] == 60
+
+
+class Killed(BaseException):
+    """What ends a run in the middle, as a signal would."""
+
+
+@pytest.mark.parametrize("after", [0, 3, 4, 9, 11])
+def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
+    """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
+    overrides = {"model.dropout": 0.2, "model.drop_path": 0.1}
+    whole = Comparison(tiny(**overrides), say=lambda line: None)
+    if not (undisturbed / "config.json").exists():
+        whole.train(undisturbed)
+    original = loop._check_finite
+
+    def kill(run, first, losses):
+        original(run, first, losses)
+        if first + len(losses) > after:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_check_finite", kill)
+        with pytest.raises(Killed):
+            train(tiny(**overrides), tmp_path)
+    resumed = train(tiny(**overrides), tmp_path)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        final_params(whole, undisturbed),
+        final_params(resumed, tmp_path),
+    )
+    clocks = ("seconds", "examples_per_second")
+    records, expected = (
+        [
+            {name: value for name, value in record.items() if name not in clocks}
+            for record in Run.of(workdir, "run", 0).metrics.read()
+        ]
+        for workdir in (tmp_path, undisturbed)
+    )
+    assert records == expected
+
+
+def test_dispatches_of_any_length_train_the_same(tiny, tmp_path):
+    """How many steps go to the device at once is no part of the result."""
+    results = [
+        final_params(train(tiny(max_dispatch=size), tmp_path / str(size)), tmp_path / str(size))
+        for size in (1, 3, 50)
+    ]
+    for other in results[1:]:
+        jax.tree.map(np.testing.assert_array_equal, results[0], other)
+
+
+def test_arms_share_data_and_what_their_schemes_leave(tiny):
+    config = tiny()
+    config.arms.default = {"scheme": ()}
+    config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
+    comparison = Comparison(config)
+    assert comparison.program("default") is comparison.program("mimetic")
+    default, mimetic = (
+        comparison.program(arm).initial_state(0, comparison.arms[arm].scheme).params
+        for arm in ("default", "mimetic")
+    )
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), default, mimetic)
+    assert all(jax.tree.leaves(same["block_0"]["mlp"]))
+    assert all(jax.tree.leaves(same["patch_embed"]))
+    assert not same["pos_embed"]
+    assert not same["block_0"]["attention"]["query"]["kernel"]
+
+
+def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
+    config = tiny(seeds=(0, 1))
+    config.arms.default = {"scheme": ()}
+    config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
+    said = []
+    table = Comparison(config, say=said.append).train(tmp_path)
+    assert "| default" in table
+    assert "mimetic against default" in table
+    assert sum("starts" in line for line in said) == 4
+    config.seeds = (0, 1, 2)
+    said.clear()
+    Comparison(config, say=said.append).train(tmp_path)
+    assert sum("finished before" in line for line in said) == 4
+    assert sum("starts" in line for line in said) == 2
+
+
+def test_another_config_is_refused_before_anything_is_written(tiny, tmp_path):
+    train(tiny(), tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    for call in ("train", "table", "evaluate"):
+        with pytest.raises(InputError, match="batch is 32 there and 16 here"):
+            getattr(Comparison(tiny(batch=16)), call)(tmp_path)
+    assert (tmp_path / "config.json").read_text() == before
+
+
+def test_evaluate_gives_the_recorded_accuracy(tiny, tmp_path):
+    comparison = train(tiny(), tmp_path)
+    last = Run.of(tmp_path, "run", 0).evaluations()[-1]
+    assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(tmp_path)
+    assert "no checkpoint" in comparison.evaluate(tmp_path / "elsewhere")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny, tmp_path):
+    config = tiny(**{"optimizer.learning_rate": 1e30, "optimizer.clip": 0.0})
+    with pytest.raises(InputError, match=r"run seed 0: the loss is (nan|inf) at step \d+"):
+        train(config, tmp_path)
+
+
+def test_a_scheme_that_finds_nothing_stops_before_the_run(tiny):
+    config = tiny(**{"model.depth": 0})
+    with pytest.raises(InputError, match="Mimetic matches nothing among the paths"):
+        Comparison(config)
+
+
+def test_missing_data_leaves_the_workdir_alone(tiny, tmp_path):
+    config = tiny(**{"data.name": "cifar10", "data.dir": str(tmp_path / "nowhere")})
+    with pytest.raises(InputError, match="no cifar10 in"):
+        train(config, tmp_path / "workdir")
+    assert not (tmp_path / "workdir").exists()
+
+
+def test_plan_knows_the_arithmetic(tiny):
+    comparison = Comparison(tiny())
+    numbers = comparison.program("run").describe()
+    # A forward and backward pass are about six FLOPs a parameter and token, and batch 32 of
+    # 5 tokens; the small model's embeddings and softmax leave it within a factor of two.
+    dense = 6 * numbers["parameters"] * 32 * 5
+    assert 0.5 < numbers["flops_per_step"] / dense < 2
+    assert numbers["optimizer_bytes"] == pytest.approx(2 * numbers["parameter_bytes"], rel=0.01)
+    text = describe(comparison)
+    assert f"{numbers['parameters']:,} parameters" in text
+    assert "block_#/attention/query/kernel" in text
+
+
+def test_tensorboard_is_written_where_asked_for(tiny, tmp_path):
+    train(tiny(tensorboard=True), tmp_path)
+    assert list(Run.of(tmp_path, "run", 0).directory.glob("tensorboard/events*"))

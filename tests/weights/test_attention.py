@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mimetic_jax import InputError
+from mimetic_jax.weights import attention, query_key, value_out
+
+KEY = jax.random.key(7)
+
+
+def head_products(query, key):
+    group = query.shape[1] // key.shape[1]
+    key = np.repeat(np.asarray(key, np.float64), group, axis=1)
+    return np.einsum("dhk,ehk->hde", np.asarray(query, np.float64), key)
+
+
+def joint_product(value, out):
+    group = out.shape[0] // value.shape[1]
+    value = np.repeat(np.asarray(value, np.float64), group, axis=1)
+    return np.einsum("dhk,hke->de", value, np.asarray(out, np.float64))
+
+
+def off_diagonal(product):
+    return product[..., ~np.eye(product.shape[-1], dtype=bool)]
+
+
+@pytest.mark.parametrize(("dim", "heads", "diagonal"), [(192, 3, 0.395), (768, 12, 0.119)])
+@pytest.mark.parametrize("noise", ["normal", "uniform"])
+def test_query_key_law_of_the_paper(dim, heads, diagonal, noise):
+    """The diagonals that truncation leaves, measured on float64 SVDs (REFERENCES 2.2)."""
+    products = head_products(*query_key(KEY, dim, heads, noise=noise))
+    assert products.diagonal(axis1=1, axis2=2).mean() == pytest.approx(diagonal, abs=0.01)
+    # 64 singular values and then nothing.
+    values = np.linalg.svd(products[0], compute_uv=False)
+    assert values[63] > 1
+    assert values[64] < 1e-5
+
+
+def test_value_out_law_of_the_paper():
+    product = joint_product(*value_out(KEY, 192, 3))
+    assert product.diagonal().mean() == pytest.approx(-0.400, abs=0.01)
+    assert off_diagonal(product).std() == pytest.approx(0.0289, abs=0.001)
+
+
+def test_products_are_those_of_the_drawn_targets():
+    """Same noise, float64 SVDs: the law itself, not a statistic of it."""
+    noise = np.asarray(attention._draw(jax.random.split(KEY, 4), 32, "normal"), np.float64)
+    targets = 0.7 * noise + 0.7 * np.eye(32)
+    u, s, vt = np.linalg.svd(targets)
+    truth = (u[..., :8] * s[:, None, :8]) @ vt[:, :8]
+    np.testing.assert_allclose(head_products(*query_key(KEY, 32, 4)), truth, atol=1e-5)
+    noise = np.asarray(attention._draw(KEY[None], 32, "normal"), np.float64)[0]
+    product = joint_product(*value_out(KEY, 32, 4))
+    np.testing.assert_allclose(product, 0.4 * noise - 0.4 * np.eye(32), atol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    groups=st.integers(1, 3),
+    repeats=st.integers(1, 3),
+    head_dim=st.integers(1, 12),
+    dim=st.integers(4, 24),
+    seed=st.integers(0, 1000),
+)
+def test_grouped_heads(groups, repeats, head_dim, dim, seed):
+    """query[:, h] @ key[:, g].T is the group's target; value/out has rank min(D, G K)."""
+    sizes = {"head_dim": head_dim, "num_kv_heads": groups}
+    key = jax.random.key(seed)
+    query, key_kernel = query_key(key, dim, groups * repeats, **sizes)
+    value, out = value_out(key, dim, groups * repeats, **sizes)
+    assert query.shape == (dim, groups * repeats, head_dim)
+    assert out.shape == (groups * repeats, head_dim, dim)
+    assert key_kernel.shape == value.shape == (dim, groups, head_dim)
+    grouped = head_products(query, key_kernel).reshape(groups, repeats, dim, dim)
+    np.testing.assert_allclose(grouped, grouped[:, :1].repeat(repeats, 1), atol=1e-6)
+    assert np.linalg.matrix_rank(grouped[0, 0], tol=1e-4) <= min(dim, head_dim)
+    noise = np.asarray(attention._draw(key[None], dim, "normal"), np.float64)[0]
+    target = 0.4 * noise - 0.4 * np.eye(dim)
+    rank = min(dim, groups * head_dim)
+    optimum = np.linalg.norm(np.linalg.svd(target, compute_uv=False)[rank:])
+    error = np.linalg.norm(joint_product(value, out) - target)
+    assert error == pytest.approx(optimum, abs=1e-4)
+
+
+def test_surplus_units_are_alive():
+    """More head columns than D: the product law holds and no unit is zero on both sides."""
+    value, out = value_out(KEY, 16, 4, head_dim=8)
+    product = joint_product(value, out)
+    assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.15)
+    reads, writes = np.abs(value).max(axis=0) > 0, np.abs(out).max(axis=2) > 0
+    assert reads.all()
+    assert writes.sum() == 16
+
+
+@pytest.mark.parametrize("beta", [0.5, -0.5])
+def test_no_noise_keeps_the_first_coordinates(beta):
+    query, key = query_key(KEY, 12, 3, alpha=0.0, beta=beta)
+    truth = np.diag([beta] * 4 + [0.0] * 8)
+    np.testing.assert_allclose(head_products(query, key), [truth] * 3, atol=1e-6)
+    value, out = value_out(KEY, 12, 3, alpha=0.0, beta=beta)
+    np.testing.assert_allclose(joint_product(value, out), beta * np.eye(12), atol=1e-6)
+
+
+def test_no_noise_random_basis():
+    """β times a projection on K random directions, another for each head."""
+    options = {"alpha": 0.0, "beta": 0.5, "degenerate": "random_basis"}
+    products = head_products(*query_key(KEY, 12, 3, **options))
+    np.testing.assert_allclose(products @ products, 0.5 * products, atol=1e-6)
+    np.testing.assert_allclose(np.trace(products, axis1=1, axis2=2), 2.0, atol=1e-5)
+    assert np.abs(products[0] - products[1]).max() > 0.1
+    traced = jax.jit(lambda key: query_key(key, 12, 3, **options))(KEY)
+    np.testing.assert_allclose(head_products(*traced), products, atol=1e-5)
+
+
+def test_heads_and_seeds_are_independent():
+    products = head_products(*query_key(KEY, 48, 3))
+    other = head_products(*query_key(jax.random.key(8), 48, 3))
+    noise = [off_diagonal(p) for p in (*products, *other)]
+    correlation = np.corrcoef(noise) - np.eye(6)
+    assert np.abs(correlation).max() < 0.1
+
+
+def test_concrete_traced_and_vmapped_products_agree():
+    def both(key):
+        return (*query_key(key, 24, 2, num_kv_heads=1), *value_out(key, 24, 2))
+
+    keys = jax.random.split(KEY, 3)
+    vmapped = jax.jit(jax.vmap(both))(keys)
+    for index, key in enumerate(keys):
+        query, key_kernel, value, out = both(key)
+        q, k, v, o = (kernel[index] for kernel in vmapped)
+        np.testing.assert_allclose(head_products(q, k), head_products(query, key_kernel), atol=1e-5)
+        np.testing.assert_allclose(joint_product(v, o), joint_product(value, out), atol=1e-5)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    whole = query_key(KEY, 16, 8)
+    monkeypatch.setattr(attention, "CHUNK_BYTES", 3 * 4 * 16 * 16)
+    for kernel, chunked in zip(whole, query_key(KEY, 16, 8), strict=True):
+        np.testing.assert_array_equal(kernel, chunked)
+
+
+def test_old_style_keys():
+    np.testing.assert_array_equal(
+        query_key(jax.random.PRNGKey(0), 8, 2)[0], query_key(jax.random.key(0), 8, 2)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_heads": 5}, "num_heads 5 does not divide dim 192"),
+        ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
+        ({"num_heads": 3, "head_dim": -1}, "head_dim -1"),
+        ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
+        ({"num_heads": 3, "alpha": float("nan")}, "alpha nan"),
+        ({"num_heads": 3, "beta": float("inf")}, "beta inf"),
+        ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
+        ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
+        ({"num_heads": 3, "degenerate": "last_k"}, "last_k"),
+    ],
+)
+@pytest.mark.parametrize("function", [query_key, value_out])
+def test_bad_input(function, options, words):
+    with pytest.raises(InputError, match=words) as caught:
+        function(KEY, 192, **options)
+    assert "\n" not in str(caught.value)
