@@ -1,0 +1,155 @@
+"""The command line as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.loop import Run
+
+ROOT = pathlib.Path(__file__).parent.parent
+CONFIG = """
+from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train.config import default
+
+
+def get_config(text=""):
+    config = default()
+    config.name = "tiny"
+    config.batch, config.steps, config.max_dispatch = 32, 400, 2
+    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+    config.eval.batch, config.eval.every = 360, 40
+    config.log_every, config.checkpoint_every = 4, 20
+    config.scheme = (SinCos(), Mimetic())
+    return config
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "main.py", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture
+def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "tiny.py"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--config=configs/digits_vit.py", "--config.optimiser.eps=1"],
+            "did you mean 'optimizer'",
+        ),
+        (
+            ["--config=configs/digits_vit.py", "--config.model.widht=1"],
+            "did you mean 'model.width'",
+        ),
+        (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide the image 8x8"),
+        (["--config=configs/digits_vit.py:heads=5"], "heads 5 does not divide width 64"),
+        (
+            ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
+            "-1.0 is negative",
+        ),
+        (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),
+        (
+            ["--config=configs/cifar10_vit.py", "--config.data.dir=/nowhere"],
+            "no cifar10 in /nowhere",
+        ),
+        (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
+        (["--config=configs/digits_vit.py", "--mode=trian"], "train|eval|compare|plan|analyze"),
+        ([], "give a config"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: pathlib.Path) -> None:
+    done = run(*arguments, f"--workdir={tmp_path / 'workdir'}")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert not (tmp_path / "workdir").exists()
+
+
+def test_batch_must_divide_over_devices() -> None:
+    flags = "--xla_force_host_platform_device_count=3"
+    done = subprocess.run(
+        command("--config=configs/digits_vit.py"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"XLA_FLAGS": flags},
+    )
+    assert "batch 128 is not divisible by accumulate 1 x 3 devices" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "digits_vit.py",
+        "cifar10_vit.py",
+        "cifar10_vit.py:width=96,patch=8,init=positive",
+        "cifar100_vit.py",
+    ],
+)
+def test_every_config_plans(config: str) -> None:
+    done = run(f"--config=configs/{config}", "--mode=plan")
+    assert done.returncode == 0, done.stderr
+    assert "FLOPs a step" in done.stdout
+
+
+def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """kill -9 in mid-run; then parameters equal, bit for bit, those of a run left alone."""
+    flags = [f"--config={config_file}", f"--workdir={tmp_path / 'killed'}"]
+    process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / "killed" / "runs" / "run" / "0" / "checkpoints"
+    deadline = time.monotonic() + 100
+    while not any(path.name.isdigit() for path in folder.glob("*")):
+        assert time.monotonic() < deadline, "no checkpoint in 100 s"
+        assert process.poll() is None, "ended before it could be killed"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not Run.of(tmp_path / "killed", "run", 0).finished(400)
+    again = run(*flags)
+    assert again.returncode == 0, again.stderr
+    assert "continues at step" in again.stdout
+    whole = run(flags[0], f"--workdir={tmp_path / 'whole'}")
+    assert whole.returncode == 0, whole.stderr
+    namespace: dict[str, object] = {}
+    exec(CONFIG, namespace)
+    config = namespace["get_config"]()  # type: ignore[operator]
+    assert isinstance(config, ConfigDict)
+    comparison = Comparison(config, say=lambda line: None)
+    killed, left_alone = (
+        comparison.restored(Run.of(tmp_path / name, "run", 0)) for name in ("killed", "whole")
+    )
+    assert killed is not None
+    assert left_alone is not None
+    for a, b in zip(*(_leaves(state) for state in (killed, left_alone)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    steps = [record["step"] for record in Run.of(tmp_path / "killed", "run", 0).evaluations()]
+    assert steps == list(range(0, 401, 40))
+    summary = json.loads((tmp_path / "killed" / "summary.json").read_text())
+    assert summary[0]["n"] == 1
+
+
+def _leaves(state: object) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
