@@ -18,8 +18,9 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q
 
-bench: .venv/installed  ## initialization against NumPy SVDs, in one run
+bench: .venv/installed  ## initialization against NumPy SVDs, and on eight devices against one
 	$(BIN)/python benchmarks/init.py
+	$(BIN)/python benchmarks/devices.py
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'

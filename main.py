@@ -12,6 +12,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -84,7 +85,8 @@ def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None
     """The error for the first `--config.a.b` that the config doesn't have."""
     for argument in argv:
         if match := re.match(r"--?config\.([\w.]+)", argument):
-            node, seen = config, []
+            node: Any = config
+            seen: list[str] = []
             for name in match[1].split("."):
                 if name not in node:
                     return unknown("config field", ".".join([*seen, name]), _dotted(node, seen))

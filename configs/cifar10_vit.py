@@ -67,7 +67,7 @@ def get_config(text: str = "", data: str = "cifar10") -> ConfigDict:
     }
     everything = compared | ablations
     if args.init == "all":
-        config.arms = ConfigDict(compared)
+        config.arms = ConfigDict(compared, sort_keys=False)
     elif args.init in everything:
         config.arms = ConfigDict({args.init: everything[args.init]})
     else:

@@ -41,6 +41,7 @@ def get_config(text: str = "") -> ConfigDict:
             "sincos": {"scheme": (positions,)},
             "norm_matched": {"scheme": (positions, NormMatched(mimetic))},
             "mimetic": {"scheme": (positions, mimetic)},
-        }
+        },
+        sort_keys=False,
     )
     return config

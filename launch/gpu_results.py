@@ -24,7 +24,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,11 +37,10 @@ from ml_collections import ConfigDict
 
 from configs import cifar10_vit
 from mimetic_jax.errors import InputError
+from mimetic_jax.train import report
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run, train
 from mimetic_jax.train.metrics import MetricsFile, write_atomically
-from mimetic_jax.train.program import Program
-from mimetic_jax.train.report import summarize
 from mimetic_jax.train.state import TrainState, stream
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -137,7 +135,7 @@ def throughput(comparison: Comparison, seconds: float) -> Row:
     """
     arm = next(iter(comparison.arms))
     program, data = comparison.program(arm), comparison.placed(arm)
-    flops, device = _flops_per_step(program), jax.devices()[0]
+    flops, device = program.describe()["flops_per_step"], jax.devices()[0]
     keys = stream(0, "data"), stream(0, "dropout")
 
     def dispatch(state: TrainState, count: int) -> tuple[TrainState, float]:
@@ -182,16 +180,18 @@ def peak_flops(device_kind: str) -> float | None:
 
 def table(comparison: Comparison, rows: Sequence[Row]) -> str:
     """The comparison's table of rows, with n; from the rows alone, not from a workdir."""
-    plan = [(arm, comparison.program(arm).steps) for arm in comparison.arms]
-    with tempfile.TemporaryDirectory() as folder:  # in the form that `summarize` reads
-        for row in rows:
-            if row["config"] == comparison.config.name:
-                run = Run.of(pathlib.Path(folder), row["arm"], row["seed"])
-                run.directory.mkdir(parents=True)
-                for step, accuracy in row["curve"]:
-                    evaluation = {"eval_accuracy": accuracy, "seconds": row["seconds"]}
-                    run.metrics.append({"step": step, **evaluation})
-        return summarize(pathlib.Path(folder), plan, comparison.config.seeds)
+    ours = [row for row in rows if row["config"] == comparison.config.name]
+    results = []
+    for arm in comparison.arms:
+        of_seed = {row["seed"]: row for row in ours if row["arm"] == arm}
+        curves = {
+            seed: [(step, 100 * accuracy) for step, accuracy in row["curve"]]
+            for seed, row in of_seed.items()
+        }
+        accuracies = {seed: curve[-1][1] for seed, curve in curves.items()}
+        seconds = {seed: row["seconds"] for seed, row in of_seed.items()}
+        results.append(report.ArmResult(arm, accuracies, curves, seconds))
+    return report.table(results)
 
 
 def read_rows(path: pathlib.Path) -> list[Row]:
@@ -251,7 +251,7 @@ def _train(
             continue
         comparison.say(f"{label}: starts")
         data = comparison.placed(arm)  # missing data is told before the workdir is touched
-        comparison._claim(workdir / name)
+        comparison.claim(workdir / name)
         run = Run.of(workdir / name, arm, seed)
         try:
             # Nothing is computed where only the row is missing: the last call was stopped there.
@@ -281,19 +281,6 @@ def _run_row(comparison: Comparison, run: Run) -> Row:
         "images_per_second": program.steps * program.batch / last["seconds"],
         "curve": [[record["step"], record["eval_accuracy"]] for record in evaluations],
     }
-
-
-def _flops_per_step(program: Program) -> float:
-    """XLA's count before optimisation, from its CPU backend: those of GPUs don't count."""
-    try:
-        cpu = jax.devices("cpu")[0]
-    except RuntimeError as error:
-        raise InputError(
-            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')} leaves out the CPU, which counts "
-            "the FLOPs: unset it, or add ',cpu'"
-        ) from error
-    with jax.default_device(cpu):
-        return program.describe()["flops_per_step"]
 
 
 def _origin(command: str) -> Row:

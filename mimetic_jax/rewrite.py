@@ -7,6 +7,7 @@ regular expression is matched at the end of the path; what stands before it is t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import zlib
 from collections import Counter, defaultdict
@@ -312,24 +313,23 @@ class _Tree:
         first, count = self._depth(block)
         position, grid = self._position(grid)
         drawn = []
+        shapes = {role: leaf.canonical_shape for role, leaf in by_role.items()}
         for layer in [None] if stack is None else range(stack):
             context = Context(first if layer is None else layer, count, position, grid)
-            view = Block(
-                {role: leaf.canonical_shape for role, leaf in by_role.items()},
-                lambda role, layer=layer: self._canonical(by_role[role], layer),
-            )
+            view = Block(shapes, functools.partial(self._canonical, by_role, layer))
             with _blaming(block):
                 drawn.append(scheme(block_key(key, block, layer), view, context))
         stored = []
         for role in roles:
-            arrays = [new[role] for new in drawn]
+            arrays: list[Any] = [new[role] for new in drawn]
             traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
             arrays = arrays if traced else [np.asarray(array) for array in arrays]
             joined = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
             stored.append(by_role[role].pack(joined))
         return stored
 
-    def _canonical(self, leaf: _Leaf, layer: int | None) -> Any:
+    def _canonical(self, by_role: Mapping[str, _Leaf], layer: int | None, role: str) -> Any:
+        leaf = by_role[role]
         array = leaf.unpack(jnp.asarray(self.leaves[leaf.index], jnp.float32))
         return array if layer is None else array[layer]
 
@@ -357,7 +357,7 @@ class _Tree:
             return None, grid
         count = tables[0].sizes["n"]
         grid = grid or _square(count) or _square(count - 1)
-        table = self._canonical(tables[0], None)
+        table = self._canonical({"position": tables[0]}, None, "position")
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
 

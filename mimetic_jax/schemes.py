@@ -166,7 +166,8 @@ class Mimetic(Scheme):
         return frozenset(written)
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        scheme = self.at(context.layer, context.num_layers)
+        # Of one layer, α and β are numbers.
+        scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
         style: dict[str, Any] = {"noise": self.noise, "degenerate": self.degenerate}
         written = self.writes(frozenset(block))
@@ -337,7 +338,7 @@ def _at(name: str, value: Any, layer: int, num_layers: int) -> Any:
 
 def _attention_sizes(
     wide: tuple[int, ...], narrow: tuple[int, ...], wide_role: str, narrow_role: str
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """D, H, G, K from the shapes [D, H, K] and [D, G, K] of a pair."""
     if len(wide) != 3 or len(narrow) != 3 or wide[0] != narrow[0] or wide[2] != narrow[2]:
         raise InputError(

@@ -60,7 +60,7 @@ class Comparison:
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
         for arm in self.arms:
             self.placed(arm)  # data that is missing is told before the workdir is touched
-        self._claim(workdir)
+        self.claim(workdir)
         for number, (arm, seed) in enumerate(runs, 1):
             run = Run.of(workdir, arm, seed)
             label = f"[{number}/{len(runs)}] {arm} seed {seed}"
@@ -137,7 +137,12 @@ class Comparison:
             record["arms"] = {**before["arms"], **record["arms"]}
         return record
 
-    def _claim(self, workdir: pathlib.Path) -> None:
+    def claim(self, workdir: pathlib.Path) -> None:
+        """Make the workdir ours, or find that it is.
+
+        Raises:
+            InputError: as `recognise`, or if it can't be written.
+        """
         record, path = self.recognise(workdir), workdir / "config.json"
         try:
             workdir.mkdir(parents=True, exist_ok=True)

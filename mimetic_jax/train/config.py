@@ -172,7 +172,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """What keeps a workdir of one config from being continued with another; None if nothing.
 
-    Seeds may be added, and arms; whatever else differs is named.
+    Seeds may be added, and arms, and the data may lie elsewhere; what else differs is named.
 
     >>> old = {"batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
@@ -184,7 +184,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         for record in (old, new)
     )
     for name in sorted(flat_old.keys() | flat_new.keys()):
-        if flat_old.get(name) != flat_new.get(name):
+        if name != "data.dir" and flat_old.get(name) != flat_new.get(name):
             return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
     return None
 

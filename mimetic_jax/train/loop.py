@@ -99,7 +99,7 @@ def _loop(
     say: Say,
 ) -> None:
     keys = stream(run.seed, "data"), stream(run.seed, "dropout")
-    writer = _tensorboard(run) if config.tensorboard else None
+    writer: Any = _tensorboard(run) if config.tensorboard else None
     metrics, step, end = run.metrics, int(state.step), program.steps
     cadences = (config.log_every, config.eval.every, config.checkpoint_every)
     # No steps: compiles outside the clock.

@@ -118,7 +118,8 @@ class Program:
     def initial_state(self, seed: int, scheme: Scheme | tuple[Scheme, ...]) -> TrainState:
         """The state before the first step: the model's own draw, rewritten by the scheme."""
         params = self._init_params(stream(seed, "init"))
-        grid = tuple(side // self.model.patch for side in self.info.image_shape[:2])
+        height, width, _ = self.info.image_shape
+        grid = (height // self.model.patch, width // self.model.patch)
         params = rewrite(stream(seed, "scheme"), params, scheme, grid=grid)
         step = meshes.place(np.zeros((), np.int32), self._everywhere)
         return TrainState(step=step, params=params, opt_state=self._init_optimizer(params))
@@ -151,7 +152,9 @@ class Program:
         state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.shapes)
         state = state.replace(step=step)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        cost = jax.jit(self._step).lower(state, (images, labels), key).cost_analysis() or {}
+        # Counted by the CPU backend: those of GPUs and TPUs tell nothing before compiling.
+        with jax.default_device(_cpu()):
+            cost = jax.jit(self._step).lower(state, (images, labels), key).cost_analysis() or {}
 
         def bytes_per_device(tree: Any) -> int:
             return sum(
@@ -231,3 +234,10 @@ class Program:
             "loss": jnp.zeros(()),
         }
         return jax.lax.scan(add, zero, (indices, weights))[0]
+
+
+def _cpu() -> jax.Device | None:
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None

@@ -32,7 +32,7 @@ class Difference:
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"{self.mean:+.2f} (n=1)"
+            return f"{self.mean:+.2f}"
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 
@@ -75,9 +75,26 @@ class ArmResult:
             seconds={seed: runs[seed].evaluations()[-1]["seconds"] for seed in curves},
         )
 
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.accuracy.values())))
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over seeds; None for one."""
+        values = list(self.accuracy.values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+    @property
+    def mean_seconds(self) -> float:
+        return float(np.mean(list(self.seconds.values())))
+
     def versus(self, other: ArmResult) -> Difference | None:
+        """The paired difference to a baseline; a baseline itself only meets the default."""
+        if self.arm == other.arm or (self.arm in BASELINES and other.arm != "default"):
+            return None
         shared = sorted(self.accuracy.keys() & other.accuracy.keys())
-        if not shared or self.arm == other.arm:
+        if not shared:
             return None
         return paired_difference(
             [self.accuracy[seed] for seed in shared], [other.accuracy[seed] for seed in shared]
@@ -93,7 +110,7 @@ class ArmResult:
 
 
 def summarize(workdir: pathlib.Path, plan: Sequence[tuple[str, int]], seeds: Sequence[int]) -> str:
-    """The table as text; also written to `summary.json`.
+    """The table of a workdir's finished runs; their numbers go to `summary.json`.
 
     Args:
         workdir: of the comparison.
@@ -101,63 +118,76 @@ def summarize(workdir: pathlib.Path, plan: Sequence[tuple[str, int]], seeds: Seq
         seeds: of the comparison; those that aren't finished don't count.
 
     Returns:
-        A Markdown table with n in every row, and a line of plain words for each comparison.
+        What `table` makes of them.
     """
     results = [ArmResult.read(workdir, arm, seeds, steps) for arm, steps in plan]
-    results = [result for result in results if result.accuracy]
-    if not results:
+    if records := [_record(result, _baselines(results)) for result in _finished(results)]:
+        write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
+    return table(results)
+
+
+def table(results: Sequence[ArmResult]) -> str:
+    """A Markdown table of results, n in every row, and a sentence for each comparison.
+
+    >>> print(table([ArmResult("default", {0: 61.5}, {0: [(10, 61.5)]}, {0: 3.0})]))
+    | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's accuracy | train s |
+    | ------- | ---------- | --- | ------------------- | --------------------------- | ------- |
+    | default | 61.50      | 1   |                     | 10                          | 3.0     |
+    """
+    if not _finished(results):
         return "no finished run yet"
-    baselines = [result for result in results if result.arm in BASELINES]
-    rows = [_row(result, baselines) for result in results]
-    write_atomically(workdir / "summary.json", json.dumps(rows, indent=2) + "\n")
-    header = ["arm", "accuracy %", "n"]
-    header += [f"Δ {baseline.arm} [95 % CI]" for baseline in baselines]
-    header += ["steps to default's accuracy", "train s"]
-    cells = [[str(row["cells"][name]) for name in header] for row in rows]
-    lines = [header, ["---"] * len(header), *cells]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    table = "\n".join(
-        "| "
-        + " | ".join(
-            cell.ljust(width, "-" if cell == "---" else " ")
-            for cell, width in zip(line, widths, strict=True)
-        )
-        + " |"
-        for line in lines
-    )
-    return "\n".join([table, "", *_verdicts(results, baselines)])
+    baselines = _baselines(results)
+    deltas = [f"Δ {baseline.arm} [95 % CI]" for baseline in baselines]
+    header = ["arm", "accuracy %", "n", *deltas, "steps to default's accuracy", "train s"]
+    rows = [_cells(result, baselines) for result in _finished(results)]
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [header, ["-" * width for width in widths], *rows]
+    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    verdicts = [
+        _verdict(result, baseline, difference)
+        for result in _finished(results)
+        for baseline in baselines
+        if (difference := result.versus(baseline))
+    ]
+    return "\n".join([*text, *([""] if verdicts else []), *verdicts])
 
 
-def _row(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
-    accuracy = list(result.accuracy.values())
-    mean = float(np.mean(accuracy))
-    sd = float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None
-    seconds = float(np.mean(list(result.seconds.values())))
-    cells = {
-        "arm": result.arm,
-        "accuracy %": f"{mean:.2f}" + (f" ± {sd:.2f}" if sd is not None else ""),
-        "n": len(accuracy),
-        "steps to default's accuracy": "",
-        "train s": f"{seconds:.1f}",
-    }
-    differences = {}
-    for baseline in baselines:
-        difference = result.versus(baseline)
-        cells[f"Δ {baseline.arm} [95 % CI]"] = difference or ""
-        if difference:
-            differences[baseline.arm] = dataclasses.asdict(difference)
-        if baseline.arm == "default":
-            cells["steps to default's accuracy"] = _steps_cell(result.steps_to(baseline))
+def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
+    return [result for result in results if result.accuracy]
+
+
+def _baselines(results: Sequence[ArmResult]) -> list[ArmResult]:
+    return [result for result in _finished(results) if result.arm in BASELINES]
+
+
+def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
     return {
         "arm": result.arm,
-        "accuracy_mean": mean,
-        "accuracy_sd": sd,
-        "n": len(accuracy),
+        "accuracy_mean": result.mean,
+        "accuracy_sd": result.sd,
+        "n": len(result.accuracy),
         "accuracy": result.accuracy,
-        "differences": differences,
-        "seconds": seconds,
-        "cells": {name: str(cell) for name, cell in cells.items()},
+        "seconds": result.mean_seconds,
+        "differences": {
+            baseline.arm: dataclasses.asdict(difference)
+            for baseline in baselines
+            if (difference := result.versus(baseline))
+        },
+        "steps_to": {baseline.arm: result.steps_to(baseline) for baseline in baselines},
     }
+
+
+def _cells(result: ArmResult, baselines: Sequence[ArmResult]) -> list[str]:
+    spread = f" ± {result.sd:.2f}" if result.sd is not None else ""
+    default = next((baseline for baseline in baselines if baseline.arm == "default"), None)
+    return [
+        result.arm,
+        f"{result.mean:.2f}{spread}",
+        str(len(result.accuracy)),
+        *(str(result.versus(baseline) or "") for baseline in baselines),
+        _steps_cell(result.steps_to(default)) if default else "",
+        f"{result.mean_seconds:.1f}",
+    ]
 
 
 def _steps_cell(steps: Sequence[int | None]) -> str:
@@ -168,21 +198,13 @@ def _steps_cell(steps: Sequence[int | None]) -> str:
     return f"{np.mean(reached):.0f}{some}"
 
 
-def _verdicts(results: Sequence[ArmResult], baselines: Sequence[ArmResult]) -> list[str]:
-    """One sentence for each arm against each baseline; a claim only where the interval allows."""
-    lines = []
-    for result in results:
-        for baseline in baselines:
-            difference = result.versus(baseline)
-            if difference is None or (result.arm in BASELINES and baseline.arm != "default"):
-                continue
-            against = f"{result.arm} against {baseline.arm}: {difference} points"
-            if difference.low is None or difference.high is None or difference.n < 3:
-                lines.append(f"{against}, n={difference.n}: too few seeds for a claim (3 needed)")
-            elif difference.low > 0:
-                lines.append(f"{against}, n={difference.n}: better")
-            elif difference.high < 0:
-                lines.append(f"{against}, n={difference.n}: worse")
-            else:
-                lines.append(f"{against}, n={difference.n}: no difference that these seeds show")
-    return lines
+def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
+    """A claim only where the interval of at least three seeds leaves zero out."""
+    against = f"{result.arm} against {baseline.arm}: {difference} points, n={difference.n}"
+    if difference.low is None or difference.high is None or difference.n < 3:
+        return f"{against}: too few seeds for a claim (3 needed)"
+    if difference.low > 0:
+        return f"{against}: better"
+    if difference.high < 0:
+        return f"{against}: worse"
+    return f"{against}: no difference that these seeds show"

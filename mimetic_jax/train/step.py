@@ -39,7 +39,7 @@ def make_train_step(
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
         images, labels = batch
-        logits = model.apply({"params": params}, images, train=True, rngs={"dropout": key})
+        logits: Any = model.apply({"params": params}, images, train=True, rngs={"dropout": key})
         targets = jax.nn.one_hot(labels, logits.shape[-1])
         targets = optax.smooth_labels(targets, label_smoothing)
         value = optax.softmax_cross_entropy(logits, targets).mean()
@@ -81,7 +81,7 @@ def count_batch(model: nn.Module, params: Any, batch: Batch, weights: jax.Array)
         `correct` and `count` as int32, exact for any number of examples, and the sum of `loss`.
     """
     images, labels = batch
-    logits = model.apply({"params": params}, images, train=False)
+    logits: Any = model.apply({"params": params}, images, train=False)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     counted = weights > 0
     return {

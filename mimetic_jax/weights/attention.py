@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -154,8 +155,7 @@ def _factors(
         drawn = _draw(keys, dim, noise)
         if traced:
             return factorize(alpha * drawn + beta * jnp.eye(dim), rank)
-        targets = np.array(drawn)
-        targets *= np.float32(alpha)
+        targets = np.asarray(drawn) * np.float32(alpha)
         targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
         return factorize(targets, rank)
 
@@ -173,6 +173,7 @@ def _scaled_basis(
     keys: jax.Array, dim: int, rank: int, beta: float, noise: Noise, degenerate: Degenerate
 ) -> tuple[Array, Array]:
     """Factors of βI: every orthonormal basis is an optimum, so the choice is made by name."""
+    basis: Array
     if degenerate == "first_k":
         basis = jnp.broadcast_to(jnp.eye(dim, rank), (len(keys), dim, rank))
     else:
@@ -195,7 +196,7 @@ def _widen(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array
     )
 
 
-_DRAWS = {
+_DRAWS: dict[str, Callable[..., jax.Array]] = {
     "normal": jax.random.normal,
     "uniform": functools.partial(jax.random.uniform, minval=-math.sqrt(3), maxval=math.sqrt(3)),
 }

@@ -51,10 +51,11 @@ def test_summary(workdir):
     assert mimetic["accuracy_sd"] == pytest.approx(np.std([80, 79, 84], ddof=1))
     assert mimetic["n"] == 3
     assert mimetic["differences"]["norm_matched"]["mean"] == pytest.approx(9.0)
-    assert mimetic["cells"]["steps to default's accuracy"] == "10"
-    assert rows["slow"]["cells"]["steps to default's accuracy"] == "never"
+    assert mimetic["steps_to"]["default"] == [10, 10, 10]
+    assert rows["slow"]["steps_to"]["default"] == [None]
+    assert "| never " in text
     assert "mimetic against norm_matched: +9.00" in text
-    assert "slow against default: -30.00 (n=1) points, n=1: too few seeds" in text
+    assert "slow against default: -30.00 points, n=1: too few seeds" in text
     assert "mimetic against default: +20.00 [+12.55, +27.45] points, n=3: better" in text
 
 
