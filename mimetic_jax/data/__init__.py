@@ -29,10 +29,10 @@ def load(name: str, data_dir: str | None = None) -> ImageDataset:
     """The data set of that name, whole.
 
     Args:
-      name: "digits" (comes with scikit-learn, needs no folder), "cifar10" or "cifar100".
-      data_dir: the folder of the CIFAR files; see `cifar.load` for the forms read.
+        name: "digits" (comes with scikit-learn, needs no folder), "cifar10" or "cifar100".
+        data_dir: the folder of the CIFAR files; see `cifar.load` for the forms read.
 
     Raises:
-      InputError: the name is unknown (the known ones are listed), or the files aren't usable.
+        InputError: the name is unknown (the known ones are listed), or the files aren't usable.
     """
     return digits.load() if describe(name).name == "digits" else cifar.load(name, data_dir)

@@ -27,7 +27,7 @@ def read(folder: Path, info: DatasetInfo) -> dict[str, tuple[np.ndarray, np.ndar
     TFDS decodes the PNGs, by OpenCV if that is installed and by Pillow otherwise.
 
     Raises:
-      InputError: another file format, or files that can't be read.
+        InputError: another file format, or files that can't be read.
     """
     try:
         import tensorflow_datasets as tfds

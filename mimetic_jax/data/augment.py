@@ -16,13 +16,13 @@ class Augmentation:
     """What is done to a training image, in this order: crop, flip, normalise, cutout.
 
     Args:
-      crop: pixels of black put around the image before a random window of its size is taken.
-      flip: mirror left and right with probability 1/2.
-      cutout: side of a square set to the mean colour. Its centre is uniform over the image and it
-        is clipped at the border (DeVries & Taylor 2017).
+        crop: pixels of black put around the image before a random window of its size is taken.
+        flip: mirror left and right with probability 1/2.
+        cutout: side of a square set to the mean colour. Its centre is uniform over the image and it
+          is clipped at the border (DeVries & Taylor 2017).
 
     Raises:
-      InputError: a size is below 0.
+        InputError: a size is below 0.
     """
 
     crop: int = 0
@@ -38,12 +38,12 @@ def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array
     """One key per example of a step: `fold_in(fold_in(key, step), i)`.
 
     Args:
-      key: the key of the augmentation.
-      step: may be traced.
-      batch: B, static.
+        key: the key of the augmentation.
+        step: may be traced.
+        batch: B, static.
 
     Returns:
-      keys [B], of the kind of `key`.
+        keys [B], of the kind of `key`.
     """
     step_key = jax.random.fold_in(key, step)
     return jax.vmap(lambda index: jax.random.fold_in(step_key, index))(jnp.arange(batch))
@@ -53,15 +53,15 @@ def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) ->
     """`(images / 255 - mean) / std`, channel by channel.
 
     Args:
-      images: uint8 [..., h, w, C].
-      mean: C numbers, in units where white is 1.
-      std: C numbers, likewise.
+        images: uint8 [..., h, w, C].
+        mean: C numbers, in units where white is 1.
+        std: C numbers, likewise.
 
     Returns:
-      float32 [..., h, w, C].
+        float32 [..., h, w, C].
 
     Raises:
-      InputError: the images aren't uint8, or their channels aren't C.
+        InputError: the images aren't uint8, or their channels aren't C.
     """
     if images.dtype != jnp.uint8:
         raise InputError(f"images are {images.dtype}, expected uint8 from 0 to 255")
@@ -86,17 +86,17 @@ def augment(
     Switching one operation on or off leaves the draws of the others as they were.
 
     Args:
-      augmentation: what to do; static.
-      keys: [B], as `example_keys` makes them.
-      images: uint8 [B, h, w, C].
-      mean: C numbers, in units where white is 1.
-      std: C numbers, likewise.
+        augmentation: what to do; static.
+        keys: [B], as `example_keys` makes them.
+        images: uint8 [B, h, w, C].
+        mean: C numbers, in units where white is 1.
+        std: C numbers, likewise.
 
     Returns:
-      float32 [B, h, w, C].
+        float32 [B, h, w, C].
 
     Raises:
-      InputError: the square is larger than the image, or see `normalize`.
+        InputError: the square is larger than the image, or see `normalize`.
     """
     height, width = images.shape[1:3]
     if augmentation.cutout > min(height, width):

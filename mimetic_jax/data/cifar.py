@@ -48,11 +48,11 @@ def load(name: str, data_dir: str | None) -> ImageDataset:
     the examples are the same, their order and so the fingerprint and the runs aren't.
 
     Args:
-      name: "cifar10" or "cifar100".
-      data_dir: the folder to look in; "~" is the home folder.
+        name: "cifar10" or "cifar100".
+        data_dir: the folder to look in; "~" is the home folder.
 
     Raises:
-      InputError: no such data there, or a file of it is missing or damaged.
+        InputError: no such data there, or a file of it is missing or damaged.
     """
     if name not in _RELEASES:
         raise unknown("CIFAR data set", name, _RELEASES)

@@ -19,15 +19,15 @@ class ImageDataset:
     (4, 4, 1)
 
     Args:
-      name: what the data is called in configs and tables.
-      train_images: uint8 [N, h, w, C].
-      train_labels: int32 [N], each in [0, num_classes).
-      test_images: uint8, of the same [h, w, C].
-      test_labels: int32.
-      num_classes: how many classes there are, seen in the labels or not.
+        name: what the data is called in configs and tables.
+        train_images: uint8 [N, h, w, C].
+        train_labels: int32 [N], each in [0, num_classes).
+        test_images: uint8, of the same [h, w, C].
+        test_labels: int32.
+        num_classes: how many classes there are, seen in the labels or not.
 
     Raises:
-      InputError: the arrays contradict each other or this description.
+        InputError: the arrays contradict each other or this description.
     """
 
     name: str

@@ -15,7 +15,7 @@ def load() -> ImageDataset:
     class gives a fifth, to within one example. Grey levels 0..16 become 0..255.
 
     Raises:
-      InputError: scikit-learn isn't installed.
+        InputError: scikit-learn isn't installed.
     """
     try:
         from sklearn.datasets import load_digits

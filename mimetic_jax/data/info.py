@@ -12,13 +12,13 @@ class DatasetInfo:
     """Shape and published size of a data set.
 
     Args:
-      name: the name `load` takes.
-      image_shape: height, width and channels of one image.
-      num_classes: number of classes.
-      num_train: training examples.
-      num_test: test examples.
-      mean: of each channel over the training images, in units where white is 1.
-      std: standard deviation, likewise.
+        name: the name `load` takes.
+        image_shape: height, width and channels of one image.
+        num_classes: number of classes.
+        num_train: training examples.
+        num_test: test examples.
+        mean: of each channel over the training images, in units where white is 1.
+        std: standard deviation, likewise.
     """
 
     name: str
@@ -63,10 +63,10 @@ def describe(name: str) -> DatasetInfo:
     100
 
     Args:
-      name: one of digits, cifar10, cifar100.
+        name: one of digits, cifar10, cifar100.
 
     Raises:
-      InputError: the name is unknown.
+        InputError: the name is unknown.
     """
     if name not in _KNOWN:
         raise unknown("data set", name, _KNOWN)

@@ -41,7 +41,7 @@ def read(
     reads too.
 
     Raises:
-      InputError: a batch is missing, can't be read, or contradicts itself or the others.
+        InputError: a batch is missing, can't be read, or contradicts itself or the others.
     """
     missing = [name for name in layout.train + layout.test if not (folder / name).is_file()]
     if missing:

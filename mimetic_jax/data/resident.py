@@ -18,13 +18,13 @@ def epoch_permutations(
     depend on the chunk of epochs it was drawn with.
 
     Args:
-      key: the key of the data order.
-      first_epoch: the epoch of row 0; may be traced.
-      num_epochs: E, static.
-      num_examples: N, static.
+        key: the key of the data order.
+        first_epoch: the epoch of row 0; may be traced.
+        num_epochs: E, static.
+        num_examples: N, static.
 
     Returns:
-      int32 [E, N].
+        int32 [E, N].
     """
 
     def permutation(epoch: jax.Array) -> jax.Array:
@@ -41,17 +41,17 @@ def batch_indices(
     An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
 
     Args:
-      permutations: int32 [E, N] of `epoch_permutations`. They must hold the epoch of `step`: for a
-        step outside of them the nearest epoch's order is taken.
-      first_epoch: the epoch of row 0; may be traced.
-      step: may be traced.
-      batch: B, static.
+        permutations: int32 [E, N] of `epoch_permutations`. They must hold the epoch of `step`:
+            for a step outside of them the nearest epoch's order is taken.
+        first_epoch: the epoch of row 0; may be traced.
+        step: may be traced.
+        batch: B, static.
 
     Returns:
-      int32 [B], all different.
+        int32 [B], all different.
 
     Raises:
-      InputError: batch is below 1 or above N.
+        InputError: batch is below 1 or above N.
     """
     num_examples = permutations.shape[1]
     if not 1 <= batch <= num_examples:
@@ -69,15 +69,15 @@ def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarra
     ([[0, 1], [2, 0]], [[1.0, 1.0], [1.0, 0.0]])
 
     Args:
-      num_examples: N, at least 1.
-      batch: B, at least 1.
+        num_examples: N, at least 1.
+        batch: B, at least 1.
 
     Returns:
-      indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0 and
-      weight 0.
+        indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
+        and weight 0.
 
     Raises:
-      InputError: N or B is below 1.
+        InputError: N or B is below 1.
     """
     if num_examples < 1 or batch < 1:
         raise InputError(f"can't batch {num_examples} examples by {batch}: both must be at least 1")

@@ -5,7 +5,6 @@ The only module that imports Orbax.
 
 from __future__ import annotations
 
-import logging
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -18,8 +17,6 @@ import orbax.checkpoint as ocp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.state import TrainState
-
-logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells each phase of each save
 
 
 class Checkpoints:

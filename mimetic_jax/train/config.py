@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -162,6 +163,8 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
         warmup=config.optimizer.warmup,
     )
     schemes.as_tuple(config.scheme)
+    if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
+        raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")
 
 
 def to_json(config: ConfigDict) -> dict[str, Any]:
