@@ -24,7 +24,8 @@ def get_config(text: str = "") -> ConfigDict:
     for name in ("width", "depth", "heads", "patch"):
         config.model[name] = args[name]
 
-    config.optimizer.learning_rate = 3e-3
+    # At 3e-3 what 200 steps reach hangs on rounding: other seeds by ±6 points.
+    config.optimizer.learning_rate = 1e-3
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0

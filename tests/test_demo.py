@@ -19,6 +19,6 @@ def test_mimetic_beats_default_on_digits(tmp_path):
     subprocess.run([*command, f"--workdir={tmp_path}"], cwd=ROOT, check=True)
     rows = {row["arm"]: row for row in json.loads((tmp_path / "summary.json").read_text())}
     assert list(rows) == ["default", "sincos", "norm_matched", "mimetic"]
-    assert rows["default"]["accuracy_mean"] > 50
-    # 85.7 ± 1.0 against 97.0 ± 1.4 over three seeds: far apart.
-    assert rows["mimetic"]["accuracy_mean"] > rows["default"]["accuracy_mean"] + 3
+    assert rows["default"]["accuracy_mean"] > 40
+    # 66.0 ± 2.3 against 94.9 ± 1.1 over three seeds: far apart.
+    assert rows["mimetic"]["accuracy_mean"] > rows["default"]["accuracy_mean"] + 15
