@@ -16,7 +16,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.checkpoint import Checkpoints
-from mimetic_jax.train.loop import Run, train
+from mimetic_jax.train.loop import Diverged, Run, train
 from mimetic_jax.train.mesh import make_mesh
 from mimetic_jax.train.metrics import write_atomically
 from mimetic_jax.train.program import DeviceData, Program
@@ -56,7 +56,13 @@ class Comparison:
         return self._programs[_program_key(config)]
 
     def train(self, workdir: pathlib.Path) -> str:
-        """Train what isn't finished, arm by arm within a seed, and return the table."""
+        """Train what isn't finished, arm by arm within a seed, and return the table.
+
+        Raises:
+            InputError: if data or workdir can't be used; or, after everything else and with the
+                table said, if runs diverged.
+        """
+        diverged = []
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
         for arm in self.arms:
             self.placed(arm)  # data that is missing is told before the workdir is touched
@@ -70,10 +76,22 @@ class Comparison:
             began = time.perf_counter()
             self.say(f"{label}: starts")
             program = self.program(arm)
-            train(
-                run, self.arms[arm], program, self.placed(arm), lambda line: self.say(f"  {line}")
-            )
+            try:
+                train(
+                    run,
+                    self.arms[arm],
+                    program,
+                    self.placed(arm),
+                    lambda line: self.say(f"  {line}"),
+                )
+            except Diverged as error:
+                self.say(f"{label}: {error}")
+                diverged.append(f"{arm} seed {seed}")
+                continue
             self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
+        if diverged:
+            self.say(self.table(workdir))
+            raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
     def table(self, workdir: pathlib.Path) -> str:

@@ -23,6 +23,10 @@ from mimetic_jax.train.state import TrainState, stream
 Say = Callable[[str], None]
 
 
+class Diverged(InputError):
+    """A run's loss is no longer finite: these settings can't be trained."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """Where an arm with a seed lives in the workdir, and what is already known of it."""
@@ -62,7 +66,7 @@ def train(run: Run, config: ConfigDict, program: Program, data: DeviceData, say:
         say: prints a line of progress.
 
     Raises:
-        InputError: if the loss isn't finite; the last checkpoint before stays.
+        Diverged: if the loss isn't finite; the last checkpoint before stays.
     """
     run.directory.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(run.directory / "checkpoints", config.keep_checkpoints, say)
@@ -169,7 +173,7 @@ def _loop(
 def _check_finite(run: Run, first: int, losses: np.ndarray) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
     if bad.size:
-        raise InputError(
+        raise Diverged(
             f"{run.arm} seed {run.seed}: the loss is {losses[bad[0]]} at step "
             f"{first + int(bad[0])}; checkpoints up to step {first} are kept: lower the "
             "learning rate or set optimizer.clip"
