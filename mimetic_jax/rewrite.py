@@ -1,7 +1,6 @@
 """The tree form: find the blocks of a parameter tree and rewrite them by a scheme.
 
-What a leaf is, is decided by rules over its path, never guessed from its shape. A rule's
-regular expression is matched at the end of the path; what stands before it is the *block*.
+What a leaf is, is decided by rules over its path (`rules`), never guessed from its shape.
 """
 
 from __future__ import annotations
@@ -14,81 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import einops
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
+from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-
-_CANONICAL = {
-    "query": "d h k",
-    "key": "d g k",
-    "value": "d g k",
-    "out": "h k d",
-    "query_bias": "h k",
-    "key_bias": "g k",
-    "value_bias": "g k",
-    "out_bias": "d",
-    "position": "n d",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """What a leaf is and how it is stored.
-
-    Attributes:
-        path: regular expression for the end of the path, at a "/" or the whole of it.
-        role: query, key, value, out, their `_bias`, or position.
-        layout: the stored axes, einops-like: d width, h heads, g key/value heads, k head width,
-            n positions, l layers stacked by `nn.scan`, 1 a singleton; (h k) is one flattened axis.
-        heads: heads of this leaf, where the layout flattens them and `num_heads` isn't right.
-
-    Example:
-        >>> Rule(r"attn/q_proj/kernel", "query", "d (h k)")
-        Rule(path='attn/q_proj/kernel', role='query', layout='d (h k)', heads=None)
-    """
-
-    path: str
-    role: str
-    layout: str
-    heads: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.role not in _CANONICAL:
-            raise InputError(f"unknown role {self.role!r}: choose one of {', '.join(_CANONICAL)}")
-        stored = Counter(re.findall(r"[a-z]+", self.layout))
-        stored.pop("l", None)
-        if stored != Counter(_CANONICAL[self.role].split()):
-            raise InputError(
-                f"layout {self.layout!r} must have the axes of a {self.role}: "
-                f"{_CANONICAL[self.role]!r} (and l, for stacked layers)"
-            )
-
-    @property
-    def stacked(self) -> bool:
-        return "l" in re.findall(r"[a-z]+", self.layout)
-
-    @property
-    def canonical(self) -> str:
-        return ("l " if self.stacked else "") + _CANONICAL[self.role]
-
-
-FLAX = (
-    Rule(r"query/kernel", "query", "d h k"),
-    Rule(r"key/kernel", "key", "d g k"),
-    Rule(r"value/kernel", "value", "d g k"),
-    Rule(r"out/kernel", "out", "h k d"),
-    Rule(r"query/bias", "query_bias", "h k"),
-    Rule(r"key/bias", "key_bias", "g k"),
-    Rule(r"value/bias", "value_bias", "g k"),
-    Rule(r"out/bias", "out_bias", "d"),
-    Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
-)
-"""Stock Flax attention, Linen and NNX, and a position table as ViTs have it."""
 
 # Attention that is fused, or named in another way: found beside rules that don't know it, it
 # would be left at its old initialization without a word.
@@ -151,7 +83,7 @@ def plan(
     """
     tree = _Tree(params, rules, num_heads, num_kv_heads)
     writes = [
-        Write(_name(one), leaf.path, leaf.rule.role, leaf.shape, leaf.rule.layout)
+        Write(_name(one), leaf.path, leaf.role, leaf.shape, leaf.rule.layout)
         for one in as_tuple(scheme)
         for _, leaves in tree.matches(one)
         for leaf in leaves
@@ -201,15 +133,12 @@ def rewrite(
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
     """
-    if not isinstance(key, jax.core.Tracer):
-        key = _local(key)
+    key = _local(key)
     for one in as_tuple(scheme):
         tree = _Tree(params, rules, num_heads, num_kv_heads)
-        new = dict(enumerate(tree.leaves))
-        for block, leaves in tree.matches(one):
-            for leaf, array in zip(leaves, tree.draw(key, one, block, grid), strict=True):
-                new[leaf.index] = _placed_like(array, tree.leaves[leaf.index])
-        params = jax.tree.unflatten(tree.treedef, [new[index] for index in sorted(new)])
+        for block, _ in tree.matches(one):
+            tree.write(key, one, block, grid)
+        params = jax.tree.unflatten(tree.treedef, tree.leaves)
     return params
 
 
@@ -230,31 +159,6 @@ def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
     return key if layer is None else jax.random.fold_in(key, layer)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Leaf:
-    index: int  # among the tree's leaves
-    path: str
-    block: str
-    rule: Rule
-    shape: tuple[int, ...]
-    sizes: Mapping[str, int]  # of the canonical axes
-
-    @property
-    def canonical_shape(self) -> tuple[int, ...]:
-        return tuple(self.sizes[axis] for axis in _CANONICAL[self.rule.role].split())
-
-    def unpack(self, stored: Any) -> Any:
-        """Stored array to canonical, [...] or [L, ...]."""
-        return einops.rearrange(
-            stored, f"{self.rule.layout} -> {self.rule.canonical}", **self.sizes
-        )
-
-    def pack(self, canonical: Any) -> Any:
-        return einops.rearrange(
-            canonical, f"{self.rule.canonical} -> {self.rule.layout}", **self.sizes
-        )
-
-
 class _Tree:
     """A parameter tree read by rules: leaves, and blocks of leaves by role."""
 
@@ -268,20 +172,34 @@ class _Tree:
         named, self.treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
-        self.blocks: dict[str, dict[str, _Leaf]] = defaultdict(dict)
+        self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         heads = {"h": num_heads, "g": num_kv_heads or num_heads}
         for index, (path, value) in enumerate(named):
             for rule in rules:
                 if match := re.search(rf"(^|/)({rule.path})$", path):
-                    block = path[: match.start()]
-                    sizes = _axis_sizes(path, np.shape(value), rule, heads)
-                    leaf = _Leaf(index, path, block, rule, np.shape(value), sizes)
-                    if rival := self.blocks[block].get(rule.role):
-                        raise InputError(f"{rival.path} and {path} both claim role {rule.role}")
-                    self.blocks[block][rule.role] = leaf
+                    self._claim(index, path[: match.start()], rule, np.shape(value), heads)
                     break
 
-    def matches(self, scheme: Scheme) -> list[tuple[str, list[_Leaf]]]:
+    def _claim(
+        self,
+        index: int,
+        block: str,
+        rule: Rule,
+        shape: tuple[int, ...],
+        heads: Mapping[str, int | None],
+    ) -> None:
+        path = self.paths[index]
+        sizes: dict[str, int] | InputError
+        try:
+            sizes = rule.sizes(path, shape, heads)
+        except InputError as error:  # a Dense that only shares a name with attention is no error
+            sizes = error
+        for role in rule.roles:
+            if rival := self.blocks[block].get(role):
+                raise InputError(f"{rival.path} and {path} both claim role {role}")
+            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes)
+
+    def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
         """Every block that the scheme writes, with the leaves to write."""
         found = []
         for block in sorted(self.blocks, key=paths.natural):
@@ -289,8 +207,11 @@ class _Tree:
                 roles = scheme.writes(frozenset(self.blocks[block]))
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
+                for leaf in leaves:
+                    if isinstance(leaf.sizes, InputError):
+                        raise leaf.sizes
                 found.append((block, leaves))
-        written = {leaf.rule.role for _, leaves in found for leaf in leaves}
+        written = {leaf.role for _, leaves in found for leaf in leaves}
         claimed = {leaf.path for leaves in self.blocks.values() for leaf in leaves.values()}
         suspects = [p for p in self.paths if p not in claimed and _SUSPECT.search(p)]
         if suspects and (not found or "query" in written or "value" in written):
@@ -303,89 +224,59 @@ class _Tree:
             raise InputError(f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}")
         return found
 
-    def draw(
+    def write(
         self, key: jax.Array, scheme: Scheme, block: str, grid: tuple[int, int] | None
-    ) -> list[Any]:
-        """New stored arrays for the leaves of a block, in the order `matches` gives them."""
-        by_role = self.blocks[block]
-        roles = sorted(scheme.writes(frozenset(by_role)))
-        stack = self._stack(block)
-        first, count = self._depth(block)
+    ) -> None:
+        """Replace the block's leaves by what the scheme draws for them."""
+        by_role = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        first, count, stack = self._depth(block)
         position, grid = self._position(grid)
-        drawn = []
         shapes = {role: leaf.canonical_shape for role, leaf in by_role.items()}
+        drawn = []
         for layer in [None] if stack is None else range(stack):
             context = Context(first if layer is None else layer, count, position, grid)
             view = Block(shapes, functools.partial(self._canonical, by_role, layer))
             with _blaming(block):
                 drawn.append(scheme(block_key(key, block, layer), view, context))
-        stored = []
-        for role in roles:
+        for role in sorted(drawn[0]):
             arrays: list[Any] = [new[role] for new in drawn]
             traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
             arrays = arrays if traced else [np.asarray(array) for array in arrays]
             joined = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
-            stored.append(by_role[role].pack(joined))
-        return stored
+            leaf = by_role[role]
+            stored = self.leaves[leaf.index]
+            self.leaves[leaf.index] = _placed_like(leaf.pack(joined, stored), stored)
 
-    def _canonical(self, by_role: Mapping[str, _Leaf], layer: int | None, role: str) -> Any:
+    def _canonical(self, by_role: Mapping[str, Leaf], layer: int | None, role: str) -> Any:
         leaf = by_role[role]
         array = leaf.unpack(jnp.asarray(self.leaves[leaf.index], jnp.float32))
         return array if layer is None else array[layer]
 
-    def _stack(self, block: str) -> int | None:
-        """Layers stacked in a block's arrays, or None."""
-        counts = {leaf.sizes.get("l") for leaf in self.blocks[block].values()}
-        if len(counts) > 1:
-            raise InputError(f"{block}: some of its leaves are stacked layers and some are not")
-        return counts.pop()
+    def _depth(self, block: str) -> tuple[int, int, int | None]:
+        """(layer, number of layers, layers stacked in the block) of a block.
 
-    def _depth(self, block: str) -> tuple[int, int]:
-        """(layer, number of layers) of a block: its rank among paths that differ in numbers."""
-        stack = self._stack(block)
+        The layer of a block that isn't stacked is its rank among paths that differ in numbers.
+        """
+        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits}
+        if len(stacks) > 1:
+            raise InputError(f"{block}: some of its leaves are stacked layers and some are not")
+        stack = stacks.pop()
         if stack is not None:
-            return 0, stack
+            return 0, stack, stack
         family = [other for other in self.blocks if _anonymous(other) == _anonymous(block)]
-        return sorted(family, key=paths.natural).index(block), len(family)
+        return sorted(family, key=paths.natural).index(block), len(family), None
 
     def _position(
         self, grid: tuple[int, int] | None
     ) -> tuple[jax.Array | None, tuple[int, int] | None]:
         """The patch rows of the tree's one position table, and their grid."""
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
-        if len(tables) != 1:
+        if len(tables) != 1 or not tables[0].fits:
             return None, grid
-        count = tables[0].sizes["n"]
+        count, _ = tables[0].canonical_shape
         grid = grid or _square(count) or _square(count - 1)
         table = self._canonical({"position": tables[0]}, None, "position")
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
-
-
-def _axis_sizes(
-    path: str, shape: tuple[int, ...], rule: Rule, heads: Mapping[str, int | None]
-) -> dict[str, int]:
-    """Sizes of a leaf's axes, from its shape and, where heads are flattened, their number."""
-    axes = re.findall(r"\([^)]*\)|\S+", rule.layout)
-    problem = f"{path} has shape {shape}, which doesn't fit layout {rule.layout!r}"
-    if len(axes) != len(shape):
-        raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
-    sizes: dict[str, int] = {}
-    for axis, size in zip(axes, shape, strict=True):
-        if axis == "1":
-            if size != 1:
-                raise InputError(f"{problem}: axis 1 has size {size}")
-        elif axis.startswith("("):
-            first, second = axis.strip("()").split()
-            many, width = (first, second) if first in heads else (second, first)
-            count = rule.heads or heads[many]
-            if count is None:
-                raise InputError(f"{path} stores its heads flattened: give num_heads")
-            if size % count:
-                raise InputError(f"num_heads {count} does not divide the {size} columns of {path}")
-            sizes[many], sizes[width] = count, size // count
-        else:
-            sizes[axis] = size
-    return sizes
 
 
 class _blaming:
@@ -417,10 +308,12 @@ def _placed_like(array: Any, leaf: Any) -> Any:
 
 def _local(key: jax.Array) -> jax.Array:
     """The key on this process's default device: a key that lives on a mesh would draw there."""
-    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
-        data = np.asarray(jax.random.key_data(key))
-        return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(key))
-    return jnp.asarray(np.asarray(key))
+    typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    data = jax.random.key_data(key) if typed else jnp.copy(key)
+    if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit
+        return key
+    data = jnp.asarray(np.asarray(data))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
 
 
 def _anonymous(block: str) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import einops
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from flax import nnx
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key
-from mimetic_jax.rewrite import FLAX
+from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, Scheme, SinCos
 
 KEY = jax.random.key(3)
@@ -229,7 +230,12 @@ def test_plan_says_what_rewrite_does():
             r"key/kernel has shape \(4, 4\), which doesn't fit layout 'd g k'",
         ),
         (
-            {"a": {"query": {"kernel": jnp.ones((4, 2, 2))}}},
+            {
+                "a": {
+                    "query": {"kernel": jnp.ones((4, 2, 2))},
+                    "out": {"kernel": jnp.ones((2, 2, 4))},
+                }
+            },
             "a: Mimetic draws query and key together",
         ),
     ],
@@ -239,6 +245,93 @@ def test_bad_trees(tree, words, call):
     with pytest.raises(InputError, match=words) as caught:
         call(tree, Mimetic())
     assert "\n" not in str(caught.value)
+
+
+def test_layers_that_share_a_name_with_attention_are_left_alone():
+    tree = {"attn": stock(1)["layer_0"], "out": {"kernel": jnp.ones((4, 3)), "bias": jnp.ones(3)}}
+    tree["head"] = {"value": {"kernel": jnp.ones((4, 1))}}
+    new = mimetic_jax.rewrite(KEY, tree, Mimetic())
+    np.testing.assert_array_equal(new["out"]["kernel"], 1)
+    np.testing.assert_array_equal(new["head"]["value"]["kernel"], 1)
+    assert products(new["attn"])[1].diagonal().mean() < -0.3
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape"),
+    [
+        ("d (three h k)", (16, 48)),
+        ("(three h k) d", (48, 16)),
+        ("d three h k", (16, 3, 2, 8)),
+        ("d (h three k)", (16, 48)),
+        ("l d (three h k)", (2, 16, 48)),
+    ],
+)
+def test_fused_kernels_hold_what_separate_ones_would(layout, shape):
+    """Query, key and value in one leaf, in any order of its axes."""
+    stacked = layout.startswith("l")
+    rules = (
+        Rule("qkv/kernel", ("query", "key", "value"), layout),
+        Rule(
+            "qkv/bias",
+            ("query_bias", "key_bias", "value_bias"),
+            "l (three h k)" if stacked else "(three h k)",
+        ),
+        Rule("proj/kernel", "out", "l (h k) d" if stacked else "(h k) d"),
+    )
+    lead = (2,) if stacked else ()
+    tree = {
+        "attn": {
+            "qkv": {"kernel": jnp.ones(shape), "bias": jnp.ones((*lead, 48))},
+            "proj": {"kernel": jnp.ones((*lead, 16, 16))},
+        }
+    }
+    new = mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=HEADS)["attn"]
+    jitted = jax.jit(
+        lambda tree: mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=HEADS)
+    )(tree)["attn"]
+    for result in (new, jitted):
+        for layer in range(2 if stacked else 1):
+            pick = (lambda x, i=layer: x[i]) if stacked else (lambda x: x)
+            qkv = (
+                einops.rearrange(
+                    np.asarray(pick(result["qkv"]["kernel"])),
+                    f"{layout.removeprefix('l ')} -> three d h k",
+                    three=3,
+                    h=2,
+                    k=8,
+                )
+                if layout != "d three h k"
+                else np.moveaxis(result["qkv"]["kernel"], 1, 0)
+            )
+            key = block_key(KEY, "attn", layer if stacked else None)
+            shapes = {
+                "query": (16, 2, 8),
+                "key": (16, 2, 8),
+                "value": (16, 2, 8),
+                "out": (2, 8, 16),
+            }
+            block = Block.of({role: jnp.zeros(s) for role, s in shapes.items()})
+            expected = Mimetic()(key, block, Context())
+            got = np.einsum("dhk,ehk->hde", qkv[0], qkv[1])
+            np.testing.assert_allclose(
+                got, np.einsum("dhk,ehk->hde", expected["query"], expected["key"]), atol=1e-5
+            )
+            out = np.asarray(pick(result["proj"]["kernel"]))
+            np.testing.assert_allclose(
+                qkv[2].reshape(16, 16) @ out,
+                np.einsum("dhk,hke->de", expected["value"], expected["out"]),
+                atol=1e-5,
+            )
+        assert not result["qkv"]["bias"].any()
+
+
+def test_only_a_part_of_a_fused_kernel():
+    rules = (Rule("qkv/kernel", ("query", "key", "value"), "d (three h k)"),)
+    tree = {"qkv": {"kernel": jnp.arange(16.0 * 48).reshape(16, 48)}}
+    scheme = Mimetic(alpha_vo=None, beta_vo=None)
+    new = mimetic_jax.rewrite(KEY, tree, scheme, rules=rules, num_heads=2)["qkv"]["kernel"]
+    np.testing.assert_array_equal(new[:, 32:], tree["qkv"]["kernel"][:, 32:])
+    assert (new[:, :32] != tree["qkv"]["kernel"][:, :32]).all()
 
 
 def test_bad_rules():

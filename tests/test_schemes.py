@@ -130,7 +130,7 @@ def test_schemes_survive_json(scheme):
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: SinCos(axes=3), "axes 3"),
-        (lambda: Mimetic().writes(frozenset({"query"})), "only query was found"),
+        (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
         (lambda: SinCos()(KEY, Block.of({"position": jnp.ones((7, 8))}), Context()), "7 positions"),
         (
             lambda: SinCos()(KEY, Block.of({"position": jnp.ones((7, 8))}), Context(grid=(3, 3))),

@@ -1,0 +1,239 @@
+"""What the leaves of a parameter tree are and how they are stored: data, never a guess.
+
+A layout names the axes of a stored array, einops-like: "d (h k)" is a kernel whose heads are
+flattened, "d (three h k)" one that holds query, key and value, "l d h k" one whose layers are
+stacked by `nn.scan`. Canonical arrays are what schemes see, whatever the storage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import einops
+import jax
+import numpy as np
+
+from mimetic_jax.errors import InputError, unknown
+
+ROLES = {
+    "query": "d h k",
+    "key": "d g k",
+    "value": "d g k",
+    "out": "h k d",
+    "query_bias": "h k",
+    "key_bias": "g k",
+    "value_bias": "g k",
+    "out_bias": "d",
+    "mlp_in": "d f",
+    "mlp_in_bias": "f",
+    "mlp_out": "f d",
+    "mlp_out_bias": "d",
+    "position": "n d",
+}
+"""Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
+n positions."""
+
+_FUSED = {2: "two", 3: "three"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a leaf is and how it is stored.
+
+    Attributes:
+        path: regular expression for the end of the path, from a "/" on or the whole of it. What
+            stands before it is the block.
+        role: one of `ROLES`; or two or three of them that one leaf holds, in their order along an
+            axis called two or three.
+        layout: the stored axes: those of the role in any order, l for stacked layers, 1 for a
+            singleton; parentheses flatten.
+        heads: heads of this leaf, where the layout flattens them and `num_heads` isn't right.
+
+    Example:
+        >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
+        ('query', 'key', 'value')
+    """
+
+    path: str
+    role: str | tuple[str, ...]
+    layout: str
+    heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for role in self.roles:
+            if role not in ROLES:
+                raise unknown("role", role, ROLES)
+        if len(self.roles) > 1 and len(self.roles) not in _FUSED:
+            raise InputError(f"a leaf holds one, two or three roles, not {len(self.roles)}")
+        stored = Counter(axis for axis in _names(self.layout) if axis != "l")
+        for role in self.roles:
+            expected = Counter([*self.axes(role).split(), *self._fused])
+            if stored != expected:
+                raise InputError(
+                    f"layout {self.layout!r} of {role} must have the axes "
+                    f"{' '.join(expected)!r} (and l, for stacked layers)"
+                )
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles in the leaf, one or several."""
+        return (self.role,) if isinstance(self.role, str) else self.role
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the leaf holds all layers."""
+        return "l" in _names(self.layout)
+
+    @property
+    def _fused(self) -> list[str]:
+        return [] if len(self.roles) == 1 else [_FUSED[len(self.roles)]]
+
+    def axes(self, role: str) -> str:
+        """Canonical axes of a role, as this layout names them."""
+        # A leaf that holds query and key together has as many heads of each.
+        return ROLES[role] if len(self.roles) == 1 else ROLES[role].replace("g", "h")
+
+    def canonical(self, role: str) -> str:
+        """The axes to which the whole leaf is rearranged before a role is taken from it."""
+        return " ".join([*self._fused, *(["l"] if self.stacked else []), self.axes(role)])
+
+    def sizes(self, path: str, shape: tuple[int, ...], heads: Mapping[str, int | None]) -> Any:
+        """Sizes of the axes of a stored shape.
+
+        Args:
+            path: of the leaf, for errors.
+            shape: as stored.
+            heads: "h" and "g", or None; used where a layout flattens heads.
+
+        Raises:
+            InputError: if the shape doesn't fit, or the number of heads is needed.
+        """
+        groups = re.findall(r"\([^)]*\)|\S+", self.layout)
+        problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
+        if len(groups) != len(shape):
+            raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
+        found: dict[str, int] = {}
+        given = {name: self.heads or count for name, count in heads.items()}
+        for group, size in zip(groups, shape, strict=True):
+            names = group.strip("()").split()
+            known = {name: number for number, name in _FUSED.items()} | {
+                name: count for name, count in given.items() if count is not None
+            }
+            if names == ["1"]:
+                if size != 1:
+                    raise InputError(f"{problem}: axis 1 has size {size}")
+                continue
+            if len(names) > 1:
+                found |= {name: known[name] for name in names if name in known}
+            open_names = [name for name in names if name not in found]
+            if len(open_names) > 1:
+                raise InputError(f"{path} stores its heads flattened: give num_heads")
+            product = math.prod(found[name] for name in names if name in found)
+            if size % product:
+                raise InputError(
+                    f"num_heads {given.get('h')} does not divide the {size} columns of {path}"
+                )
+            found |= dict.fromkeys(open_names, size // product)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One role of one leaf of a tree.
+
+    Attributes:
+        index: the leaf's place among the tree's leaves.
+        path: the leaf's.
+        role: this one of the rule's roles.
+        rule: what the leaf is.
+        shape: as stored.
+        sizes: of its axes; or the error that says why the shape doesn't fit the rule, kept until
+            somebody wants to use the leaf.
+    """
+
+    index: int
+    path: str
+    role: str
+    rule: Rule
+    shape: tuple[int, ...]
+    sizes: dict[str, int] | InputError
+
+    @property
+    def fits(self) -> bool:
+        """Whether the stored shape is what the rule says."""
+        return not isinstance(self.sizes, InputError)
+
+    @property
+    def layers(self) -> int | None:
+        """Layers stacked in the leaf, or None."""
+        return self._sizes.get("l")
+
+    @property
+    def canonical_shape(self) -> tuple[int, ...]:
+        """Shape of the role's array, of one layer."""
+        return tuple(self._sizes[axis] for axis in self.rule.axes(self.role).split())
+
+    def unpack(self, stored: Any) -> Any:
+        """The role's array [...], or [L, ...], from the stored leaf."""
+        whole = self._whole(stored)
+        return whole if self._part is None else whole[self._part]
+
+    def pack(self, canonical: Any, stored: Any) -> Any:
+        """The stored leaf with the role's array in it."""
+        if self._part is not None:
+            canonical = _set_part(self._whole(stored), self._part, canonical)
+        return einops.rearrange(
+            canonical, f"{self._canonical} -> {self.rule.layout}", **self._sizes
+        )
+
+    def _whole(self, stored: Any) -> Any:
+        return einops.rearrange(stored, f"{self.rule.layout} -> {self._canonical}", **self._sizes)
+
+    @property
+    def _part(self) -> int | None:
+        return None if len(self.rule.roles) == 1 else self.rule.roles.index(self.role)
+
+    @property
+    def _canonical(self) -> str:
+        return self.rule.canonical(self.role)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        if isinstance(self.sizes, InputError):
+            raise self.sizes
+        return self.sizes
+
+
+def _set_part(whole: Any, part: int, array: Any) -> Any:
+    if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
+        return jax.numpy.asarray(whole).at[part].set(array)
+    whole = np.array(whole)
+    whole[part] = array
+    return whole
+
+
+def _names(layout: str) -> list[str]:
+    return re.findall(r"[a-z]+", layout)
+
+
+FLAX = (
+    Rule(r"query/kernel", "query", "d h k"),
+    Rule(r"key/kernel", "key", "d g k"),
+    Rule(r"value/kernel", "value", "d g k"),
+    Rule(r"out/kernel", "out", "h k d"),
+    Rule(r"query/bias", "query_bias", "h k"),
+    Rule(r"key/bias", "key_bias", "g k"),
+    Rule(r"value/bias", "value_bias", "g k"),
+    Rule(r"out/bias", "out_bias", "d"),
+    Rule(r"fc1/kernel", "mlp_in", "d f"),
+    Rule(r"fc1/bias", "mlp_in_bias", "f"),
+    Rule(r"fc2/kernel", "mlp_out", "f d"),
+    Rule(r"fc2/bias", "mlp_out_bias", "d"),
+    Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
+)
+"""Stock Flax attention, Linen and NNX; the MLPs and position table of our own models."""

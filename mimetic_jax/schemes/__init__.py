@@ -1,0 +1,35 @@
+"""Schemes: a method of initialization and its constants, as plain frozen data.
+
+A scheme is a pure function (block key, block, context) → new arrays for some of the block's
+roles. A *block* is what shares one parent in the parameter tree: an attention layer, an MLP,
+the root with its position table. Its arrays are *canonical*, whatever their storage:
+
+| role                                | shape     | role         | shape     |
+|-------------------------------------|-----------|--------------|-----------|
+| query                               | [D, H, K] | query_bias   | [H, K]    |
+| key, value                          | [D, G, K] | key_bias, …  | [G, K]    |
+| out                                 | [H, K, D] | out_bias     | [D]       |
+| position (class-token rows included)| [N, D]    |              |           |
+
+`rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
+right, each seeing the tree that the one before left.
+"""
+
+from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.baselines import NormMatched
+from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
+from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.record import as_tuple, from_dict, to_dict
+
+__all__ = [
+    "Block",
+    "Context",
+    "Mimetic",
+    "NormMatched",
+    "Scheme",
+    "SinCos",
+    "as_tuple",
+    "from_dict",
+    "mimetic_language",
+    "to_dict",
+]

@@ -1,0 +1,122 @@
+"""Mimetic initialization of self-attention."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax import weights
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
+from mimetic_jax.weights.attention import Degenerate, Noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Mimetic(Scheme):
+    """Mimetic initialization of self-attention: W_Q W_Kᵀ ≈ αZ + βI, W_V W_out ≈ αZ + βI, β_vo < 0.
+
+    Every α and β is a number, a sequence with one number a layer, or a function of relative
+    depth in [0, 1]. A pair whose α and β are None is left untouched.
+
+    Attributes:
+        alpha_qk, beta_qk: noise and identity of the query/key product.
+        alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
+        noise: "normal" or "uniform".
+        degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
+        zero_bias: whether the attention's biases become zero.
+
+    Example:
+        >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
+        >>> sorted(only_query_key.writes(frozenset({"query", "key", "value", "out"})))
+        ['key', 'query']
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
+    """
+
+    alpha_qk: Depthwise | None = 0.7
+    beta_qk: Depthwise | None = 0.7
+    alpha_vo: Depthwise | None = 0.4
+    beta_vo: Depthwise | None = -0.4
+    noise: Noise = "normal"
+    degenerate: Degenerate = "first_k"
+    zero_bias: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for pair in ("qk", "vo"):
+            alpha, beta = getattr(self, f"alpha_{pair}"), getattr(self, f"beta_{pair}")
+            if (alpha is None) != (beta is None):
+                raise InputError(
+                    f"alpha_{pair}={alpha} and beta_{pair}={beta}: a pair is left untouched by "
+                    "setting both to None"
+                )
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        written: set[str] = set()
+        # A lone kernel is a Dense that happens to be called value or out, no attention.
+        if len(roles & {"query", "key", "value", "out"}) < 2:
+            return frozenset()
+        for pair, alpha in ((("query", "key"), self.alpha_qk), (("value", "out"), self.alpha_vo)):
+            present = roles & set(pair)
+            if alpha is None or not present:
+                continue
+            if len(present) == 1:
+                raise InputError(
+                    f"Mimetic draws {pair[0]} and {pair[1]} together but only "
+                    f"{next(iter(present))} was found"
+                )
+            written |= present
+            if self.zero_bias:
+                written |= roles & {f"{role}_bias" for role in pair}
+        return frozenset(written)
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        # Of one layer, α and β are numbers.
+        scheme: Any = self.at(context.layer, context.num_layers)
+        key_qk, key_vo = jax.random.split(key)
+        style: dict[str, Any] = {"noise": self.noise, "degenerate": self.degenerate}
+        written = self.writes(frozenset(block))
+        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        if "query" in written:
+            sizes = _attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+            new["query"], new["key"] = weights.query_key(
+                key_qk, **sizes, alpha=scheme.alpha_qk, beta=scheme.beta_qk, **style
+            )
+        if "value" in written:
+            H, K, D = block.shapes["out"]
+            sizes = _attention_sizes((D, H, K), block.shapes["value"], "out", "value")
+            new["value"], new["out"] = weights.value_out(
+                key_vo, **sizes, alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
+            )
+        return new
+
+
+def mimetic_language(**constants: Any) -> Mimetic:
+    """The paper's setting for language models: W_Q W_Kᵀ = ½ I on K coordinates, small W_V W_out.
+
+    >>> mimetic_language().alpha_qk, mimetic_language().beta_vo
+    (0.0, -0.2)
+
+    Reference: Mimetic Initialization of Self-Attention Layers, section on language.
+    """
+    return Mimetic(
+        **{"alpha_qk": 0.0, "beta_qk": 0.5, "alpha_vo": 0.2, "beta_vo": -0.2, **constants}
+    )
+
+
+def _attention_sizes(
+    wide: tuple[int, ...], narrow: tuple[int, ...], wide_role: str, narrow_role: str
+) -> dict[str, Any]:
+    """D, H, G, K from the shapes [D, H, K] and [D, G, K] of a pair."""
+    if len(wide) != 3 or len(narrow) != 3 or wide[0] != narrow[0] or wide[2] != narrow[2]:
+        raise InputError(
+            f"{wide_role} {wide} and {narrow_role} {narrow} (width, heads, head width) have no "
+            "square product"
+        )
+    D, H, K = wide
+    return {"dim": D, "num_heads": H, "head_dim": K, "num_kv_heads": narrow[1]}

@@ -1,0 +1,55 @@
+"""Sin-cos values for the position table."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax import weights
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes.base import Block, Context, Scheme
+
+
+@dataclasses.dataclass(frozen=True)
+class SinCos(Scheme):
+    """Sin-cos positions in the (still trainable) position table; class-token rows become zero.
+
+    γ · sincos_2d(h, w, D) on the patch grid, or γ · sincos_1d(N, D) for text.
+
+    Attributes:
+        scale: γ, the amplitude.
+        temperature: ratio of the highest to the lowest frequency.
+        axes: 2 for images, 1 for text.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, section 4; γ ≈ 2 gains a little
+    on CIFAR-10.
+    """
+
+    scale: float = 1.0
+    temperature: float = 10_000.0
+    axes: int = 2
+
+    def __post_init__(self) -> None:
+        if self.axes not in (1, 2):
+            raise InputError(f"axes {self.axes} is neither 1 (text) nor 2 (images)")
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"position"}
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        del key  # nothing here is random
+        N, D = block.shapes["position"]
+        waves = {"temperature": self.temperature, "scale": self.scale}
+        if self.axes == 1:
+            return {"position": weights.sincos_1d(N, D, **waves)}
+        if context.grid is None:
+            raise InputError(
+                f"{N} positions are no square grid, with or without a class token: give grid=(h, w)"
+            )
+        h, w = context.grid
+        if not 0 <= N - h * w <= 2:
+            raise InputError(f"a grid of {h}x{w} doesn't fit a table of {N} positions")
+        table = weights.sincos_2d(h, w, D, **waves)
+        return {"position": jnp.pad(table, ((N - h * w, 0), (0, 0)))}
