@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -73,8 +73,9 @@ def query_key(
     rank = min(dim, head_dim)
     left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate)
     left, right = _widen(key, left, right, head_dim)
-    query = jnp.repeat(jnp.moveaxis(jnp.asarray(left), 0, 1), num_heads // num_kv_heads, axis=1)
-    return query, jnp.moveaxis(jnp.asarray(right), 0, 1)
+    xp: Any = np if isinstance(left, np.ndarray) else jnp
+    query = xp.repeat(xp.moveaxis(left, 0, 1), num_heads // num_kv_heads, axis=1)
+    return jnp.asarray(query), jnp.asarray(xp.moveaxis(right, 0, 1))
 
 
 def value_out(
@@ -129,9 +130,10 @@ def value_out(
     left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate)
     left, right = _widen(key, left, right, width)
     group = num_heads // num_kv_heads
-    value = jnp.asarray(left[0]).reshape(dim, num_kv_heads, head_dim)
-    out = jnp.asarray(right[0]).T.reshape(num_kv_heads, head_dim, dim)
-    return value, jnp.repeat(out / group, group, axis=0)
+    xp: Any = np if isinstance(left, np.ndarray) else jnp
+    value = left[0].reshape(dim, num_kv_heads, head_dim)
+    out = xp.repeat(right[0].T.reshape(num_kv_heads, head_dim, dim) / group, group, axis=0)
+    return jnp.asarray(value), jnp.asarray(out)
 
 
 def _factors(

@@ -5,8 +5,8 @@ AᵀA, and `left = A V Σ^-½, right = V Σ^½` with Σ = ‖A V‖ per column. 
 the best rank-K product costs a partial eigensolve, and at full rank the product A V Vᵀ is A
 to float precision whatever the small singular values are.
 
-Two routes give the same products. *Concrete* arrays go to SciPy on the host, outside XLA:
-LAPACK calls inside XLA:CPU can wait for threads of the pool they themselves fill, and hang.
+Two routes give the same products. *Concrete* arrays go to LAPACK on the host, outside XLA:
+calls inside XLA:CPU can wait for threads of the pool they themselves fill, and hang.
 *Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, one
 unbatched LAPACK call at a time, which is the form that cannot hang.
 """
@@ -21,10 +21,10 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.weights.lapack import leading_eigenvectors
 
 Array: TypeAlias = jax.Array | np.ndarray
 
@@ -72,21 +72,16 @@ def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndar
 
     def one(index: int) -> None:
         target = targets[index]
-        gram = target.T @ target
-        span = None if rank == dim else (dim - rank, dim - 1)
-        driver = "evd" if rank == dim else "evr"
-        _, vectors = scipy.linalg.eigh(
-            gram, subset_by_index=span, driver=driver, overwrite_a=True, check_finite=False
-        )
-        vectors = vectors[:, ::-1]
+        vectors = leading_eigenvectors(target.T @ target, rank)
         image = target @ vectors
         root = np.sqrt(_positive(np.linalg.norm(image, axis=0)))
         left[index] = image / root
         right[index] = vectors * root
 
-    # One BLAS thread a worker: several inside several workers thrash a small machine.
-    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_cores()) as pool:
-        list(pool.map(one, range(batch)))
+    # Cores shared among the workers: several threads inside several workers thrash a machine.
+    threads = max(1, _cores() // batch)
+    with _blas().limit(limits=threads, user_api="blas"):
+        list(_pool().map(one, range(batch)))
     return left, right
 
 
@@ -132,6 +127,11 @@ def haar_basis(normal: Array) -> Array:
 def _qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_cores(), thread_name_prefix="mimetic_jax")
 
 
 @functools.cache

@@ -1,0 +1,184 @@
+"""The Flax form: functions `init(key, shape, dtype)` to pass to layers, and param pytrees.
+
+Query and key, value and out belong together, but a layer's `kernel_init` is asked for one kernel
+at a time and not told which. What an unmodified layer can have is therefore a *fixed gauge*: every
+kernel a fixed basis plus noise of its own, so that products lean to the identity all the same.
+Where the joint draw matters, use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import Block, Context, Mimetic, Scheme
+
+
+class Initializer(Protocol):
+    """What Flax and JAX call an initializer."""
+
+    def __call__(
+        self, key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None
+    ) -> jax.Array:
+        """A new array."""
+
+
+def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
+    """A function (key, dim, num_heads) → parameters of an attention layer, drawn jointly.
+
+    Args:
+        scheme: of query, key, value and out, such as `schemes.Mimetic()`.
+
+    Returns:
+        init(key, dim, num_heads, *, head_dim=None, num_kv_heads=None, dtype=float32, layer=0,
+        num_layers=1) → {"query": {"kernel": [D, H, K]}, "key": …, "value": …, "out": …}: the
+        stock layer's kernels, those that the scheme writes. Given `block_key` of a layer they
+        are what `rewrite` puts there.
+
+    Example:
+        >>> params = attention(Mimetic())(jax.random.key(0), dim=16, num_heads=2)
+        >>> {role: leaf["kernel"].shape for role, leaf in params.items()}
+        {'key': (16, 2, 8), 'out': (2, 8, 16), 'query': (16, 2, 8), 'value': (16, 2, 8)}
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
+    """
+
+    def init(
+        key: jax.Array,
+        dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        dtype: jax.typing.DTypeLike = jnp.float32,
+        layer: int = 0,
+        num_layers: int = 1,
+    ) -> dict[str, dict[str, jax.Array]]:
+        if head_dim is None and dim % num_heads:
+            raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
+        width, groups = head_dim or dim // num_heads, num_kv_heads or num_heads
+        shapes: Mapping[str, tuple[int, ...]] = {
+            "query": (dim, num_heads, width),
+            "key": (dim, groups, width),
+            "value": (dim, groups, width),
+            "out": (num_heads, width, dim),
+        }
+        block = Block(shapes, lambda role: jnp.zeros(shapes[role]))
+        drawn = scheme(key, block, Context(layer, num_layers))
+        return {role: {"kernel": drawn[role].astype(dtype)} for role in sorted(drawn)}
+
+    return init
+
+
+def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initializer:
+    """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
+
+    kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. So
+    W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h leans to β_qk I on
+    the head's own K coordinates: its mean diagonal is β_qk K / D (0.233 at D = 192, K = 64, where
+    the singular vectors of the joint draw reach 0.395). Noise a and b make the products'
+    off-diagonal variance that of αZ: a² = √(α_qk² + β_qk²) − β_qk and
+    b² = (α_vo² − a² β_vo² / β_qk) / (β_qk + a²), at least 0.
+
+    Args:
+        scheme: whose α and β to take, numbers; `Mimetic()` unless given. Needs β_qk > 0.
+        out: whether this is for the output projection (`out_kernel_init`).
+
+    Returns:
+        An initializer for the kernel shape [D, H·K] (or [H·K, D] with `out`) that Flax asks for.
+
+    Raises:
+        InputError: if a constant isn't a number, β_qk isn't positive, or the shape isn't a matrix.
+
+    Example:
+        >>> import flax.linen as nn
+        >>> layer = nn.MultiHeadDotProductAttention(
+        ...     num_heads=2, kernel_init=identity_gauge(), out_kernel_init=identity_gauge(out=True)
+        ... )
+        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]
+        >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
+        >>> f"{(value.reshape(64, 64) @ out.reshape(64, 64)).diagonal().mean():.1f}"
+        '-0.4'
+
+    Reference: ours; the idea of "the same low-rank matrix" is the self-attention paper's, section
+    3, and the gauge that of a GPT speed run (W_V = √β I, W_out = −√β I).
+    """
+    constants = scheme or Mimetic()
+    numbers = [constants.alpha_qk, constants.beta_qk, constants.alpha_vo, constants.beta_vo]
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise InputError(f"the identity gauge needs four numbers, not α, β = {numbers}")
+    alpha_qk, beta_qk, alpha_vo, beta_vo = (float(number) for number in numbers)  # type: ignore[arg-type]
+    if not beta_qk > 0:
+        raise InputError(f"the identity gauge needs beta_qk > 0, not {beta_qk}")
+    noise = math.sqrt(math.hypot(alpha_qk, beta_qk) - beta_qk)
+    basis = math.sqrt(beta_qk)
+    if out:
+        left_over = max(alpha_vo**2 - noise**2 * beta_vo**2 / beta_qk, 0.0)
+        noise, basis = math.sqrt(left_over / (beta_qk + noise**2)), beta_vo / basis
+
+    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        if len(shape) != 2:
+            raise InputError(f"the identity gauge is for a kernel matrix, not shape {tuple(shape)}")
+        dim = shape[1] if out else shape[0]
+        drawn = jax.random.normal(key, shape) * (noise / math.sqrt(dim))
+        return _finish(drawn + basis * jnp.eye(*shape), dtype, out_sharding)
+
+    return init
+
+
+def fused_query_key_value(
+    num_heads: int, scheme: Mimetic | None = None, *, base: Initializer | None = None
+) -> Initializer:
+    """A kernel [D, 3·H·K] that holds query, key and value, heads within each.
+
+    Query and key are the joint draw of `scheme`; value is drawn by `base`, since its partner is
+    another layer's kernel: give both to `rewrite` if value and out shall be joint too.
+
+    Args:
+        num_heads: H.
+        scheme: `Mimetic()` unless given.
+        base: initializer of the value part [D, H·K]; LeCun normal unless given.
+
+    Returns:
+        An initializer for `Dense(3 * H * K)`, for both Linen and NNX.
+
+    Raises:
+        InputError: if 3·H doesn't divide the kernel's columns.
+
+    Example:
+        >>> kernel = fused_query_key_value(num_heads=2)(jax.random.key(0), (16, 48))
+        >>> query, key, _ = kernel.reshape(16, 3, 2, 8).transpose(1, 2, 0, 3)
+        >>> bool((query[0] @ key[0].T).diagonal().mean() > 0.3)
+        True
+
+    Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
+    """
+    base = base or jax.nn.initializers.lecun_normal()
+    constants = scheme or Mimetic()
+    only_query_key = Mimetic(
+        constants.alpha_qk, constants.beta_qk, None, None, constants.noise, constants.degenerate
+    )
+
+    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        if len(shape) != 2 or shape[1] % (3 * num_heads):
+            raise InputError(
+                f"a fused kernel of {num_heads} heads needs shape [D, 3·H·K], not {tuple(shape)}"
+            )
+        dim, width = shape[0], shape[1] // 3
+        pair_key, value_key = jax.random.split(key)
+        drawn = attention(only_query_key)(pair_key, dim, num_heads, head_dim=width // num_heads)
+        parts = [drawn[role]["kernel"].reshape(dim, width) for role in ("query", "key")]
+        value = base(value_key, (dim, width), jnp.float32)
+        return _finish(jnp.concatenate([*parts, value], axis=1), dtype, out_sharding)
+
+    return init
+
+
+def _finish(array: jax.Array, dtype: Any, out_sharding: Any) -> jax.Array:
+    array = array.astype(dtype or jnp.float32)
+    return array if out_sharding is None else jax.lax.with_sharding_constraint(array, out_sharding)

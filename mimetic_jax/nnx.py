@@ -1,0 +1,39 @@
+"""Flax NNX: schemes on live modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+
+from mimetic_jax.rewrite import rewrite
+from mimetic_jax.schemes import Scheme
+
+
+def initialize(
+    module: nnx.Module, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
+) -> None:
+    """Rewrite a module's parameters in place.
+
+    The same numbers as `rewrite` gives on the pure dictionary of its parameters; inside
+    `nnx.jit` or a function that creates the model it stays in the program.
+
+    Args:
+        module: any NNX module; its `nnx.Param` variables are read by their paths.
+        key: a `jax.random` key.
+        scheme: a scheme, or a tuple of schemes.
+        **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
+
+    Raises:
+        InputError: as `rewrite`.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> layer = nnx.MultiHeadAttention(2, 16, decode=False, rngs=nnx.Rngs(0))
+        >>> initialize(layer, jax.random.key(0), Mimetic())
+        >>> value, out = layer.value.kernel[...], layer.out.kernel[...]
+        >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
+        True
+    """
+    nnx.update(module, rewrite(key, nnx.state(module, nnx.Param), scheme, **options))

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import mimetic_jax
+from mimetic_jax import InputError, block_key, initializers
+from mimetic_jax.nnx import initialize
+from mimetic_jax.schemes import Mimetic
+
+KEY = jax.random.key(5)
+X = jnp.ones((1, 4, 64))
+
+
+def products(tree):
+    query, key, value, out = (
+        np.asarray(tree[role]["kernel"], np.float64) for role in ("query", "key", "value", "out")
+    )
+    return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)
+
+
+def test_param_pytree_is_what_rewrite_puts_there():
+    params = nn.MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
+    rewritten = mimetic_jax.rewrite(KEY, {"layer": params}, Mimetic())["layer"]
+    drawn = initializers.attention(Mimetic())(block_key(KEY, "layer"), dim=64, num_heads=2)
+    for role, leaf in drawn.items():
+        np.testing.assert_array_equal(leaf["kernel"], rewritten[role]["kernel"])
+    jitted = jax.jit(lambda key: initializers.attention(Mimetic())(key, 64, 2))(
+        block_key(KEY, "layer")
+    )
+    for a, b in zip(products(jitted), products(drawn), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_param_pytree_knows_depth_and_groups():
+    scheme = Mimetic(beta_vo=(-0.4, 0.4))
+    init = initializers.attention(scheme)
+    drawn = init(KEY, 64, 4, num_kv_heads=4, layer=1, num_layers=2, dtype=jnp.bfloat16)
+    assert drawn["query"]["kernel"].dtype == jnp.bfloat16
+    assert products(drawn)[1].diagonal().mean() == pytest.approx(0.4, abs=0.05)
+    assert init(KEY, 64, 4, num_kv_heads=2, num_layers=2)["key"]["kernel"].shape == (64, 2, 16)
+
+
+def gauged_linen():
+    layer = nn.MultiHeadDotProductAttention(
+        num_heads=3,
+        kernel_init=initializers.identity_gauge(),
+        out_kernel_init=initializers.identity_gauge(out=True),
+    )
+    return layer.init(KEY, jnp.ones((1, 4, 192)))["params"]
+
+
+def gauged_nnx():
+    layer = nnx.MultiHeadAttention(
+        3,
+        192,
+        decode=False,
+        rngs=nnx.Rngs(1),
+        kernel_init=initializers.identity_gauge(),
+        out_kernel_init=initializers.identity_gauge(out=True),
+    )
+    return nnx.to_pure_dict(nnx.state(layer, nnx.Param))
+
+
+@pytest.mark.parametrize("build", [gauged_linen, gauged_nnx])
+def test_identity_gauge_on_unmodified_attention(build):
+    """The documented law: own coordinates of each head, and −β of the joint product."""
+    query_key, value_out = products(build())
+    assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.02)
+    off = ~np.eye(192, dtype=bool)
+    assert value_out[off].std() == pytest.approx(0.4 / 192**0.5, rel=0.1)
+    assert query_key.diagonal(axis1=1, axis2=2).mean() == pytest.approx(0.7 / 3, abs=0.02)
+    for head in range(3):
+        own = np.zeros(192, bool)
+        own[64 * head : 64 * (head + 1)] = True
+        assert query_key[head].diagonal()[own].mean() == pytest.approx(0.7, abs=0.05)
+        assert query_key[head].diagonal()[~own].mean() == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_fused_kernel(transform):
+    model = nn.Dense(3 * 64, kernel_init=initializers.fused_query_key_value(num_heads=2))
+    kernel = transform(model.init)(KEY, X)["params"]["kernel"]
+    query, key, value = np.moveaxis(np.reshape(kernel, (64, 3, 2, 32)), 1, 0)
+    product = np.einsum("dhk,ehk->hde", query, key)
+    assert product.diagonal(axis1=1, axis2=2).mean() > 0.3
+    assert value.std() == pytest.approx(64**-0.5, rel=0.1)
+
+
+def test_initializers_take_dtype_and_sharding():
+    for init in (initializers.identity_gauge(), initializers.fused_query_key_value(2)):
+        kernel = init(KEY, (8, 24), jnp.bfloat16)
+        assert kernel.shape == (8, 24)
+        assert kernel.dtype == jnp.bfloat16
+        seeds = jax.vmap(lambda key, init=init: init(key, (8, 24)))(jax.random.split(KEY, 3))
+        assert seeds.shape == (3, 8, 24)
+        assert not np.allclose(seeds[0], seeds[1])
+
+
+def test_nnx_module_in_place():
+    class Model(nnx.Module):
+        def __init__(self, rngs):
+            self.layers = nnx.List(
+                [nnx.MultiHeadAttention(2, 64, decode=False, rngs=rngs) for _ in range(2)]
+            )
+
+    model = Model(nnx.Rngs(0))
+    pure = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    initialize(model, KEY, Mimetic())
+    expected = mimetic_jax.rewrite(KEY, pure, Mimetic())
+    result = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+    assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
+        (lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))), "four numbers"),
+        (lambda: initializers.identity_gauge()(KEY, (8, 2, 4)), r"not shape \(8, 2, 4\)"),
+        (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
+        (
+            lambda: initializers.attention(Mimetic())(KEY, 64, 5),
+            "num_heads 5 does not divide dim 64",
+        ),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
