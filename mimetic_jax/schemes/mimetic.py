@@ -12,6 +12,7 @@ from mimetic_jax import weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
 from mimetic_jax.weights.attention import Degenerate, Noise
+from mimetic_jax.weights.factor import Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Mimetic(Scheme):
         noise: "normal" or "uniform".
         degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
         zero_bias: whether the attention's biases become zero.
+        method: "exact", or "fast" for large widths: see `weights.factorize`.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
@@ -43,6 +45,7 @@ class Mimetic(Scheme):
     noise: Noise = "normal"
     degenerate: Degenerate = "first_k"
     zero_bias: bool = True
+    method: Method = "exact"
 
     def __post_init__(self) -> None:
         for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo"):
@@ -79,7 +82,11 @@ class Mimetic(Scheme):
         # Of one layer, α and β are numbers.
         scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
-        style: dict[str, Any] = {"noise": self.noise, "degenerate": self.degenerate}
+        style: dict[str, Any] = {
+            "noise": self.noise,
+            "degenerate": self.degenerate,
+            "method": self.method,
+        }
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.weights.factor import Array, factorize, haar_basis
+from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 
 Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
@@ -32,6 +32,7 @@ def query_key(
     beta: float = 0.7,
     noise: Noise = "normal",
     degenerate: Degenerate = "first_k",
+    method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
     """Query and key kernels whose product leans to the identity, head by head.
 
@@ -51,6 +52,7 @@ def query_key(
         noise: "normal" (the paper) or "uniform" (the released port): the same variance.
         degenerate: what truncation keeps when α = 0 and all singular values are equal:
             "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
+        method: "exact", or "fast" for large D: see `factorize`.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
@@ -71,7 +73,7 @@ def query_key(
     dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
-    left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate)
+    left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate, method)
     left, right = _widen(key, left, right, head_dim)
     xp: Any = np if isinstance(left, np.ndarray) else jnp
     query = xp.repeat(xp.moveaxis(left, 0, 1), num_heads // num_kv_heads, axis=1)
@@ -89,6 +91,7 @@ def value_out(
     beta: float = -0.4,
     noise: Noise = "normal",
     degenerate: Degenerate = "first_k",
+    method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
     """Value and out kernels whose joint product leans to the negative identity.
 
@@ -109,6 +112,7 @@ def value_out(
         beta: β, signed: the paper's −β₂ I is a negative number here.
         noise: "normal" (the paper) or "uniform" (the released port): the same variance.
         degenerate: as in `query_key`; at full rank both bases give the same product.
+        method: as in `query_key`; at full rank both are exact.
 
     Returns:
         value [D, G, K] and out [H, K, D], float32.
@@ -127,7 +131,7 @@ def value_out(
     """
     dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
     width = num_kv_heads * head_dim
-    left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate)
+    left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate, method)
     left, right = _widen(key, left, right, width)
     group = num_heads // num_kv_heads
     xp: Any = np if isinstance(left, np.ndarray) else jnp
@@ -144,6 +148,7 @@ def _factors(
     beta: float,
     noise: Noise,
     degenerate: Degenerate,
+    method: Method,
 ) -> tuple[Array, Array]:
     """Factors [B, D, R] of αZ + βI for one fresh Z a key, holding a chunk of targets at most."""
     _check_constants(alpha, beta)
@@ -156,10 +161,10 @@ def _factors(
     def chunk(keys: jax.Array) -> tuple[Array, Array]:
         drawn = _draw(keys, dim, noise)
         if traced:
-            return factorize(alpha * drawn + beta * jnp.eye(dim), rank)
+            return factorize(alpha * drawn + beta * jnp.eye(dim), rank, method)
         targets = np.asarray(drawn) * np.float32(alpha)
         targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
-        return factorize(targets, rank)
+        return factorize(targets, rank, method)
 
     if not isinstance(alpha, jax.core.Tracer) and alpha == 0:
         return _scaled_basis(keys, dim, rank, beta, noise, degenerate)

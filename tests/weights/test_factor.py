@@ -80,6 +80,26 @@ def test_under_vmap_and_eval_shape():
     assert [shape.shape for shape in shapes] == [(3, 16, 4), (3, 16, 4)]
 
 
+@pytest.mark.parametrize(("dim", "rank"), [(512, 32), (768, 64)])
+@pytest.mark.parametrize("route", [factorize, jax.jit(factorize, static_argnums=(1, 2))])
+def test_fast_route_captures_the_energy(dim, rank, route):
+    targets = noisy_identity(2, 1, dim)
+    left, right = route(targets, rank, "fast")
+    energy = np.linalg.svd(targets[0].astype(np.float64), compute_uv=False)[:rank]
+    got = np.linalg.norm(products(left, right))
+    assert 0.99 * np.linalg.norm(energy) <= got <= (1 + 1e-5) * np.linalg.norm(energy)
+    # In the leading space the map is the target's own.
+    error = np.linalg.norm(products(left, right)[0] - targets[0])
+    optimum = np.linalg.norm(targets[0] - best_rank(targets, rank)[0])
+    assert error <= 1.01 * optimum
+
+
+def test_fast_route_is_exact_where_it_would_not_be_faster():
+    targets = noisy_identity(3, 1, 64)
+    for a, b in zip(factorize(targets, 32, "fast"), factorize(targets, 32), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_singular_target_is_finite():
     targets = np.zeros((1, 6, 6), np.float32)
     targets[0, 0, 0] = 2.0
