@@ -30,7 +30,14 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: run what isn't finished, then the table; eval: test the newest checkpoints; "
-    "compare: rebuild the table; plan: print what would be done; analyze: weight products.",
+    "compare: rebuild the table; plan: print what would be done; analyze: look at --what.",
+)
+_WHAT = flags.DEFINE_enum(
+    "what",
+    "products",
+    ("products", "schemes"),
+    "products: mean diagonals of W_Q W_K^T and W_V W_out, before and after training; "
+    "schemes: a picture of each arm's start, WORKDIR/schemes.png.",
 )
 
 
@@ -42,6 +49,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError("give a config: --config=configs/digits_vit.py")
     logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell their phases at INFO
     # After the flags: importing JAX takes a second, and a typo shouldn't.
+    from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.products import analyze
     from mimetic_jax.train import compare
 
@@ -56,8 +64,10 @@ def main(argv: Sequence[str]) -> None:
         print(comparison.table(workdir))
     elif _MODE.value == "eval":
         print(comparison.evaluate(workdir))
-    else:
+    elif _WHAT.value == "products":
         print(analyze(comparison, workdir))
+    else:
+        print(draw(comparison, workdir / "schemes.png"))
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

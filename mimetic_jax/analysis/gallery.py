@@ -1,0 +1,102 @@
+"""A page that shows what each scheme starts with: weight products and attention on an image."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax import data
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.program import Program
+
+CLIP = 64
+"""Products are shown up to this many rows and columns, as in the papers' figures."""
+
+
+def draw(comparison: Comparison, path: pathlib.Path) -> str:
+    """Draw a row for each arm at initialization, as PNG.
+
+    First layer, first head: W_Q W_Kᵀ, W_V W_out (one colour scale each, zero is white), the
+    attention map over all tokens, and where the middle patch of a test image looks.
+
+    Args:
+        comparison: its arms are the rows; its data gives the image.
+        path: of the picture.
+
+    Returns:
+        A line that says where it is.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("drawing needs matplotlib: pip install matplotlib") from error
+    config = comparison.config
+    image = data.load(config.data.name, config.data.dir).test_images[:1]
+    figure = Figure(figsize=(13, 2.9 * len(comparison.arms)), layout="constrained")
+    grid = figure.subplots(len(comparison.arms), 4, squeeze=False)
+    for row, (arm, settings) in zip(grid, comparison.arms.items(), strict=True):
+        program = comparison.program(arm)
+        params = program.initial_state(config.seeds[0], settings.scheme).params
+        query_key, value_out = (product[:CLIP, :CLIP] for product in products(params))
+        attention = attention_map(program, params, image)
+        height, width = (side // program.model.patch for side in image.shape[1:3])
+        tokens = len(attention) - height * width
+        middle = tokens + (height // 2) * width + width // 2
+        looks = attention[middle, tokens:].reshape(height, width)
+        row[0].set_ylabel(arm, fontsize=13)
+        _signed(row[0], query_key, "W_Q W_Kᵀ, head 0")
+        _signed(row[1], value_out, "W_V W_out")
+        _positive(row[2], attention, "attention, head 0")
+        _positive(row[3], looks, "where the middle patch looks")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return f"{len(comparison.arms)} schemes drawn: {path}"
+
+
+def products(params: Any) -> tuple[np.ndarray, np.ndarray]:
+    """W_Q W_Kᵀ of the first head [D, D] and W_V W_out [D, D] of the first layer."""
+    layer = params["block_0"]["attention"]
+    query, key, value, out = (
+        np.asarray(layer[role]["kernel"]) for role in ("query", "key", "value", "out")
+    )
+    return query[:, 0] @ key[:, 0].T, np.einsum("dhk,hke->de", value, out)
+
+
+def attention_map(program: Program, params: Any, images: np.ndarray) -> np.ndarray:
+    """Attention of the first layer's first head on the first image [N, N]; rows sum to 1."""
+    pixels = data.normalize(jnp.asarray(images), program.info.mean, program.info.std)
+    _, captured = program.model.apply(
+        {"params": params},
+        pixels,
+        capture_intermediates=lambda module, _: module.name in ("query", "key"),
+        mutable=["intermediates"],
+    )
+    layer = captured["intermediates"]["block_0"]["attention"]
+    query, key = (layer[role]["__call__"][0][0, :, 0] for role in ("query", "key"))
+    return np.asarray(jax.nn.softmax(query @ key.T / np.sqrt(query.shape[-1]), axis=-1))
+
+
+def _signed(axes: Any, matrix: np.ndarray, title: str) -> None:
+    bound = float(np.abs(matrix).max()) or 1.0
+    shown = axes.imshow(matrix, cmap="RdBu_r", vmin=-bound, vmax=bound)
+    _finish(axes, shown, title)
+
+
+def _positive(axes: Any, matrix: np.ndarray, title: str) -> None:
+    shown = axes.imshow(matrix, cmap="viridis", vmin=0)
+    _finish(axes, shown, title)
+
+
+def _finish(axes: Any, shown: Any, title: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.figure.colorbar(shown, ax=axes, shrink=0.8)
