@@ -93,8 +93,9 @@ def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.nd
         left[index] = image / root
         right[index] = vectors * root
 
-    # Cores shared among the workers: several threads inside several workers thrash a machine.
-    threads = max(1, _cores() // batch)
+    # Cores are shared among matrices. OpenBLAS's own threads wait by spinning: on a machine that
+    # does anything else they cost small matrices fifty times their work.
+    threads = max(1, _cores() // batch) if dim >= 1024 else 1
     with _blas().limit(limits=threads, user_api="blas"):
         list(_pool().map(one, range(batch)))
     return left, right
