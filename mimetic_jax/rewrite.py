@@ -24,7 +24,9 @@ from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 
 # Attention that is fused, or named in another way: found beside rules that don't know it, it
 # would be left at its old initialization without a word.
-_SUSPECT = re.compile(r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|[qkvo]_proj|w[qkvo])(/|$)")
+_SUSPECT = re.compile(
+    r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
+)
 
 
 @dataclasses.dataclass(frozen=True)

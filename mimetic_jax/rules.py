@@ -211,7 +211,8 @@ class Leaf:
 
 def _set_part(whole: Any, part: int, array: Any) -> Any:
     if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
-        return jax.numpy.asarray(whole).at[part].set(array)
+        whole = jax.numpy.asarray(whole)
+        return whole.at[part].set(jax.numpy.asarray(array, whole.dtype))
     whole = np.array(whole)
     whole[part] = array
     return whole

@@ -19,7 +19,7 @@ ALLOWED = {
     "weights": {"errors"},
     "schemes": {"errors", "weights"},
     "rules": {"errors"},
-    "zoo": {"rules"},
+    "zoo": {"rules"},  # data alone
     "rewrite": {"errors", "paths", "rules", "schemes"},
     "initializers": {"errors", "schemes"},
     "linen": {"rewrite", "schemes"},
@@ -27,7 +27,7 @@ ALLOWED = {
     "models": {"errors"},
     "data": {"errors"},
     "train": {"errors", "paths", "schemes", "rewrite", "models", "data"},
-    "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "train"},
+    "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "data", "train"},
     "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite"},
 }
 

@@ -1,0 +1,54 @@
+"""Tables of rules for the parameter trees of well-known model zoos: data, no code.
+
+A table goes to `plan` or `rewrite` as `rules`; further rules of your own stand before it, since
+the first that matches wins:
+
+    rules=(Rule(r"my_pool/out/kernel", "out", "h k d"), *zoo.BIG_VISION)
+
+Every name, shape and orientation was read in the source that the table's docstring cites. Three
+things hold for all of them:
+
+- Self-attention only. Cross-attention and attention pooling (whose queries are not of the
+  tokens that they look at) have no rules: they keep their initialization, or raise an error
+  where their names can't be told from attention that was forgotten.
+- An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
+  them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no one first layer, and constants meant for two
+  layers don't transfer to it: its leaves stay untouched.
+- Stacked layers draw like single ones: layer l folds l into the key of its block.
+
+>>> import jax, jax.numpy as jnp
+>>> from mimetic_jax import plan, schemes, zoo
+>>> square, wide = jnp.zeros((8, 8)), jnp.zeros((24, 8))
+>>> layer = {"attn": {"c_attn": {"kernel": wide}, "c_proj": {"kernel": square}}}
+>>> tree = {"transformer": {"h": {"0": layer}}}
+>>> print(plan(tree, schemes.Mimetic(), rules=zoo.HUGGING_FACE_GPT2, num_heads=2))
+scheme   leaves  path                               role   shape    layout
+Mimetic  1       transformer/h/#/attn/c_attn/kernel  key    (24, 8)  (three h k) d
+Mimetic  1       transformer/h/#/attn/c_proj/kernel  out    (8, 8)   d (h k)
+Mimetic  1       transformer/h/#/attn/c_attn/kernel  query  (24, 8)  (three h k) d
+Mimetic  1       transformer/h/#/attn/c_attn/kernel  value  (24, 8)  (three h k) d
+"""
+
+from mimetic_jax.zoo.easylm import EASYLM_LLAMA
+from mimetic_jax.zoo.gemma import GEMMA
+from mimetic_jax.zoo.hugging_face import (
+    HUGGING_FACE_BERT,
+    HUGGING_FACE_GPT2,
+    HUGGING_FACE_LLAMA,
+    HUGGING_FACE_VIT,
+)
+from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
+from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
+
+__all__ = [
+    "BIG_VISION",
+    "EASYLM_LLAMA",
+    "GEMMA",
+    "HUGGING_FACE_BERT",
+    "HUGGING_FACE_GPT2",
+    "HUGGING_FACE_LLAMA",
+    "HUGGING_FACE_VIT",
+    "MAXTEXT",
+    "MAXTEXT_GPT3",
+    "VIT_JAX",
+]

@@ -1,0 +1,17 @@
+"""EasyLM."""
+
+from mimetic_jax.rules import Rule
+
+EASYLM_LLAMA: tuple[Rule, ...] = (
+    Rule(r"attention/wq/kernel", "query", "d (h k)"),
+    Rule(r"attention/wk/kernel", "key", "d (g k)"),
+    Rule(r"attention/wv/kernel", "value", "d (g k)"),
+    Rule(r"attention/wo/kernel", "out", "(h k) d"),
+)
+"""LLaMA in EasyLM.
+
+Blocks are transformer/h/N, kernels [D, D] stored (in, out) with heads flattened: `num_heads` must
+be given. No biases; positions are rotary; the MLP (feed_forward/w1, w2, w3) is gated.
+
+Read from: young-geng/EasyLM EasyLM/models/llama/llama_model.py (9e466cf).
+"""

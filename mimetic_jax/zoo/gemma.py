@@ -1,0 +1,39 @@
+"""Gemma, in DeepMind's own library and in big_vision."""
+
+from mimetic_jax.rules import Rule
+
+_QKV = ("query", "key", "value")
+
+GEMMA: tuple[Rule, ...] = (
+    Rule(r"(?<=layers/)attn/qkv_einsum/w", _QKV, "l three h d k"),
+    Rule(r"(?<=layers/)attn/q_einsum/w", "query", "l h d k"),
+    Rule(r"(?<=layers/)attn/kv_einsum/w", ("key", "value"), "l two h d k"),
+    Rule(r"(?<=layers/)attn/attn_vec_einsum/w", "out", "l h k d"),
+    Rule(r"attn/qkv_einsum/w", _QKV, "three h d k"),
+    Rule(r"attn/q_einsum/w", "query", "h d k"),
+    Rule(r"attn/kv_einsum/w", ("key", "value"), "two h d k"),
+    Rule(r"attn/attn_vec_einsum/w", "out", "h k d"),
+)
+"""Gemma 2 and 3 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
+
+Blocks are layer_N in gemma; layers, stacked in front, in big_vision with `scan=True`, and
+layers/N without. Where every query head has its own key and value, attn/qkv_einsum/w is
+[3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w [2, G, D, K].
+attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed. Positions are
+rotary, the MLP is gated. Gemma 3 normalises queries and keys before their product. PaliGemma's
+img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Gemma 3n and 4 are others.
+
+>>> import jax, jax.numpy as jnp
+>>> from mimetic_jax import rewrite, schemes
+>>> shapes = {"q_einsum": (4, 16, 8), "kv_einsum": (2, 2, 16, 8), "attn_vec_einsum": (4, 8, 16)}
+>>> attention = {name: {"w": jnp.zeros(shape)} for name, shape in shapes.items()}
+>>> tree = {"layer_0": {"attn": attention}}
+>>> tree = rewrite(jax.random.key(0), tree, schemes.Mimetic(), rules=GEMMA)
+>>> query, (keys, _) = (tree["layer_0"]["attn"][name]["w"] for name in ("q_einsum", "kv_einsum"))
+>>> bool(jnp.trace(query[3] @ keys[1].T) > 3)
+True
+
+Read from: google-deepmind/gemma gemma/gm/nn/{_modules,_layers,_transformer}.py (7691fd4);
+google-research/big_vision big_vision/models/ppp/gemma.py,
+big_vision/models/proj/paligemma/paligemma.py (0127fb6).
+"""

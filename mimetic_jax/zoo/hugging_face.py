@@ -1,0 +1,96 @@
+"""Flax models of Hugging Face transformers (version 4, the last that has them)."""
+
+from mimetic_jax.rules import Rule
+
+_ENCODER_LAYER = (
+    Rule(r"attention/output/dense/kernel", "out", "(h k) d"),
+    Rule(r"attention/output/dense/bias", "out_bias", "d"),
+    Rule(r"intermediate/dense/kernel", "mlp_in", "d f"),
+    Rule(r"intermediate/dense/bias", "mlp_in_bias", "f"),
+    # Without the lookbehind it would also end crossattention/output/dense/kernel.
+    Rule(r"(?<!attention/)output/dense/kernel", "mlp_out", "f d"),
+    Rule(r"(?<!attention/)output/dense/bias", "mlp_out_bias", "d"),
+)
+
+HUGGING_FACE_VIT: tuple[Rule, ...] = (
+    Rule(r"attention/attention/query/kernel", "query", "d (h k)"),
+    Rule(r"attention/attention/key/kernel", "key", "d (g k)"),
+    Rule(r"attention/attention/value/kernel", "value", "d (g k)"),
+    Rule(r"attention/attention/query/bias", "query_bias", "(h k)"),
+    Rule(r"attention/attention/key/bias", "key_bias", "(g k)"),
+    Rule(r"attention/attention/value/bias", "value_bias", "(g k)"),
+    *_ENCODER_LAYER,
+    Rule(r"embeddings/position_embeddings", "position", "1 n d"),
+)
+"""FlaxViTModel and FlaxViTForImageClassification.
+
+Blocks are vit/encoder/layer/N (without vit/ in the bare model), kernels [D, D] with heads
+flattened: `num_heads` must be given. Biases of query, key and value exist with `qkv_bias`. The
+position table [1, N + 1, D] has a row for the class token.
+
+Read from: huggingface/transformers src/transformers/models/vit/modeling_flax_vit.py (ae19f01).
+"""
+
+HUGGING_FACE_BERT: tuple[Rule, ...] = (
+    Rule(r"attention/self/query/kernel", "query", "d (h k)"),
+    Rule(r"attention/self/key/kernel", "key", "d (g k)"),
+    Rule(r"attention/self/value/kernel", "value", "d (g k)"),
+    Rule(r"attention/self/query/bias", "query_bias", "(h k)"),
+    Rule(r"attention/self/key/bias", "key_bias", "(g k)"),
+    Rule(r"attention/self/value/bias", "value_bias", "(g k)"),
+    *_ENCODER_LAYER,
+    Rule(r"embeddings/position_embeddings/embedding", "position", "n d"),
+)
+"""FlaxBert and FlaxRoberta models.
+
+Blocks are bert/encoder/layer/N, kernels [D, D] with heads flattened: `num_heads` must be given.
+The position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalise
+after the residual, unlike those in which the structure of trained weights was measured.
+A decoder's crossattention keeps its initialization.
+
+Read from: huggingface/transformers src/transformers/models/bert/modeling_flax_bert.py (299108c)
+and src/transformers/models/roberta/modeling_flax_roberta.py (54242e2).
+"""
+
+HUGGING_FACE_GPT2: tuple[Rule, ...] = (
+    Rule(r"attn/c_attn/kernel", ("query", "key", "value"), "(three h k) d"),
+    Rule(r"attn/c_attn/bias", ("query_bias", "key_bias", "value_bias"), "(three h k)"),
+    Rule(r"attn/c_proj/kernel", "out", "d (h k)"),
+    Rule(r"attn/c_proj/bias", "out_bias", "d"),
+    Rule(r"mlp/c_fc/kernel", "mlp_in", "f d"),
+    Rule(r"mlp/c_fc/bias", "mlp_in_bias", "f"),
+    Rule(r"mlp/c_proj/kernel", "mlp_out", "d f"),
+    Rule(r"mlp/c_proj/bias", "mlp_out_bias", "d"),
+    Rule(r"wpe/embedding", "position", "n d"),
+)
+"""FlaxGPT2 models.
+
+Blocks are transformer/h/N (h/N in the bare model). FlaxConv1D stores its kernel as (out, in)
+and transposes it in use, the opposite of both nn.Dense and PyTorch's Conv1D; c_attn holds
+query, key and value one after the other: [3 D, D]. `num_heads` must be given. Positions are
+wpe/embedding [N, D], of text: `SinCos(axes=1)`. A model with cross-attention raises an error.
+
+Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b).
+"""
+
+HUGGING_FACE_LLAMA: tuple[Rule, ...] = (
+    Rule(r"self_attn/q_proj/kernel", "query", "d (h k)"),
+    Rule(r"self_attn/k_proj/kernel", "key", "d (g k)"),
+    Rule(r"self_attn/v_proj/kernel", "value", "d (g k)"),
+    Rule(r"self_attn/o_proj/kernel", "out", "(h k) d"),
+    Rule(r"self_attn/q_proj/bias", "query_bias", "(h k)"),
+    Rule(r"self_attn/k_proj/bias", "key_bias", "(g k)"),
+    Rule(r"self_attn/v_proj/bias", "value_bias", "(g k)"),
+    Rule(r"self_attn/o_proj/bias", "out_bias", "d"),
+)
+"""FlaxLlama, FlaxMistral and FlaxGemma models.
+
+Blocks are model/layers/N (layers/N in the bare model), kernels (in, out) with heads flattened:
+`num_heads` must be given, and `num_kv_heads` where heads are grouped (Mistral, Gemma; FlaxLlama
+has as many key/value heads as query heads whatever its config says). Biases exist with
+`attention_bias`. Positions are rotary, the MLP (gate_proj, up_proj, down_proj) is gated.
+
+Read from: huggingface/transformers src/transformers/models/llama/modeling_flax_llama.py
+(112f939), src/transformers/models/mistral/modeling_flax_mistral.py (4d57351),
+src/transformers/models/gemma/modeling_flax_gemma.py (d3f2ebc).
+"""

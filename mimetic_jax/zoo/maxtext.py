@@ -1,0 +1,82 @@
+"""MaxText."""
+
+from mimetic_jax.rules import Rule
+
+# Lookbehinds have a fixed width, hence one for each way to name the module. They keep its name in
+# the block's path: a layer of Gemma 2 has two attentions, local and global.
+_ATTENTION = r"(?:(?<=self_attention/)|(?<=self_attention_local/)|(?<=self_attention_global/))"
+_SCANNED = (
+    r"(?:(?<=layers/self_attention/)|(?<=layers/self_attention_local/)"
+    r"|(?<=layers/self_attention_global/)|(?<=layers/layers_\d/self_attention/))"
+)
+_QKV = ("query", "key", "value")
+_QKV_BIAS = ("query_bias", "key_bias", "value_bias")
+
+MAXTEXT: tuple[Rule, ...] = (
+    Rule(_SCANNED + r"query/kernel", "query", "d l h k"),
+    Rule(_SCANNED + r"key/kernel", "key", "d l g k"),
+    Rule(_SCANNED + r"value/kernel", "value", "d l g k"),
+    Rule(_SCANNED + r"out/kernel", "out", "h l k d"),
+    Rule(_SCANNED + r"query/bias", "query_bias", "h l k"),
+    Rule(_SCANNED + r"key/bias", "key_bias", "g l k"),
+    Rule(_SCANNED + r"value/bias", "value_bias", "g l k"),
+    Rule(_SCANNED + r"out/bias", "out_bias", "d l"),
+    Rule(_ATTENTION + r"query/kernel", "query", "d h k"),
+    Rule(_ATTENTION + r"key/kernel", "key", "d g k"),
+    Rule(_ATTENTION + r"value/kernel", "value", "d g k"),
+    Rule(_ATTENTION + r"out/kernel", "out", "h k d"),
+    Rule(_ATTENTION + r"query/bias", "query_bias", "h k"),
+    Rule(_ATTENTION + r"key/bias", "key_bias", "g k"),
+    Rule(_ATTENTION + r"value/bias", "value_bias", "g k"),
+    Rule(_ATTENTION + r"out/bias", "out_bias", "d"),
+    Rule(r"position_embedder/embedding", "position", "n d"),
+)
+"""MaxText's Llama 2 and 3, Mistral, Mixtral, Gemma 1 to 3, Qwen 2 and 3, Llama 4, all with their
+attention in self_attention (Gemma 2: self_attention_local and _global).
+
+`scan_layers` (the default) stacks a leaf's layers along its axis 1, `param_scan_axis`: under
+decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
+(Gemma 3, Llama 4) have a stack for every place in the group, decoder/layers/layers_N. Without
+scan, blocks are decoder/layers_N. With another `param_scan_axis` the table raises an error, and
+so does `fused_qkv`, which stores H + 2 G heads along one axis. `num_heads` isn't needed.
+The trees of Linen and of NNX have the same names. MLPs are gated or mixtures of experts.
+
+Where neither query and key are normalised nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
+Mistral, Mixtral, Gemma 1 and 2), the model never divides logits by √K: its own initializer folds
+that into the query. There, give α and β of the query/key pair divided by √K:
+
+>>> from mimetic_jax.schemes import Mimetic
+>>> head_dim = 64
+>>> Mimetic(alpha_qk=0.7 / head_dim**0.5, beta_qk=0.7 / head_dim**0.5).beta_qk
+0.0875
+
+Read from: AI-Hypercomputer/maxtext src/maxtext/layers/{attentions,linears,embeddings,decoders,
+nnx_decoders,nnx_scan}.py, src/maxtext/models/{llama2,mistral,mixtral,gemma,gemma2,gemma3,qwen2,
+qwen3,llama4}.py, src/maxtext/configs/base.yml,
+src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
+"""
+
+MAXTEXT_GPT3: tuple[Rule, ...] = (
+    Rule(_SCANNED + r"qkv_proj/kernel", _QKV, "d l three h k"),
+    Rule(_SCANNED + r"qkv_proj/bias", _QKV_BIAS, "three l h k"),
+    Rule(_ATTENTION + r"qkv_proj/kernel", _QKV, "d three h k"),
+    Rule(_ATTENTION + r"qkv_proj/bias", _QKV_BIAS, "three h k"),
+    Rule(r"(?<=layers/)mlp/wi/kernel", "mlp_in", "d l f"),
+    Rule(r"(?<=layers/)mlp/wi/bias", "mlp_in_bias", "f l"),
+    Rule(r"(?<=layers/)mlp/wo/kernel", "mlp_out", "f l d"),
+    Rule(r"(?<=layers/)mlp/wo/bias", "mlp_out_bias", "d l"),
+    Rule(r"mlp/wi/kernel", "mlp_in", "d f"),
+    Rule(r"mlp/wi/bias", "mlp_in_bias", "f"),
+    Rule(r"mlp/wo/kernel", "mlp_out", "f d"),
+    Rule(r"mlp/wo/bias", "mlp_out_bias", "d"),
+    *MAXTEXT,
+)
+"""MaxText's GPT-3.
+
+As `MAXTEXT`, but `fused_qkv` (the default of its configs) has an axis for query, key and value,
+[D, L, 3, H, K] under decoder/layers, and the MLP is two layers. This model does divide logits
+by √K. Positions are decoder/position_embedder/embedding [N, D], of text: `SinCos(axes=1)`.
+
+Read from: AI-Hypercomputer/maxtext src/maxtext/models/gpt3.py, src/maxtext/layers/linears.py,
+src/maxtext/configs/models/gpt3-175b.yml (e591f30).
+"""

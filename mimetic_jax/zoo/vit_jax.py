@@ -1,0 +1,74 @@
+"""Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
+
+from mimetic_jax.rules import Rule
+
+# A pooling head attends from a learned probe, and its MLP is no block's: neither is claimed.
+_ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"
+_MLP = r"(?<!MAPHead_0/)MlpBlock_\d+/"
+
+# The lookbehind, not the pattern, holds the name of the stack: the block's path keeps it.
+_SCANNED_ATTENTION = r"(?<=encoderblock/)MultiHeadDotProductAttention_\d+/"
+_SCANNED_MLP = r"(?<=encoderblock/)MlpBlock_\d+/"
+
+VIT_JAX: tuple[Rule, ...] = (
+    Rule(_ATTENTION + r"query/kernel", "query", "d h k"),
+    Rule(_ATTENTION + r"key/kernel", "key", "d g k"),
+    Rule(_ATTENTION + r"value/kernel", "value", "d g k"),
+    Rule(_ATTENTION + r"out/kernel", "out", "h k d"),
+    Rule(_ATTENTION + r"query/bias", "query_bias", "h k"),
+    Rule(_ATTENTION + r"key/bias", "key_bias", "g k"),
+    Rule(_ATTENTION + r"value/bias", "value_bias", "g k"),
+    Rule(_ATTENTION + r"out/bias", "out_bias", "d"),
+    Rule(_MLP + r"Dense_0/kernel", "mlp_in", "d f"),
+    Rule(_MLP + r"Dense_0/bias", "mlp_in_bias", "f"),
+    Rule(_MLP + r"Dense_1/kernel", "mlp_out", "f d"),
+    Rule(_MLP + r"Dense_1/bias", "mlp_out_bias", "d"),
+    Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
+)
+"""vit_jax, and the trees of scenic and big_vision (without scan), which are alike.
+
+Blocks are Transformer/encoderblock_N, holding MultiHeadDotProductAttention_0 with separate
+kernels [D, H, K], out [H, K, D], and MlpBlock_0. Checkpoints from before Linen number the
+submodules of a block together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the
+same. The position table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for
+the class token if there is one; big_vision's is pos_embedding, without. `num_heads` isn't needed.
+
+>>> import jax, jax.numpy as jnp
+>>> from mimetic_jax import plan, schemes
+>>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
+>>> attention = {"query": {"kernel": kernel}, "key": {"kernel": kernel}}
+>>> tree = {"encoderblock_0": {"MultiHeadDotProductAttention_0": attention}}
+>>> [write.role for write in plan(tree, schemes.Mimetic(), rules=VIT_JAX)]
+['key', 'query']
+
+Read from: google-research/vision_transformer vit_jax/models_vit.py (143bd26), and
+vit_jax/checkpoint.py (16fc24d) for the old numbers; google-research/scenic
+scenic/projects/baselines/vit.py (0c438a9) and scenic/model_lib/layers/attention_layers.py
+(0cce82d).
+"""
+
+BIG_VISION: tuple[Rule, ...] = (
+    Rule(_SCANNED_ATTENTION + r"query/kernel", "query", "l d h k"),
+    Rule(_SCANNED_ATTENTION + r"key/kernel", "key", "l d g k"),
+    Rule(_SCANNED_ATTENTION + r"value/kernel", "value", "l d g k"),
+    Rule(_SCANNED_ATTENTION + r"out/kernel", "out", "l h k d"),
+    Rule(_SCANNED_ATTENTION + r"query/bias", "query_bias", "l h k"),
+    Rule(_SCANNED_ATTENTION + r"key/bias", "key_bias", "l g k"),
+    Rule(_SCANNED_ATTENTION + r"value/bias", "value_bias", "l g k"),
+    Rule(_SCANNED_ATTENTION + r"out/bias", "out_bias", "l d"),
+    Rule(_SCANNED_MLP + r"Dense_0/kernel", "mlp_in", "l d f"),
+    Rule(_SCANNED_MLP + r"Dense_0/bias", "mlp_in_bias", "l f"),
+    Rule(_SCANNED_MLP + r"Dense_1/kernel", "mlp_out", "l f d"),
+    Rule(_SCANNED_MLP + r"Dense_1/bias", "mlp_out_bias", "l d"),
+    *VIT_JAX,
+)
+"""big_vision, with `scan=True` (layers stacked in front, under encoderblock) and without.
+
+The names are those of `VIT_JAX`; a text tower (txt/Encoder_0/encoderblock_N, as in two_towers)
+has the same blocks, and the attention pooling of MAPHead_0 keeps its initialization. Two towers
+have two position tables: schemes that need one position table go to each tower's subtree.
+`num_heads` isn't needed.
+
+Read from: google-research/big_vision big_vision/models/vit.py,
+big_vision/models/proj/image_text/{text_transformer,two_towers}.py (0127fb6).
+"""
