@@ -33,10 +33,11 @@ ROLES = {
     "mlp_in_bias": "f",
     "mlp_out": "f d",
     "mlp_out_bias": "d",
+    "depthwise": "u v c",
     "position": "n d",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
-n positions."""
+u rows and v columns of a filter, c channels, n positions."""
 
 _FUSED = {2: "two", 3: "three"}
 

@@ -9,6 +9,9 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | query                               | [D, H, K] | query_bias   | [H, K]    |
 | key, value                          | [D, G, K] | key_bias, …  | [G, K]    |
 | out                                 | [H, K, D] | out_bias     | [D]       |
+| mlp_in                              | [D, F]    | mlp_in_bias  | [F]       |
+| mlp_out                             | [F, D]    | mlp_out_bias | [D]       |
+| depthwise (filters)                 | [k, k, C] |              |           |
 | position (class-token rows included)| [N, D]    |              |           |
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
@@ -16,18 +19,37 @@ right, each seeing the tree that the one before left.
 """
 
 from mimetic_jax.schemes.base import Block, Context, Scheme
-from mimetic_jax.schemes.baselines import NormMatched
+from mimetic_jax.schemes.baselines import (
+    Conditioned,
+    NormMatched,
+    TFixup,
+    UniformAttention,
+    Zero,
+    ZeroOut,
+)
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
+from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.record import as_tuple, from_dict, to_dict
 
 __all__ = [
+    "AntiCorrelated",
     "Block",
+    "Conditioned",
+    "ConstantBias",
     "Context",
+    "ConvFilters",
+    "ConvMimetic",
+    "MeanShift",
     "Mimetic",
     "NormMatched",
     "Scheme",
     "SinCos",
+    "TFixup",
+    "UniformAttention",
+    "Zero",
+    "ZeroOut",
     "as_tuple",
     "from_dict",
     "mimetic_language",

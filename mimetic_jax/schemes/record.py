@@ -8,11 +8,37 @@ from typing import Any
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.schemes.base import Scheme
-from mimetic_jax.schemes.baselines import NormMatched
+from mimetic_jax.schemes.baselines import (
+    Conditioned,
+    NormMatched,
+    TFixup,
+    UniformAttention,
+    Zero,
+    ZeroOut,
+)
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.mimetic import Mimetic
+from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 
-_SCHEMES = {scheme.__name__: scheme for scheme in (Mimetic, SinCos, NormMatched)}
+_SCHEMES: dict[str, type[Scheme]] = {
+    scheme.__name__: scheme
+    for scheme in (
+        AntiCorrelated,
+        Conditioned,
+        ConstantBias,
+        ConvFilters,
+        ConvMimetic,
+        MeanShift,
+        Mimetic,
+        NormMatched,
+        SinCos,
+        TFixup,
+        UniformAttention,
+        Zero,
+        ZeroOut,
+    )
+}
 
 
 def to_dict(scheme: Scheme) -> dict[str, Any]:

@@ -14,15 +14,42 @@ Kernels are stored as Flax stores them, for row vectors: `y = x @ kernel`.
 """
 
 from mimetic_jax.weights.attention import query_key, value_out
-from mimetic_jax.weights.baselines import norm_matched
+from mimetic_jax.weights.baselines import (
+    norm_matched,
+    semi_orthogonal,
+    tfixup,
+    uniform_noise,
+    zero_init,
+)
+from mimetic_jax.weights.conv import (
+    conv_covariance_2022,
+    conv_filters,
+    empirical_covariance,
+    sample_filters,
+)
 from mimetic_jax.weights.factor import factorize
+from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
+from mimetic_jax.weights.selection import select, select_indices
 
 __all__ = [
+    "anti_correlated",
+    "conv_covariance_2022",
+    "conv_filters",
+    "empirical_covariance",
     "factorize",
+    "mean_shift",
+    "mean_shift_per_input",
     "norm_matched",
     "query_key",
+    "sample_filters",
+    "select",
+    "select_indices",
+    "semi_orthogonal",
     "sincos_1d",
     "sincos_2d",
+    "tfixup",
+    "uniform_noise",
     "value_out",
+    "zero_init",
 ]

@@ -1,9 +1,17 @@
-"""Initializations to compare with: without them a gain says nothing about structure."""
+"""Initializations to compare with: without them a gain says nothing about structure.
+
+LayerScale isn't here: its initialization is `jnp.full((D,), value)`, and the rest of it is a model.
+"""
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.weights.factor import haar_basis
 
 
 def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
@@ -26,3 +34,141 @@ def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
     """
     noise = jax.random.normal(key, like.shape, jnp.float32)
     return noise * (jnp.linalg.norm(like.ravel()) / jnp.linalg.norm(noise.ravel()))
+
+
+def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Array:
+    """Uniform noise of a given standard deviation.
+
+    U(±√3 std).
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        shape: of the result.
+        std: its standard deviation; ≥ 0.
+
+    Returns:
+        An array of that shape, float32.
+
+    Raises:
+        InputError: if std isn't a finite number ≥ 0.
+
+    Example:
+        >>> print(f"{uniform_noise(jax.random.key(0), (100, 100), std=0.5).std():.1f}")
+        0.5
+
+    Reference: with std = ½ D^−½ for query, key, value and out alike this is what the nanoGPT
+    speed-run (modded-nanogpt, pull request 214 and the commit after it) settled on.
+    """
+    if not (isinstance(std, jax.core.Tracer) or (math.isfinite(std) and std >= 0)):
+        raise InputError(f"std {std} is not a finite number ≥ 0")
+    unit = jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3))
+    return unit * std
+
+
+def tfixup(
+    key: jax.Array, fan_in: int, fan_out: int, num_layers: int, *, decoder: bool = False
+) -> jax.Array:
+    """A value, out or MLP kernel of T-Fixup: Xavier's, smaller the deeper the network.
+
+    s U(±√(6 / (fan_in + fan_out))), s = 0.67 L^−¼ in an encoder and (9 L)^−¼ in a decoder. Query
+    and key are not scaled: they are Xavier's with gain 1/√2.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        fan_in: rows; all heads together.
+        fan_out: columns; all heads together.
+        num_layers: L, of the encoder or decoder.
+        decoder: which of the two.
+
+    Returns:
+        [fan_in, fan_out] float32.
+
+    Raises:
+        InputError: if a size or the number of layers isn't positive.
+
+    Example:
+        >>> kernel = tfixup(jax.random.key(0), 192, 768, num_layers=16)
+        >>> bool(jnp.abs(kernel).max() < 0.67 / 2 * (6 / 960) ** 0.5)
+        True
+
+    Reference: Improving Transformer Optimization Through Better Initialization (Huang et al.
+    2020), as in its released code. The paper drops LayerNorm and warm-up too; this is
+    its initialization alone.
+    """
+    _check_fans(fan_in, fan_out)
+    if num_layers < 1:
+        raise InputError(f"num_layers {num_layers} is not positive")
+    scale = (9 * num_layers) ** -0.25 if decoder else 0.67 * num_layers**-0.25
+    return uniform_noise(key, (fan_in, fan_out), scale * math.sqrt(2 / (fan_in + fan_out)))
+
+
+def zero_init(fan_in: int, fan_out: int) -> jax.Array:
+    """ZerO's kernel: zeros and ones, or Hadamard's where a layer widens.
+
+    A (partial) identity if fan_out ≤ fan_in, else I · H_p / √p · I, H_p the Hadamard matrix of the
+    next power of two p ≥ fan_out, cut to size. Nothing is random.
+
+    Args:
+        fan_in: rows.
+        fan_out: columns.
+
+    Returns:
+        [fan_in, fan_out] float32 (the transpose of PyTorch's weight).
+
+    Raises:
+        InputError: if a size isn't positive.
+
+    Example:
+        >>> zero_init(3, 2)
+        Array([[1., 0.],
+               [0., 1.],
+               [0., 0.]], dtype=float32)
+        >>> zero_init(2, 4)
+        Array([[ 0.5,  0.5,  0.5,  0.5],
+               [ 0.5, -0.5,  0.5, -0.5]], dtype=float32)
+
+    Reference: ZerO Initialization (Zhao, Schäfer and Anandkumar 2021), as in its
+    released code.
+    """
+    _check_fans(fan_in, fan_out)
+    if fan_out <= fan_in:
+        return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
+    # Sylvester's H[i, j] is −1 to the number of binary ones that i and j have in common.
+    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)
+    signs = 1 - 2 * (jax.lax.population_count(common) & 1)
+    return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)
+
+
+def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
+    """A random matrix whose singular values are all 1.
+
+    W ᵀW = I if fan_out ≤ fan_in, else W Wᵀ = I; distributed by Haar's measure. If the columns are
+    those of several heads, each head's are orthonormal too as long as all fit into fan_in.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        fan_in: rows.
+        fan_out: columns; all heads together.
+
+    Returns:
+        [fan_in, fan_out] float32.
+
+    Raises:
+        InputError: if a size isn't positive.
+
+    Example:
+        >>> query = semi_orthogonal(jax.random.key(0), 12, 8)
+        >>> bool(jnp.allclose(query.T @ query, jnp.eye(8), atol=1e-5))
+        True
+
+    Reference: Conditioned Initialization for Attention (ICLR 2026 submission), query and key.
+    """
+    _check_fans(fan_in, fan_out)
+    tall = (max(fan_in, fan_out), min(fan_in, fan_out))
+    basis = jnp.asarray(haar_basis(jax.random.normal(key, (1, *tall), jnp.float32))[0])
+    return basis if fan_out <= fan_in else basis.T
+
+
+def _check_fans(fan_in: int, fan_out: int) -> None:
+    if fan_in < 1 or fan_out < 1:
+        raise InputError(f"a kernel of {fan_in} x {fan_out} is empty")

@@ -4,8 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from mimetic_jax import InputError
 from mimetic_jax.weights import norm_matched
+from mimetic_jax.weights.baselines import semi_orthogonal, tfixup, uniform_noise, zero_init
+
+KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("shape", [(8,), (4, 6), (3, 5, 7)])
@@ -22,3 +29,90 @@ def test_norm_is_matched_and_direction_is_not(shape):
 
 def test_zero_stays_zero():
     np.testing.assert_array_equal(norm_matched(jax.random.key(0), jnp.zeros((2, 3))), 0)
+
+
+def test_uniform_noise_has_its_spread_and_bounds():
+    drawn = np.asarray(uniform_noise(KEY, (50, 20, 10), std=0.3))
+    assert drawn.std() == pytest.approx(0.3, rel=0.02)
+    assert np.abs(drawn).max() == pytest.approx(0.3 * 3**0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "scale"), [(False, 0.67 * 12**-0.25), (True, 108**-0.25)], ids=["en", "de"]
+)
+def test_tfixup_is_a_scaled_xavier(decoder, scale):
+    drawn = np.asarray(tfixup(KEY, 120, 360, num_layers=12, decoder=decoder))
+    assert drawn.shape == (120, 360)
+    bound = scale * (6 / 480) ** 0.5
+    assert np.abs(drawn).max() == pytest.approx(bound, rel=0.01)
+    assert np.abs(drawn).max() < bound * (1 + 1e-6)
+    assert drawn.std() == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+def test_golden_zero_init(golden):
+    for name, weight in golden("zero_init").items():
+        fan_out, fan_in = weight.shape
+        np.testing.assert_allclose(zero_init(fan_in, fan_out), weight.T, atol=1e-7, err_msg=name)
+
+
+@settings(max_examples=10, deadline=None)
+@given(fan_in=st.integers(1, 20), fan_out=st.integers(1, 40))
+def test_zero_init_is_cut_from_identity_or_hadamard(fan_in, fan_out):
+    kernel = np.asarray(zero_init(fan_in, fan_out))
+    if fan_out <= fan_in:
+        np.testing.assert_array_equal(kernel, np.eye(fan_in, fan_out))
+        return
+    size = 1 << (fan_out - 1).bit_length()
+    hadamard = scipy.linalg.hadamard(size) / size**0.5
+    np.testing.assert_allclose(kernel, hadamard[:fan_in, :fan_out], atol=1e-6)
+
+
+@settings(max_examples=8, deadline=None)
+@given(fan_in=st.integers(1, 16), fan_out=st.integers(1, 16), seed=st.integers(0, 100))
+def test_semi_orthogonal_singular_values_are_one(fan_in, fan_out, seed):
+    kernel = semi_orthogonal(jax.random.key(seed), fan_in, fan_out)
+    assert kernel.shape == (fan_in, fan_out)
+    values = np.linalg.svd(np.asarray(kernel, np.float64), compute_uv=False)
+    np.testing.assert_allclose(values, 1, atol=1e-5)
+
+
+def test_semi_orthogonal_has_no_preferred_direction():
+    """Haar: entries of variance 1/D without a mean, whichever column."""
+    draws = np.stack([semi_orthogonal(key, 6, 3) for key in jax.random.split(KEY, 300)])
+    assert np.abs(draws.mean(axis=0)).max() < 0.12
+    np.testing.assert_allclose(draws.var(axis=0), 1 / 6, atol=0.06)
+
+
+def test_draws_agree_inside_a_program():
+    def draws(key):
+        return (
+            uniform_noise(key, (4, 6), 0.5),
+            tfixup(key, 4, 6, 12),
+            zero_init(4, 6),
+            semi_orthogonal(key, 6, 4),
+            semi_orthogonal(key, 4, 6),
+        )
+
+    keys = jax.random.split(KEY, 2)
+    traced = jax.jit(jax.vmap(draws))(keys)
+    for index, key in enumerate(keys):
+        for together, alone in zip(traced, draws(key), strict=True):
+            np.testing.assert_allclose(together[index], alone, atol=1e-5)
+            assert alone.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: uniform_noise(KEY, (3,), -1.0), "std -1.0"),
+        (lambda: uniform_noise(KEY, (3,), float("inf")), "std inf"),
+        (lambda: tfixup(KEY, 4, 4, 0), "num_layers 0"),
+        (lambda: tfixup(KEY, 0, 4, 1), "0 x 4 is empty"),
+        (lambda: zero_init(4, 0), "4 x 0 is empty"),
+        (lambda: semi_orthogonal(KEY, -1, 4), "-1 x 4 is empty"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,98 @@
+"""Schemes for the first layer of an MLP."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanShift(Scheme):
+    """Mimetic initialization of MLPs: the first kernel gets a mean.
+
+    It adds to the kernel that it finds, so applying it twice shifts twice. Behind a LayerNorm of
+    scale 1 and bias 0 the default form changes nothing of the forward pass at initialization: see
+    `weights.mlp.mean_shift`.
+
+    Attributes:
+        b: the mean in standard deviations of the kernel; with `per_input` the standard deviation
+            of the means, likewise.
+        per_input: draw a mean for each input, the same for all hidden units (eq. 1), instead of
+            one number for the whole kernel (eq. 2, the paper's results).
+
+    Example:
+        >>> sorted(MeanShift().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
+        ['mlp_in']
+
+    Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
+    """
+
+    b: float = 0.5
+    per_input: bool = False
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"mlp_in"}
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        if self.per_input:
+            return {"mlp_in": mean_shift_per_input(key, block["mlp_in"], self.b)}
+        return {"mlp_in": mean_shift(block["mlp_in"], self.b)}
+
+
+@dataclasses.dataclass(frozen=True)
+class AntiCorrelated(Scheme):
+    """The first kernel of an MLP becomes ½ (W₁ − W₂ᵀ): a structure that the paper found no use for.
+
+    It starts from the kernels that it finds, so applying it twice goes further.
+
+    Example:
+        >>> sorted(AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
+        ['mlp_in']
+
+    Reference: Mimetic Initialization of MLPs, section 2.
+    """
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        present = roles & {"mlp_in", "mlp_out"}
+        if len(present) == 1:
+            raise InputError(
+                f"AntiCorrelated needs mlp_in and mlp_out but only {next(iter(present))} was found"
+            )
+        return roles & {"mlp_in"}
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        return {"mlp_in": anti_correlated(block["mlp_in"], block["mlp_out"])}
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantBias(Scheme):
+    """The control for `MeanShift`: a constant bias of the first layer, its kernel untouched.
+
+    Attributes:
+        value: the constant, which the paper doesn't state; not relative to anything.
+
+    Example:
+        >>> sorted(ConstantBias(0.01).writes(frozenset({"mlp_in", "mlp_in_bias"})))
+        ['mlp_in_bias']
+
+    Reference: Mimetic Initialization of MLPs, section 3, "Is it really the init?".
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise InputError(f"value {self.value} is not finite")
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & {"mlp_in_bias"}
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        return {"mlp_in_bias": jnp.full(block.shapes["mlp_in_bias"], self.value, jnp.float32)}

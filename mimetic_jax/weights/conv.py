@@ -1,0 +1,187 @@
+"""Depthwise convolution filters [k, k, C]: drawn from a covariance, or as simple as can be."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.factor import Array
+
+FilterKind = Literal["random", "impulse", "box"]
+
+
+def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
+    """Covariance of the pixels of a filter, in closed form. Experimental.
+
+    Σ = ½ (Σ̂ + Σ̂ᵀ), Σ̂ = M ⊙ (C − ½ S), over pairs of pixels (i, j), (l, m): with the Gaussian
+    Z[i, j] = exp(−((i − c)² + (j − c)²) / 2σ), c = ⌊k/2⌋, M holds Z[i, j], S holds Z[l, m] and C
+    holds Z moved to (i, j), around the edges, at (l, m). Negative eigenvalues (a few percent of
+    the largest) become zero.
+
+    Experimental: no code of the paper is public, and this formula was written down from memory,
+    not checked against its text. Don't call what it gives the paper's results. The empirical
+    route, `empirical_covariance` of a trained network's filters, needs no formula.
+
+    Args:
+        size: k.
+        sigma: σ > 0, the width of the Gaussian (in it like a variance).
+
+    Returns:
+        [k², k²] float32, pixels in row-major order. A NumPy array: it is a constant.
+
+    Raises:
+        InputError: if k or σ isn't positive.
+
+    Example:
+        >>> covariance = conv_covariance_2022(7, sigma=0.5)
+        >>> covariance.shape, f"variance in the centre {covariance[24, 24]:.1f}"
+        ((49, 49), 'variance in the centre 0.5')
+
+    Reference: Understanding the Covariance Structure of Convolutional Filters (Trockman, Willmott
+    and Kolter 2022), its closed-form construction.
+    """
+    if size < 1:
+        raise InputError(f"filter size {size} is not positive")
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise InputError(f"sigma {sigma} is not a finite number > 0")
+    pixels, centre = np.arange(size), size // 2
+    line = np.exp(-((pixels - centre) ** 2) / (2 * sigma))
+    moved = line[(pixels - pixels[:, None] + centre) % size]
+    # Gaussians are separable: a plane is the Kronecker product of lines.
+    plane = np.kron(line, line)
+    halves = plane[:, None] * (np.kron(moved, moved) - plane / 2)
+    root = _root((halves + halves.T) / 2)
+    return np.asarray(root @ root, np.float32)
+
+
+def empirical_covariance(filters: jax.Array) -> jax.Array:
+    """Covariance of the pixels of given filters, over their channels.
+
+    Σ_c (f_c − f̄)(f_c − f̄)ᵀ / (C − 1), f_c the k² pixels of channel c. To pool layers or networks,
+    concatenate their filters along the channels. The same paper reports that covariances of a
+    small trained network initialize larger ones.
+
+    Args:
+        filters: [k, k, C], C ≥ 2.
+
+    Returns:
+        [k², k²] float32, pixels in row-major order.
+
+    Raises:
+        InputError: for another shape.
+
+    Example:
+        >>> filters = jax.random.normal(jax.random.key(0), (3, 3, 1000))
+        >>> f"{empirical_covariance(filters).trace():.0f}"
+        '9'
+
+    Reference: Understanding the Covariance Structure of Convolutional Filters.
+    """
+    if filters.ndim != 3 or filters.shape[0] != filters.shape[1] or filters.shape[2] < 2:
+        raise InputError(f"filters of shape {filters.shape} are not [k, k, C] with C ≥ 2")
+    pixels = jnp.asarray(filters, jnp.float32).reshape(-1, filters.shape[2])
+    pixels -= pixels.mean(axis=1, keepdims=True)
+    return jnp.matmul(pixels, pixels.T, precision="highest") / (filters.shape[2] - 1)
+
+
+def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Array:
+    """Filters with normal pixels of a given covariance, independent from channel to channel.
+
+    f_c = Σ^½ ε_c, ε_c standard normal and Σ^½ the symmetric root, which is unique: the same key
+    gives the same filters on every backend, to float precision. Negative eigenvalues count as 0.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        covariance: Σ [k², k²], pixels in row-major order; concrete or traced.
+        channels: C.
+
+    Returns:
+        [k, k, C] float32.
+
+    Raises:
+        InputError: if the covariance is no symmetric [k², k²] or there are no channels.
+
+    Example:
+        >>> filters = sample_filters(jax.random.key(0), conv_covariance_2022(7, 0.5), channels=256)
+        >>> filters.shape
+        (7, 7, 256)
+
+    Reference: Understanding the Covariance Structure of Convolutional Filters.
+    """
+    size = math.isqrt(covariance.shape[0]) if covariance.ndim else 0
+    if size < 1 or covariance.shape != (size**2, size**2):
+        raise InputError(f"a covariance of shape {covariance.shape} is not [k², k²]")
+    if channels < 1:
+        raise InputError(f"channels {channels} is not positive")
+    noise = jax.random.normal(key, (size**2, channels), jnp.float32)
+    return jnp.matmul(_root(covariance), noise, precision="highest").reshape(size, size, channels)
+
+
+def conv_filters(
+    key: jax.Array, size: int, channels: int, kind: FilterKind = "random"
+) -> jax.Array:
+    """Plain filters of equal energy: random, one pixel, or all pixels alike.
+
+    "random": uniform in ±1/k, PyTorch's default; "impulse": √⅓ at one random pixel of each
+    channel; "box": √⅓ / k everywhere. The squared norm of a channel is ⅓, in "random" on average.
+
+    The paper also freezes these filters; that is for the optimizer to do. Of two public codes this
+    is the energy-matched one; the later has √(1/k) in place of √⅓, the same at k = 3 only.
+
+    Args:
+        key: a `jax.random` key; concrete or traced. Unused by "box".
+        size: k.
+        channels: C.
+        kind: "random", "impulse" or "box".
+
+    Returns:
+        [k, k, C] float32.
+
+    Raises:
+        InputError: for an unknown kind, or sizes that aren't positive.
+
+    Example:
+        >>> filters = conv_filters(jax.random.key(0), size=5, channels=64, kind="impulse")
+        >>> int((filters != 0).sum()), f"{(filters ** 2).sum() / 64:.3f}"
+        (64, '0.333')
+
+    Reference: Structured Initialization for Vision Transformers, appendix H.
+    """
+    if kind not in ("random", "impulse", "box"):
+        raise unknown("kind of filter", kind, ("random", "impulse", "box"))
+    if size < 1 or channels < 1:
+        raise InputError(f"{channels} filters of size {size} are none")
+    shape = (size, size, channels)
+    if kind == "random":
+        return jax.random.uniform(key, shape, jnp.float32, -1 / size, 1 / size)
+    if kind == "box":
+        return jnp.full(shape, 3**-0.5 / size, jnp.float32)
+    pixel = jax.random.randint(key, (channels,), 0, size * size)
+    return jax.nn.one_hot(pixel, size * size, axis=0).reshape(shape) * 3**-0.5
+
+
+def _root(covariance: Array) -> Array:
+    """The symmetric root of a covariance, negative eigenvalues clipped."""
+    if isinstance(covariance, jax.core.Tracer):
+        values, vectors = _eigh(covariance)
+        scaled = vectors * jnp.sqrt(values.clip(min=0))
+        return jnp.matmul(scaled, vectors.T, precision="highest")
+    # On the host, in double precision: covariances are nearly singular.
+    matrix = np.asarray(covariance, np.float64)
+    asymmetry, largest = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
+    if not asymmetry <= 1e-4 * largest < np.inf:  # false for NaN as well
+        raise InputError(f"the covariance {matrix.shape} is not symmetric and finite")
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+
+
+@jax.custom_batching.sequential_vmap
+def _eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # Sequential under vmap: a batched LAPACK call can deadlock XLA's thread pool (see `factor`).
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors

@@ -1,0 +1,123 @@
+"""The first layer of an MLP: a mean that isn't zero, and what it was compared with.
+
+The paper's other control, a learnable scalar b · sum(x) added to every hidden unit, is a change
+of the model and not of its weights: it isn't here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+
+
+def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
+    """The first kernel of an MLP with one number added to all its entries.
+
+    W₁ + b s 1 1ᵀ, s the standard deviation of the entries of W₁: b = 0.5 means half a standard
+    deviation (the paper states no value, and sweeps both signs).
+
+    Behind a LayerNorm of scale 1 and bias 0 the inputs of the MLP sum to zero, so at
+    initialization this changes neither the forward pass nor the gradient that reaches the residual
+    stream; only the gradients of the LayerNorm's own scale and bias and what weight decay sees.
+    It works through a trainable LayerNorm, or behind a BatchNorm. `mean_shift_per_input` changes
+    the output at once.
+
+    Args:
+        kernel: W₁ [D, F], for row vectors.
+        b: the mean in standard deviations; any finite sign.
+
+    Returns:
+        [D, F] float32; a kernel of zeros stays as it is.
+
+    Raises:
+        InputError: if the kernel is no matrix or b isn't finite.
+
+    Example:
+        >>> kernel = jax.random.normal(jax.random.key(0), (192, 768))
+        >>> print(f"{(mean_shift(kernel, b=0.5) - kernel).mean() / kernel.std():.3f}")
+        0.500
+
+    Reference: Mimetic Initialization of MLPs, eq. 2.
+    """
+    _check_matrix(kernel)
+    if not (isinstance(b, jax.core.Tracer) or math.isfinite(b)):
+        raise InputError(f"b {b} is not finite")
+    kernel = jnp.asarray(kernel, jnp.float32)
+    return kernel + b * kernel.std()
+
+
+def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) -> jax.Array:
+    """The first kernel of an MLP with one random number an input added for all hidden units.
+
+    W₁ + b 1ᵀ, b_n ~ N(0, (σ s)²), s the standard deviation of the entries of W₁: σ = 0.5 means
+    half a standard deviation. The mean over all inputs stays near zero; unlike `mean_shift` it
+    also changes the output behind a LayerNorm.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        kernel: W₁ [D, F], for row vectors.
+        sigma: standard deviation of the numbers, in those of the kernel; ≥ 0.
+
+    Returns:
+        [D, F] float32; a kernel of zeros stays as it is.
+
+    Raises:
+        InputError: if the kernel is no matrix or σ isn't a finite number ≥ 0.
+
+    Example:
+        >>> kernel = jax.random.normal(jax.random.key(0), (192, 768))
+        >>> shift = mean_shift_per_input(jax.random.key(1), kernel) - kernel
+        >>> bool(jnp.allclose(shift, shift[:, :1], atol=1e-6)), f"{shift.std():.1f}"
+        (True, '0.5')
+
+    Reference: Mimetic Initialization of MLPs, eq. 1.
+    """
+    _check_matrix(kernel)
+    if not (isinstance(sigma, jax.core.Tracer) or (math.isfinite(sigma) and sigma >= 0)):
+        raise InputError(f"sigma {sigma} is not a finite number ≥ 0")
+    kernel = jnp.asarray(kernel, jnp.float32)
+    shift = jax.random.normal(key, (kernel.shape[0], 1), jnp.float32)
+    return kernel + sigma * kernel.std() * shift
+
+
+def anti_correlated(kernel_in: jax.Array, kernel_out: jax.Array) -> jax.Array:
+    """The first kernel of an MLP, anti-correlated with the second.
+
+    ½ (W₁ − W₂ᵀ), as it is seen in trained ViTs (not in ConvNeXts). The paper saw no benefit from
+    it; here it is to be compared with. Nothing is rescaled: independent kernels of equal standard
+    deviation give one of 1/√2 of it, correlated by −1/√2 with W₂ᵀ.
+
+    Args:
+        kernel_in: W₁ [D, F], for row vectors.
+        kernel_out: W₂ [F, D].
+
+    Returns:
+        The new W₁, [D, F] float32.
+
+    Raises:
+        InputError: if the kernels are not [D, F] and [F, D].
+
+    Example:
+        >>> anti_correlated(jnp.ones((2, 3)), jnp.zeros((3, 2)))
+        Array([[0.5, 0.5, 0.5],
+               [0.5, 0.5, 0.5]], dtype=float32)
+
+    Reference: Mimetic Initialization of MLPs, section 2 (which leaves out the transpose).
+    """
+    _check_matrix(kernel_in)
+    if kernel_out.shape != kernel_in.shape[::-1]:
+        raise InputError(
+            f"the second kernel {kernel_out.shape} is not the transpose in shape of the first "
+            f"{kernel_in.shape}"
+        )
+    first, second = (jnp.asarray(kernel, jnp.float32) for kernel in (kernel_in, kernel_out))
+    return (first - second.T) / 2
+
+
+def _check_matrix(kernel: jax.Array) -> None:
+    if kernel.ndim != 2:
+        raise InputError(f"a kernel of shape {kernel.shape} is not [D, F]")

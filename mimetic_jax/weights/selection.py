@@ -1,0 +1,95 @@
+"""Weight selection: a small model starts from evenly spaced weights of a large trained one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.weights.factor import Array
+
+
+def select_indices(teacher: int, student: int) -> np.ndarray:
+    """Evenly spaced indices of one dimension.
+
+    0, T/S, 2T/S, … if S divides T, else linspace(0, T − 1, S) rounded half to even.
+
+    Args:
+        teacher: T, the size to choose from.
+        student: S, how many to choose; 1 ≤ S ≤ T.
+
+    Returns:
+        [S] int64, increasing.
+
+    Raises:
+        InputError: if S is not between 1 and T.
+
+    Example:
+        >>> select_indices(6, 3), select_indices(6, 4)
+        (array([0, 2, 4]), array([0, 2, 3, 5]))
+
+    Reference: Initializing Models with Larger Ones (Xu et al. 2024), uniform selection.
+    """
+    if not 1 <= student <= teacher:
+        raise InputError(f"student size {student} is not between 1 and teacher size {teacher}")
+    if teacher % student == 0:
+        return np.arange(student) * (teacher // student)
+    return np.round(np.linspace(0, teacher - 1, student)).astype(np.int64)
+
+
+def select(
+    teacher: Mapping[str, Array],
+    student: Mapping[str, tuple[int, ...]],
+    *,
+    skip: str = r"(^|[/.])head",
+) -> dict[str, Array]:
+    """A student's weights: of the teacher's leaf of the same path, evenly spaced indices.
+
+    student[path][i, j, …] = teacher[path][t_i, t_j, …], t = `select_indices` of each dimension.
+    Layers go by name, so a deeper teacher gives its first ones. How heads meet depends on the
+    storage: where they are flattened into one axis a student's head may mix two of the teacher's
+    (what the released code does), with heads on an axis of their own whole heads are chosen.
+
+    Args:
+        teacher: arrays by path, such as those of a flattened checkpoint.
+        student: shapes by path.
+        skip: regular expression, searched in each path: what keeps its own initialization. By
+            default what is called head…, as the classes differ. (The released code skips every
+            path with "head" in it, which would be all of "multihead_attention".)
+
+    Returns:
+        Arrays by path, of the teacher's kind and dtype, for all of the student but what is skipped.
+
+    Raises:
+        InputError: if the teacher lacks a path or has a smaller or differently shaped leaf.
+
+    Example:
+        >>> teacher = {"fc1/kernel": np.arange(8.).reshape(2, 4), "head/kernel": np.ones((2, 10))}
+        >>> select(teacher, {"fc1/kernel": (1, 2), "head/kernel": (1, 5)})
+        {'fc1/kernel': array([[0., 2.]])}
+
+    Reference: Initializing Models with Larger Ones (Xu et al. 2024), uniform selection.
+    """
+    chosen: dict[str, Array] = {}
+    for path, shape in student.items():
+        if re.search(skip, path):
+            continue
+        if path not in teacher:
+            raise InputError(
+                f"the teacher has no {path}, which the student has with shape {tuple(shape)}; "
+                f"it has {', '.join(list(teacher)[:4]) or 'nothing'}, …"
+            )
+        leaf = teacher[path]
+        if leaf.ndim != len(shape) or not all(map(_fits, shape, leaf.shape)):
+            raise InputError(
+                f"{path}: the student's shape {tuple(shape)} can't be selected from the teacher's "
+                f"{tuple(leaf.shape)}"
+            )
+        chosen[path] = leaf[np.ix_(*map(select_indices, leaf.shape, shape))]
+    return chosen
+
+
+def _fits(student: int, teacher: int) -> bool:
+    return 1 <= student <= teacher

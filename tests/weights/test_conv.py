@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mimetic_jax import InputError
+from mimetic_jax.weights.conv import (
+    conv_covariance_2022,
+    conv_filters,
+    empirical_covariance,
+    sample_filters,
+)
+
+KEY = jax.random.key(0)
+
+
+def formula(size, sigma):
+    """The closed form before clipping, written out pixel by pixel."""
+    centre = size // 2
+    bump = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            bump[i, j] = np.exp(-((i - centre) ** 2 + (j - centre) ** 2) / (2 * sigma))
+    half = np.empty((size,) * 4)
+    for i, j in np.ndindex(size, size):
+        moved = np.roll(bump, (i - centre, j - centre), axis=(0, 1))
+        half[i, j] = bump[i, j] * (moved - bump / 2)
+    half = half.reshape(size**2, size**2)
+    return (half + half.T) / 2
+
+
+@pytest.mark.parametrize(
+    ("sigma", "smallest", "largest"), [(0.3, -0.0014, 0.5), (1.0, -0.022, 1.0), (2.0, -0.077, 2.0)]
+)
+def test_closed_form_and_what_clipping_costs(sigma, smallest, largest):
+    """Eigenvalues measured elsewhere (REFERENCES 4.3); clipping moves it by the negative ones."""
+    truth = formula(7, sigma)
+    values = np.linalg.eigvalsh(truth)
+    assert values[0] == pytest.approx(smallest, rel=0.05)
+    assert values[-1] == pytest.approx(largest, rel=0.15)
+    clipped = conv_covariance_2022(7, sigma)
+    moved = np.linalg.norm(clipped - truth, ord=2)
+    assert moved == pytest.approx(-values[0], rel=1e-3)
+    assert truth[24, 24] == pytest.approx(0.5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(size=st.integers(1, 9), sigma=st.floats(0.02, 8))
+def test_covariance_is_symmetric_and_positive(size, sigma):
+    covariance = conv_covariance_2022(size, sigma)
+    assert covariance.shape == (size**2, size**2)
+    assert covariance.dtype == np.float32
+    np.testing.assert_allclose(covariance, covariance.T, atol=1e-7)
+    values = np.linalg.eigvalsh(covariance.astype(np.float64))
+    assert values[0] >= -1e-6 * max(values[-1], 1)
+    assert values[-1] > 0.1
+
+
+def test_samples_have_the_covariance():
+    covariance = conv_covariance_2022(3, sigma=0.7)
+    filters = sample_filters(KEY, covariance, channels=40_000)
+    assert filters.shape == (3, 3, 40_000)
+    np.testing.assert_allclose(empirical_covariance(filters), covariance, atol=0.02)
+    assert abs(np.asarray(filters).mean(axis=2)).max() < 0.02
+
+
+def test_empirical_covariance_is_that_of_numpy():
+    filters = np.random.default_rng(0).normal(1.0, size=(4, 4, 50)).astype(np.float32)
+    truth = np.cov(filters.reshape(16, 50).astype(np.float64))
+    np.testing.assert_allclose(empirical_covariance(filters), truth, atol=1e-5)
+
+
+def test_trained_filters_can_be_mimicked_in_one_program():
+    """Covariance and samples inside jit and vmap: those of the host."""
+    trained = jax.random.normal(KEY, (2, 3, 3, 30)) * jnp.arange(1.0, 4.0)[:, None]
+
+    def mimic(key, trained):
+        return sample_filters(key, empirical_covariance(trained), channels=5)
+
+    keys = jax.random.split(KEY, 2)
+    traced = jax.jit(jax.vmap(mimic))(keys, trained)
+    for index, key in enumerate(keys):
+        np.testing.assert_allclose(traced[index], mimic(key, trained[index]), atol=1e-3)
+
+
+def test_sampling_under_jit_needs_no_lapack_there():
+    covariance = conv_covariance_2022(5, sigma=1.0)
+    sample = jax.jit(lambda key: sample_filters(key, covariance, channels=8))
+    np.testing.assert_allclose(sample(KEY), sample_filters(KEY, covariance, 8), atol=1e-6)
+    assert "custom_call" not in sample.lower(KEY).as_text()
+
+
+def energies(filters):
+    return np.square(np.asarray(filters, np.float64)).sum(axis=(0, 1))
+
+
+@settings(max_examples=6, deadline=None)
+@given(size=st.integers(1, 9), seed=st.integers(0, 1000))
+def test_impulse_and_box_have_the_energy_of_random_filters(size, seed):
+    key = jax.random.key(seed)
+    impulse, box, random = (
+        conv_filters(key, size, 40, kind) for kind in ("impulse", "box", "random")
+    )
+    np.testing.assert_allclose(energies(impulse), 1 / 3, rtol=1e-5)
+    np.testing.assert_allclose(energies(box), 1 / 3, rtol=1e-5)
+    assert (np.count_nonzero(impulse, axis=(0, 1)) == 1).all()
+    assert np.ptp(np.asarray(box)) == 0
+    assert np.abs(random).max() <= 1 / size
+    assert random.dtype == impulse.dtype == box.dtype == jnp.float32
+
+
+def test_random_filters_have_that_energy_on_average_and_impulses_are_everywhere():
+    assert energies(conv_filters(KEY, 5, 5000)).mean() == pytest.approx(1 / 3, rel=0.02)
+    impulses = np.count_nonzero(conv_filters(KEY, 5, 5000, "impulse"), axis=2)
+    assert impulses.min() > 100
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: conv_covariance_2022(0, 1.0), "filter size 0"),
+        (lambda: conv_covariance_2022(3, -1.0), "sigma -1.0"),
+        (lambda: conv_covariance_2022(3, float("nan")), "sigma nan"),
+        (lambda: empirical_covariance(jnp.ones((3, 5, 8))), r"\(3, 5, 8\)"),
+        (lambda: empirical_covariance(jnp.ones((3, 3, 1))), r"\(3, 3, 1\)"),
+        (lambda: sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
+        (lambda: sample_filters(KEY, np.float32(1), 2), r"shape \(\)"),
+        (lambda: sample_filters(KEY, np.eye(9), 0), "channels 0"),
+        (lambda: sample_filters(KEY, np.triu(np.ones((4, 4))), 2), "not symmetric"),
+        (lambda: sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
+        (lambda: conv_filters(KEY, 3, 4, "impulses"), "did you mean 'impulse'"),
+        (lambda: conv_filters(KEY, 0, 4), "4 filters of size 0"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mimetic_jax import InputError
+from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
+
+KEY = jax.random.key(0)
+
+
+def kernel(dim=64, hidden=128, seed=1):
+    return jax.random.normal(jax.random.key(seed), (dim, hidden)) * 0.02
+
+
+@settings(max_examples=8, deadline=None)
+@given(dim=st.integers(1, 12), hidden=st.integers(2, 12), b=st.floats(-3, 3))
+def test_scalar_shift_is_relative_to_the_spread(dim, hidden, b):
+    before = kernel(dim, hidden)
+    shift = np.asarray(mean_shift(before, b), np.float64) - np.asarray(before, np.float64)
+    np.testing.assert_allclose(shift, b * np.asarray(before, np.float64).std(), atol=1e-7)
+
+
+def test_every_hidden_unit_gets_the_same_random_row():
+    before = np.asarray(kernel(4000, 3), np.float64)
+    shift = np.asarray(mean_shift_per_input(KEY, kernel(4000, 3), sigma=0.25), np.float64) - before
+    np.testing.assert_allclose(shift, np.repeat(shift[:, :1], 3, axis=1), atol=1e-8)
+    assert shift[:, 0].std() / before.std() == pytest.approx(0.25, rel=0.05)
+    assert abs(shift.mean() / before.std()) < 0.02
+
+
+def normalised(x):
+    return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
+
+
+def test_scalar_shift_is_invisible_behind_a_layer_norm():
+    """Inputs that sum to zero can't see a constant; a number for each input they can."""
+    x = normalised(np.random.default_rng(0).normal(size=(16, 64)))
+    before, scalar, per_input = (
+        x @ np.asarray(array, np.float64)
+        for array in (kernel(), mean_shift(kernel()), mean_shift_per_input(KEY, kernel()))
+    )
+    np.testing.assert_allclose(scalar, before, atol=1e-6)
+    assert np.abs(per_input - before).std() > 0.1 * before.std()
+    # With an affine LayerNorm, or none, the scalar shows.
+    affine = (x + 1) @ np.asarray(mean_shift(kernel()), np.float64)
+    assert np.abs(affine - before - np.asarray(kernel()).sum(axis=0)).min() > 0.1
+
+
+def test_gradient_to_the_residual_stream_is_unchanged_behind_a_layer_norm():
+    def loss(x, kernel):
+        mean = x.mean(axis=-1, keepdims=True)
+        x = (x - mean) / jnp.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
+        return jnp.sin(x @ kernel).sum()
+
+    x = jax.random.normal(KEY, (4, 64))
+    scalar = jax.grad(loss)(x, mean_shift(kernel()))
+    np.testing.assert_allclose(scalar, jax.grad(loss)(x, kernel()), atol=2e-5)
+
+
+def test_anti_correlated():
+    first, second = kernel(64, 128, seed=1), kernel(128, 64, seed=2)
+    new = np.asarray(anti_correlated(first, second), np.float64)
+    truth = (np.asarray(first, np.float64) - np.asarray(second, np.float64).T) / 2
+    np.testing.assert_allclose(new, truth, atol=1e-8)
+    correlation = np.corrcoef(new.ravel(), np.asarray(second).T.ravel())[0, 1]
+    assert correlation == pytest.approx(-(0.5**0.5), abs=0.02)
+    assert new.std() / np.asarray(first).std() == pytest.approx(0.5**0.5, abs=0.02)
+
+
+def test_traced_constants_and_keys():
+    shifted = jax.jit(mean_shift)(kernel(), 0.5)
+    np.testing.assert_allclose(shifted, mean_shift(kernel(), 0.5), atol=1e-8)
+    sweep = jax.vmap(mean_shift, in_axes=(None, 0))(kernel(), jnp.array([0.0, 0.5]))
+    np.testing.assert_allclose(sweep[1], shifted, atol=1e-8)
+    keys = jax.random.split(KEY, 2)
+    rows = jax.vmap(mean_shift_per_input, in_axes=(0, None, None))(keys, kernel(), 0.5)
+    np.testing.assert_allclose(rows[1], mean_shift_per_input(keys[1], kernel(), 0.5), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: mean_shift(jnp.ones((3, 4)), float("nan")), "b nan is not finite"),
+        (lambda: mean_shift(jnp.ones((2, 3, 4))), r"shape \(2, 3, 4\)"),
+        (lambda: mean_shift_per_input(KEY, jnp.ones((3, 4)), -0.5), "sigma -0.5"),
+        (lambda: mean_shift_per_input(KEY, jnp.ones(3)), r"shape \(3,\)"),
+        (
+            lambda: anti_correlated(jnp.ones((3, 4)), jnp.ones((3, 4))),
+            r"second kernel \(3, 4\) .* first \(3, 4\)",
+        ),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mimetic_jax import InputError
+from mimetic_jax.weights.selection import select, select_indices
+
+
+def test_golden_indices(golden):
+    arrays = golden("weight_selection_indices")
+    assert len(arrays) == 5
+    for name, indices in arrays.items():
+        teacher, student = (int(size[1:]) for size in name.split("_"))
+        np.testing.assert_array_equal(select_indices(teacher, student), indices)
+
+
+@given(student=st.integers(1, 300), extra=st.integers(0, 300))
+def test_indices_are_evenly_spaced(student, extra):
+    teacher = student + extra
+    indices = select_indices(teacher, student)
+    assert len(indices) == student
+    assert 0 == indices[0] <= indices[-1] < teacher
+    steps = np.diff(indices)
+    assert student == 1 or (steps.min() >= 1 and np.ptp(steps) <= 1)
+
+
+def network(dim, layers=2):
+    rng = np.random.default_rng(dim)
+    tree = {f"layer_{i}/fc1/kernel": rng.normal(size=(dim, 4 * dim)) for i in range(layers)}
+    tree |= {"multihead_attention/out/bias": rng.normal(size=dim)}
+    return tree | {"head/kernel": rng.normal(size=(dim, 10)), "scale": rng.normal(size=())}
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_every_leaf_but_the_head_is_selected(kind):
+    teacher = {path: kind(array) for path, array in network(12, layers=3).items()}
+    shapes = {path: array.shape for path, array in network(8).items()}
+    chosen = select(teacher, shapes)
+    assert set(chosen) == set(shapes) - {"head/kernel"}
+    rows = [0, 2, 3, 5, 6, 8, 9, 11]
+    columns = np.round(np.linspace(0, 47, 32)).astype(int)
+    kernel = np.asarray(teacher["layer_1/fc1/kernel"])
+    np.testing.assert_array_equal(chosen["layer_1/fc1/kernel"], kernel[rows][:, columns])
+    np.testing.assert_array_equal(chosen["scale"], teacher["scale"])
+    assert {path: array.shape for path, array in chosen.items()}.items() <= shapes.items()
+    assert chosen["scale"].dtype == teacher["scale"].dtype
+
+
+def test_fused_kernels_keep_their_blocks():
+    """Half of [D, 3 D]: query from query, key from key, value from value."""
+    teacher = {"qkv/kernel": np.arange(12)[:, None] * 100 + np.arange(36)}
+    chosen = select(teacher, {"qkv/kernel": (6, 18)})["qkv/kernel"]
+    blocks = chosen[0].reshape(3, 6) // 12
+    np.testing.assert_array_equal(blocks, np.arange(3)[:, None].repeat(6, axis=1))
+
+
+def test_same_sizes_are_a_copy_and_shapes_are_enough():
+    teacher = {path: jnp.asarray(array) for path, array in network(4).items()}
+    shapes = {path: array.shape for path, array in teacher.items()}
+    same = select(teacher, shapes, skip="^$")
+    jax.tree.map(np.testing.assert_array_equal, same, teacher)
+    half = jax.eval_shape(lambda tree: select(tree, {"layer_0/fc1/kernel": (2, 8)}), teacher)
+    assert half["layer_0/fc1/kernel"].shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: select_indices(4, 6), "student size 6 is not between 1 and teacher size 4"),
+        (lambda: select_indices(4, 0), "student size 0"),
+        (
+            lambda: select({"a": np.ones((2, 3))}, {"a": (2, 4)}),
+            r"a: .* \(2, 4\) .* \(2, 3\)",
+        ),
+        (lambda: select({"a": np.ones((2, 3))}, {"a": (2,)}), r"a: .* \(2,\) .* \(2, 3\)"),
+        (lambda: select({"a": np.ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
+        (lambda: select({}, {"b/c": (2,)}), "it has nothing"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
