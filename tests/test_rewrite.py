@@ -236,7 +236,7 @@ def test_plan_says_what_rewrite_does():
                     "out": {"kernel": jnp.ones((2, 2, 4))},
                 }
             },
-            "a: Mimetic draws query and key together",
+            "a: query and key are drawn together",
         ),
     ],
 )

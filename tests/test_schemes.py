@@ -114,6 +114,10 @@ def test_sincos_for_text_needs_no_grid():
         Mimetic(beta_vo=[0.1, 0.2]),
         SinCos(axes=1),
         NormMatched(Mimetic(noise="uniform")),
+        schemes.Impulse.paper(),
+        schemes.MeanShift(b=0.2),
+        schemes.TFixup(decoder=True),
+        schemes.ConvMimetic(),
     ],
 )
 def test_schemes_survive_json(scheme):

@@ -28,6 +28,7 @@ from mimetic_jax.schemes.baselines import (
     ZeroOut,
 )
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
@@ -41,6 +42,7 @@ __all__ = [
     "Context",
     "ConvFilters",
     "ConvMimetic",
+    "Impulse",
     "MeanShift",
     "Mimetic",
     "NormMatched",

@@ -70,7 +70,7 @@ class Mimetic(Scheme):
                 continue
             if len(present) == 1:
                 raise InputError(
-                    f"Mimetic draws {pair[0]} and {pair[1]} together but only "
+                    f"{pair[0]} and {pair[1]} are drawn together but only "
                     f"{next(iter(present))} was found"
                 )
             written |= present

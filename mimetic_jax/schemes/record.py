@@ -17,6 +17,7 @@ from mimetic_jax.schemes.baselines import (
     ZeroOut,
 )
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
@@ -29,6 +30,7 @@ _SCHEMES: dict[str, type[Scheme]] = {
         ConstantBias,
         ConvFilters,
         ConvMimetic,
+        Impulse,
         MeanShift,
         Mimetic,
         NormMatched,

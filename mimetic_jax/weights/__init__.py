@@ -28,6 +28,13 @@ from mimetic_jax.weights.conv import (
     sample_filters,
 )
 from mimetic_jax.weights.factor import factorize
+from mimetic_jax.weights.impulse import (
+    impulse_matrices,
+    impulse_query_key,
+    mixer_token_mixing,
+    swin_bias,
+    swin_shared_bias,
+)
 from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.selection import select, select_indices
@@ -38,8 +45,11 @@ __all__ = [
     "conv_filters",
     "empirical_covariance",
     "factorize",
+    "impulse_matrices",
+    "impulse_query_key",
     "mean_shift",
     "mean_shift_per_input",
+    "mixer_token_mixing",
     "norm_matched",
     "query_key",
     "sample_filters",
@@ -48,6 +58,8 @@ __all__ = [
     "semi_orthogonal",
     "sincos_1d",
     "sincos_2d",
+    "swin_bias",
+    "swin_shared_bias",
     "tfixup",
     "uniform_noise",
     "value_out",

@@ -1,0 +1,41 @@
+"""What every scheme starts with, side by side: for `--mode=analyze --what=schemes`.
+
+Papers: all three; no training is meant (as arms they can be trained all the same).
+Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes --workdir=runs/schemes
+"""
+
+from ml_collections import ConfigDict
+
+from mimetic_jax import schemes
+from mimetic_jax.train.config import arguments, default
+
+
+def get_config(text: str = "") -> ConfigDict:
+    """Arguments: data (digits, cifar10, cifar100), patch, width, heads."""
+    args = arguments(text, data="digits", patch=1, width=192, heads=3)
+    config = default()
+    config.name = "schemes"
+    config.data.name = args.data
+    config.steps = 100
+    config.model.depth = 2
+    config.model.pool = "mean"
+    for name in ("patch", "width", "heads"):
+        config.model[name] = args[name]
+
+    positions, mimetic = schemes.SinCos(), schemes.Mimetic()
+    config.arms = ConfigDict(
+        {
+            "default": {},
+            "mimetic": {"scheme": (positions, mimetic)},
+            "norm_matched": {"scheme": (positions, schemes.NormMatched(mimetic))},
+            "language": {"scheme": (positions, schemes.mimetic_language())},
+            "impulse": {"scheme": (schemes.Impulse(),)},
+            "impulse_paper": {"scheme": (schemes.Impulse.paper(),)},
+            "zero": {"scheme": (positions, schemes.Zero())},
+            "t_fixup": {"scheme": (positions, schemes.TFixup())},
+            "uniform": {"scheme": (positions, schemes.UniformAttention())},
+            "conditioned": {"scheme": (positions, schemes.Conditioned())},
+        },
+        sort_keys=False,
+    )
+    return config

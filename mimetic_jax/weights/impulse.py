@@ -1,0 +1,434 @@
+"""Convolution in attention maps: every head starts out looking at one neighbour of each token.
+
+An *offset* (m, n) says which: the token at row r and column q of the grid looks at (r+m, q+n).
+Its *impulse matrix* T is the convolution with a filter that is 1 at the offset and else 0, zero
+padded: the rows of tokens whose target is outside the grid are zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.attention import _sizes, _widen
+from mimetic_jax.weights.factor import Array, _blas, _eigenvectors, factorize
+
+Order = Literal["released", "random"]
+
+# Singular values of the position table below this part of the largest don't count. Those that
+# are used of a random table are far above it, those of sin-cos tables fall through it after the
+# 17th, and float32 still resolves its square, which is what a traced Gram matrix holds.
+RCOND = 1e-3
+
+# The released noise is N(0, 0.6²) cut at ±2, here in standard deviations.
+_CUT = 2 / 0.6
+
+# Centre, edges, corners: the order of the released code.
+_NEAREST = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def offsets(kernel_size: int, num: int) -> np.ndarray:
+    """The first offsets of a filter, from its centre outwards.
+
+    Size 3 has the order of the released code: centre, up, right, left, down, then the diagonals
+    up-left, up-right, down-left, down-right. Larger sizes go on by distance from the centre, row
+    by row where it is equal: an order of ours, as the released code knows size 3 only. More
+    heads than offsets begin again at the centre.
+
+    Args:
+        kernel_size: side of the filter, odd.
+        num: how many offsets; one a head.
+
+    Returns:
+        (row, column) of each offset, [num, 2] integers.
+
+    Raises:
+        InputError: if the size is not odd and positive.
+
+    Example:
+        >>> offsets(3, num=4).tolist()
+        [[0, 0], [-1, 0], [0, 1], [0, -1]]
+
+    Reference: Structured Initialization for Vision Transformers, section 4.2; the order is that
+    of its released code.
+    """
+    span = range(-_half(kernel_size), _half(kernel_size) + 1)
+    square = {(row, column) for row in span for column in span}
+    outer = sorted(square - {*_NEAREST}, key=lambda at: (at[0] ** 2 + at[1] ** 2, at))
+    ordered = [at for at in _NEAREST if at in square] + outer
+    return np.array(ordered)[np.arange(num) % len(ordered)]
+
+
+def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
+    """Offsets of a filter in random order; none comes twice before all have come.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        kernel_size: side of the filter, odd.
+        num: how many offsets; one a head.
+
+    Returns:
+        (row, column) of each offset, [num, 2] integers.
+
+    Raises:
+        InputError: if the size is not odd and positive.
+
+    Example:
+        >>> drawn = random_offsets(jax.random.key(0), 3, num=9)
+        >>> sorted(drawn.tolist()) == sorted(offsets(3, num=9).tolist())
+        True
+
+    Reference: Structured Initialization for Vision Transformers, corollary 2 ("random impulse
+    filters"). That no offset comes twice is our choice.
+    """
+    half = _half(kernel_size)
+    cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
+    return jnp.stack(jnp.divmod(cells, kernel_size), axis=-1) - half
+
+
+def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
+    """The zero-padded convolutions with an impulse at each offset, as matrices.
+
+    T_i[(r, q), (r+m, q+n)] = 1 for offset i = (m, n) where the target is inside the grid.
+
+    Args:
+        grid: (h, w), row-major: N = h·w tokens.
+        shifts: the offsets, [H, 2] integers; concrete or traced.
+
+    Returns:
+        [H, N, N] float32 of zeros and ones.
+
+    Raises:
+        InputError: if the grid is empty.
+
+    Example:
+        >>> impulse_matrices((1, 3), np.array([[0, 1]]))[0]
+        array([[0., 1., 0.],
+               [0., 0., 1.],
+               [0., 0., 0.]], dtype=float32)
+
+    Reference: Structured Initialization for Vision Transformers, eqs. 2 and 8.
+    """
+    count = _tokens(grid)
+    h, w = grid
+    row, column = np.divmod(np.arange(count), w)
+    row, column = row + shifts[:, :1], column + shifts[:, 1:]
+    inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
+    target = row * w + column
+    hit = inside[:, :, None] & (target[:, :, None] == np.arange(count))
+    return hit.astype(np.float32)
+
+
+def impulse_query_key(
+    key: jax.Array,
+    position: Array,
+    grid: tuple[int, int],
+    num_heads: int,
+    *,
+    head_dim: int | None = None,
+    kernel_size: int = 3,
+    order: Order = "released",
+    amplitude: float = 1000.0,
+    noise: float = 1.8,
+    norm: float = 7.0,
+    rank: int | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Query and key kernels whose attention map at initialization is an impulse, head by head.
+
+    query[:, h] @ key[:, h].T ∝ P⁺ M_h P⁺ᵀ with M = amplitude · T + noise · Z where T is 0,
+    P = LayerNorm(position) and P⁺ its pseudo-inverse of rank K, so that softmax(P Q Kᵀ Pᵀ / √K)
+    ≈ T on positions alone. Only the ratio of amplitude to noise matters.
+
+    The map is sharp where positions dominate what enters attention: the released code also
+    multiplies the position table by 18 (`schemes.Impulse`), which hardly changes what is
+    returned here. And it is as sharp as rank K allows: on 14×14 tokens K = 64 puts the largest
+    weight on the offset in 99 of 100 rows, K = 32 in every other.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        position: the position table without class-token rows, [N, D]; concrete or traced.
+        grid: (h, w) with h·w = N, row-major.
+        num_heads: H.
+        head_dim: K; D / H unless given.
+        kernel_size: side of the filters, odd.
+        order: of the offsets over heads: "released" (see `offsets`) or "random".
+        amplitude: of the logits at the impulse.
+        noise: standard deviation of the other logits, normal and cut at ±3⅓ of it.
+        norm: Frobenius norm of each head's query and of its key.
+        rank: of the pseudo-inverse and so of the product; K unless given. With less, surplus
+            query columns are noise and surplus key columns zero, so that no unit is dead. For
+            sin-cos tables about 10 is best: the weakest direction takes most of the norm, and
+            where it is too weak the map gets flat.
+
+    Returns:
+        query [D, H, K] and key [D, H, K], float32.
+
+    Raises:
+        InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
+            table is below the rank needed, as it is for sin-cos tables. That last can't be
+            seen in a traced table: there, directions too weak to be inverted are left out.
+
+    Example:
+        >>> position = 0.02 * jax.random.normal(jax.random.key(0), (196, 192))
+        >>> query, key = impulse_query_key(jax.random.key(1), position, (14, 14), num_heads=3)
+        >>> tokens = np.asarray(_layer_norm(position))
+        >>> logits = (tokens @ query[:, 1]) @ (tokens @ key[:, 1]).T
+        >>> int(logits[100].argmax())  # head 1 looks up, by one row of 14
+        86
+
+    Reference: Structured Initialization for Vision Transformers, eqs. 9-14; constants, order
+    of offsets, rank and padding are those of its released code.
+    """
+    count = _tokens(grid)
+    if position.ndim != 2 or position.shape[0] != count:
+        raise InputError(
+            f"a grid of {grid[0]}x{grid[1]} needs positions of shape [{count}, D], not "
+            f"{tuple(position.shape)}"
+        )
+    _, num_heads, head_dim, _ = _sizes(position.shape[1], num_heads, head_dim, None)
+    rank = head_dim if rank is None else rank
+    if not 1 <= rank <= head_dim:
+        raise InputError(f"rank {rank} is not between 1 and the head width {head_dim}")
+    _check_positive(amplitude=amplitude, noise=noise, norm=norm)
+    key_offsets, key_noise, key_fill = jax.random.split(key, 3)
+    shifts: Array
+    if order == "released":
+        shifts = offsets(kernel_size, num_heads)
+    elif order == "random":
+        shifts = _host(random_offsets(key_offsets, kernel_size, num_heads))
+    else:
+        raise unknown("order", order, ("released", "random"))
+    drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, (num_heads, count, count))
+    logits = _logits(impulse_matrices(grid, shifts), amplitude, noise * _host(drawn))
+    left, right = _unit_factors(position, logits, rank)
+    query, key_kernel = _widen(key_fill, norm * left, norm * right, head_dim)
+    query, key_kernel = query.swapaxes(0, 1), key_kernel.swapaxes(0, 1)
+    return jnp.asarray(query, jnp.float32), jnp.asarray(key_kernel, jnp.float32)
+
+
+def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5.0) -> jax.Array:
+    """Relative position biases of a Swin block that look at one neighbour a head.
+
+    table[(W−1−m)·(2W−1) + (W−1−n), h] = strength for offset (m, n) of head h, else N(0, .02²):
+    the layout of Microsoft's code, which indexes by query − key.
+
+    The paper gives neither magnitude nor code: `strength` is ours. At 5, the offset gets ¾ of
+    the attention in a window of 7×7.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        shifts: the offset of each head, [H, 2] integers, such as `offsets` returns.
+        window: W, side of the window.
+        strength: the bias at the offset.
+
+    Returns:
+        [(2W−1)², H] float32.
+
+    Raises:
+        InputError: if an offset doesn't fit the window.
+
+    Example:
+        >>> table = swin_bias(jax.random.key(0), offsets(3, num=4), window=7)
+        >>> table.shape, float(table[6 * 13 + 6, 0])  # head 0 looks at its own token
+        ((169, 4), 5.0)
+
+    Reference: Structured Initialization for Vision Transformers, section 5.3.
+    """
+    return _bias_tables(key, shifts, window, strength, sign=-1).T
+
+
+def swin_shared_bias(
+    key: jax.Array, shift: Array, window: int, *, strength: float = 5.0
+) -> jax.Array:
+    """Relative position bias of a Swin block whose heads share one table.
+
+    table[W−1+m, W−1+n] = strength for the block's offset (m, n), else N(0, .02²): the layout of
+    kentaroy47's code, which indexes by key − query.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        shift: the block's offset, [2] integers: a row of `offsets`, another for each block.
+        window: W, side of the window.
+        strength: the bias at the offset; ours, see `swin_bias`.
+
+    Returns:
+        [2W−1, 2W−1] float32.
+
+    Raises:
+        InputError: if the offset doesn't fit the window.
+
+    Example:
+        >>> up = offsets(3, num=2)[1]
+        >>> table = swin_shared_bias(jax.random.key(0), up, window=4)
+        >>> table.shape, float(table[3 - 1, 3])
+        ((7, 7), 5.0)
+
+    Reference: Structured Initialization for Vision Transformers, section 5.3.
+    """
+    side = 2 * window - 1
+    return _bias_tables(key, shift[None], window, strength, sign=1).reshape(side, side)
+
+
+def mixer_token_mixing(
+    key: jax.Array,
+    grid: tuple[int, int],
+    hidden: int,
+    *,
+    kernel_size: int = 3,
+    noise: float = 0.1,
+) -> tuple[jax.Array, jax.Array]:
+    """Kernels of an MLP-Mixer's token mixing whose product is a mean of shifts.
+
+    fc1 ∝ [T_1ᵀ … T_rᵀ] with random offsets and fc2 ∝ [I … I]ᵀ, each scaled to the Frobenius norm
+    that PyTorch's default U(±1/√fan_in) has, plus noise · a draw from that default.
+
+    The paper gives no construction: this one is ours.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        grid: (h, w), row-major: N = h·w tokens.
+        hidden: F = r·N, the hidden width.
+        kernel_size: side of the filters, odd.
+        noise: of the default initialization that is added.
+
+    Returns:
+        fc1 [N, F] and fc2 [F, N], float32, for rows of tokens: y = σ(x @ fc1) @ fc2.
+
+    Raises:
+        InputError: if F is not a multiple of N, or the filter size is not odd and positive.
+
+    Example:
+        >>> fc1, fc2 = mixer_token_mixing(jax.random.key(0), (8, 8), hidden=256)
+        >>> fc1.shape, fc2.shape
+        ((64, 256), (256, 64))
+
+    Reference: Structured Initialization for Vision Transformers, section 5.3.
+    """
+    count = _tokens(grid)
+    if hidden < 1 or hidden % count:
+        raise InputError(
+            f"hidden width {hidden} is not a multiple of the {count} tokens of a "
+            f"{grid[0]}x{grid[1]} grid"
+        )
+    key_offsets, key_1, key_2 = jax.random.split(key, 3)
+    shifts = random_offsets(key_offsets, kernel_size, hidden // count)
+    # T acts on columns of tokens and a Flax kernel on rows: transposed, side by side.
+    gather = jnp.asarray(impulse_matrices(grid, shifts)).transpose(2, 0, 1).reshape(count, hidden)
+    collect = jnp.tile(jnp.eye(count), (hidden // count, 1))
+    return _like_default(key_1, gather, noise), _like_default(key_2, collect, noise)
+
+
+def _logits(impulses: Array, amplitude: float, noise: Array) -> Array:
+    """The target M: the amplitude at impulses, noise elsewhere (eq. 10, as released)."""
+    return amplitude * impulses + noise * (1 - impulses)
+
+
+def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Array]:
+    """Factors [H, D, R] of P⁺ M_h P⁺ᵀ, each of Frobenius norm 1 (eqs. 11-14).
+
+    P⁺ = U Wᵀ, so that the D×D matrix is U (Wᵀ M W) Uᵀ, and only the R×R core is factorised:
+    in float64 on the host, or in float32 at full precision within the caller's program.
+    """
+    # One BLAS thread on the host: waiting threads spin, which crawls on a busy machine.
+    with jax.default_matmul_precision("highest"), _blas().limit(limits=1, user_api="blas"):
+        basis, coordinates = _pseudo_inverse(_layer_norm(position), rank)
+        core = coordinates.T @ (_float64(logits) @ coordinates)
+        left, right = (_unit(factor) for factor in factorize(core, basis.shape[1]))
+        return basis @ left, basis @ right
+
+
+def _layer_norm(position: Array) -> Array:
+    """The pseudo-input P̂: LayerNorm without scale and shift, as the first block would apply it."""
+    position = _float64(position)
+    centred = position - position.mean(axis=1, keepdims=True)
+    return centred / (position.var(axis=1, keepdims=True) + 1e-5) ** 0.5
+
+
+def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
+    """U [D, R] and W [N, R] of the pseudo-inverse P⁺ = U Wᵀ of P̂ [N, D], cut to rank R."""
+    dim = inputs.shape[1]
+    gram = inputs.T @ inputs
+    traced = isinstance(gram, jax.core.Tracer)
+    if traced:
+        basis = _eigenvectors(gram)[:, -rank:]
+    else:
+        leading = (max(0, dim - rank), dim - 1)
+        basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
+    image = inputs @ basis
+    power = (image**2).sum(axis=0)
+    strong = power > RCOND**2 * power.max()
+    if traced:
+        return basis, jnp.where(strong, image / power, 0)
+    if (found := strong.sum()) < rank:
+        sturdy = (power > 0.01 * power.max()).sum()
+        lower = (
+            f"rank={found} or less ({sturdy} keeps singular values above a tenth of the largest)"
+        )
+        raise InputError(
+            f"the position table has numerical rank {found} and {rank} is needed: use random "
+            f"positions{', or ' + lower if found else ''}"
+        )
+    return basis, image / power
+
+
+def _unit(factors: Any) -> Any:
+    return factors / (factors**2).sum(axis=(1, 2), keepdims=True) ** 0.5
+
+
+def _float64(array: Array) -> Any:
+    # The Gram matrix squares condition numbers of hundreds: float32 would leave three digits,
+    # and on the host more of them cost nothing.
+    return array if isinstance(array, jax.core.Tracer) else np.asarray(array, np.float64)
+
+
+def _host(array: jax.Array) -> Array:
+    return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
+
+
+def _bias_tables(
+    key: jax.Array, shifts: Array, window: int, strength: float, sign: int
+) -> jax.Array:
+    """[H, (2W−1)²]: strength at W−1 ± offset, small noise elsewhere."""
+    if shifts.ndim != 2 or shifts.shape[1] != 2:
+        raise InputError(f"offsets must be (row, column) pairs, not of shape {shifts.shape}")
+    if not isinstance(shifts, jax.core.Tracer) and (far := np.abs(shifts).max()) >= window:
+        raise InputError(f"an offset of {far} doesn't fit a window of {window}x{window}")
+    side = 2 * window - 1
+    row, column = (window - 1 + sign * jnp.asarray(shifts)).T
+    hit = (row * side + column)[:, None] == np.arange(side**2)
+    # "Truncated normal" of the Swin codes is cut at 100 standard deviations: a normal.
+    return jnp.where(hit, strength, 0.02 * jax.random.normal(key, hit.shape))
+
+
+def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Array:
+    """A 0/1 structure with the Frobenius norm of PyTorch's default draw, plus some of the draw."""
+    bound = structure.shape[0] ** -0.5
+    norm = bound * math.sqrt(structure.size / 3)
+    draw = jax.random.uniform(key, structure.shape, minval=-bound, maxval=bound)
+    # Only an empty structure, on a grid smaller than the filter, has a norm below 1.
+    return structure * (norm / jnp.linalg.norm(structure).clip(min=1)) + noise * draw
+
+
+def _half(kernel_size: int) -> int:
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise InputError(f"kernel_size {kernel_size} is not a positive odd number")
+    return kernel_size // 2
+
+
+def _tokens(grid: tuple[int, int]) -> int:
+    h, w = grid
+    if h < 1 or w < 1:
+        raise InputError(f"the grid {h}x{w} is empty")
+    return h * w
+
+
+def _check_positive(**constants: float) -> None:
+    for name, value in constants.items():
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} {value} is not a positive number")

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, models
+from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes.impulse import Impulse
+from mimetic_jax.weights.impulse import impulse_matrices, offsets
+
+KEY = jax.random.key(3)
+GRID, WIDTH, HEADS, DEPTH = 8, 64, 2, 2
+
+
+@pytest.fixture(scope="module")
+def vit():
+    """A small ViT with random positions and a class token, on a grid of 8×8."""
+    model = models.ViT(num_classes=10, width=WIDTH, depth=DEPTH, heads=HEADS, patch=2, base="torch")
+    images = jnp.ones((1, 2 * GRID, 2 * GRID, 1))
+    return jax.jit(model.init)(jax.random.key(0), images)["params"]
+
+
+def products(attention):
+    query, key, value, out = (
+        np.asarray(attention[role]["kernel"], np.float64)
+        for role in ("query", "key", "value", "out")
+    )
+    return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)
+
+
+def assert_same_products(left, right, rtol):
+    for a, b in zip(products(left), products(right), strict=True):
+        np.testing.assert_allclose(a, b, atol=rtol * np.abs(a).max())
+
+
+def normalised(position):
+    position = np.asarray(position, np.float64)
+    centred = position - position.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(position.var(axis=-1, keepdims=True) + 1e-6)
+
+
+def attention_block(dim=32, heads=4, groups=4, head_dim=8):
+    shapes = {
+        "query": (dim, heads, head_dim),
+        "key": (dim, groups, head_dim),
+        "value": (dim, groups, head_dim),
+        "out": (heads, head_dim, dim),
+        "query_bias": (heads, head_dim),
+        "out_bias": (dim,),
+    }
+    return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+
+
+def random_context(side=4, dim=32):
+    position = 0.02 * jax.random.normal(jax.random.key(1), (side * side, dim))
+    return Context(position=position, grid=(side, side))
+
+
+def test_a_vit_starts_with_convolutions(vit):
+    new = mimetic_jax.rewrite(KEY, vit, Impulse())
+    assert jax.tree.structure(new) == jax.tree.structure(vit)
+    table, old = new["pos_embed"][0], vit["pos_embed"][0]
+    np.testing.assert_allclose(table, 18 * old, rtol=1e-6)
+    tokens = normalised(table[1:])
+    intended = impulse_matrices((GRID, GRID), offsets(3, HEADS))
+    rows = intended.sum(axis=-1) > 0
+    for layer in range(DEPTH):
+        attention = new[f"block_{layer}"]["attention"]
+        query_key, value_out = products(attention)
+        logits = tokens @ query_key @ tokens.T / np.sqrt(WIDTH // HEADS)
+        maps = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        maps /= maps.sum(axis=-1, keepdims=True)
+        assert (maps.argmax(axis=-1) == intended.argmax(axis=-1))[rows].mean() >= 0.95
+        assert (maps * intended).sum(axis=-1)[rows].mean() >= 0.6
+        assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+        assert not any(attention[role]["bias"].any() for role in attention)
+        np.testing.assert_array_equal(
+            new[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
+            vit[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
+        )
+    first, second = (products(new[f"block_{layer}"]["attention"])[0] for layer in range(2))
+    assert np.abs(first - second).max() > 1e-3  # the noise is fresh in every layer
+
+
+def test_value_and_out_are_those_of_mimetic(vit):
+    impulse = mimetic_jax.rewrite(KEY, vit, Impulse())["block_1"]["attention"]
+    mimetic = mimetic_jax.rewrite(KEY, vit, Mimetic())["block_1"]["attention"]
+    for role in ("value", "out"):
+        np.testing.assert_array_equal(impulse[role]["kernel"], mimetic[role]["kernel"])
+
+
+def test_jit_and_vmap_agree_with_eager(vit):
+    params = {"block_0": {"attention": vit["block_0"]["attention"]}, "pos_embed": vit["pos_embed"]}
+
+    def rewritten(key, params):
+        return mimetic_jax.rewrite(key, params, Impulse())
+
+    eager = rewritten(KEY, params)
+    jitted = jax.jit(rewritten)(KEY, params)
+    seeds = jnp.stack([KEY, KEY])
+    vmapped = jax.jit(jax.vmap(rewritten, in_axes=(0, None)))(seeds, params)
+    for one in (jitted, jax.tree.map(lambda x: x[1], vmapped)):
+        assert_same_products(eager["block_0"]["attention"], one["block_0"]["attention"], 1e-3)
+        np.testing.assert_allclose(one["pos_embed"], eager["pos_embed"], atol=1e-6)
+
+
+def test_norm_matched_control_has_the_norms(vit):
+    params = {"block_0": {"attention": vit["block_0"]["attention"]}, "pos_embed": vit["pos_embed"]}
+    like, matched = (
+        mimetic_jax.rewrite(KEY, params, scheme) for scheme in (Impulse(), NormMatched(Impulse()))
+    )
+    for a, b in zip(jax.tree.leaves(like), jax.tree.leaves(matched), strict=True):
+        np.testing.assert_allclose(
+            np.linalg.norm(a.ravel()), np.linalg.norm(b.ravel()), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_the_order_of_table_and_attention_does_not_matter(vit):
+    """A table that comes after the attention is scaled after it was read."""
+    attention = vit["block_0"]["attention"]
+    before = mimetic_jax.rewrite(KEY, {"m": attention, "pos_embed": vit["pos_embed"]}, Impulse())
+    after = mimetic_jax.rewrite(
+        KEY, {"m": attention, "z": {"pos_embed": vit["pos_embed"]}}, Impulse()
+    )
+    np.testing.assert_array_equal(before["pos_embed"], after["z"]["pos_embed"])
+    # Equal but for the LayerNorm's ε of 1e-5 beside a variance of .02².
+    assert_same_products(before["m"], after["m"], rtol=0.03)
+
+
+def test_presets(vit):
+    assert Impulse.released() == Impulse()
+    new = mimetic_jax.rewrite(KEY, vit, Impulse.paper())
+    np.testing.assert_array_equal(new["pos_embed"], vit["pos_embed"])
+    attention, old = (tree["block_0"]["attention"] for tree in (new, vit))
+    for role in ("value", "out"):
+        np.testing.assert_array_equal(attention[role]["kernel"], old[role]["kernel"])
+        np.testing.assert_array_equal(attention[role]["bias"], old[role]["bias"])
+    norms = np.linalg.norm(attention["query"]["kernel"], axis=(0, 2))
+    np.testing.assert_allclose(norms, 2.0, rtol=1e-5)
+
+
+def test_sincos_positions_need_a_rank(vit):
+    with pytest.raises(InputError, match=r"^block_0/attention: .* numerical rank 11 "):
+        mimetic_jax.rewrite(KEY, vit, (SinCos(), Impulse()))
+    new = mimetic_jax.rewrite(KEY, vit, (SinCos(), Impulse(rank=8)))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(new))
+    assert np.linalg.matrix_rank(products(new["block_0"]["attention"])[0][0], rtol=1e-5) == 8
+
+
+def test_fields_reach_the_weights():
+    block, context = attention_block(), random_context()
+    base = Impulse()(KEY, block, context)
+    changes = ("amplitude", "noise", "norm", "kernel_size", "order", "rank")
+    for name, value in zip(changes, (10.0, 20.0, 2.0, 1, "random", 7), strict=True):
+        new = Impulse(**{name: value})(KEY, block, context)
+        assert np.abs(new["query"] - base["query"]).max() > 0.01, name
+        np.testing.assert_array_equal(new["value"], base["value"])
+    kept = Impulse(zero_bias=False).writes(frozenset(block))
+    assert kept == {"query", "key", "value", "out"}
+    assert Impulse(alpha_vo=None, beta_vo=None).writes(frozenset(block)) == {
+        "query", "key", "query_bias",
+    }  # fmt: skip
+    assert Impulse(position_scale=1.0).writes(frozenset({"position"})) == frozenset()
+    assert Impulse().writes(frozenset({"position", "mlp_in"})) == {"position"}
+
+
+def test_value_out_may_depend_on_depth(vit):
+    scheme = Impulse(alpha_vo=0.01, beta_vo=[-0.4, 0.4])
+    assert scheme == dataclasses.replace(scheme)
+    assert hash(scheme)
+    new = mimetic_jax.rewrite(KEY, vit, scheme)
+    for layer, beta in enumerate((-0.4, 0.4)):
+        diagonal = products(new[f"block_{layer}"]["attention"])[1].diagonal()
+        assert diagonal.mean() == pytest.approx(beta, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Impulse(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
+        (lambda: Impulse(position_scale=0.0), "position_scale 0.0 is not a positive number"),
+        (lambda: Impulse()(KEY, attention_block(), Context()), "one position table on a known"),
+        (
+            lambda: Impulse()(KEY, attention_block(), Context(position=jnp.ones((6, 32)))),
+            "give grid",
+        ),
+        (
+            lambda: Impulse()(KEY, attention_block(groups=2), random_context()),
+            r"query \(32, 4, 8\), key \(32, 2, 8\)",
+        ),
+        (
+            lambda: Impulse()(KEY, attention_block(), random_context(dim=16)),
+            r"positions \(16, 16\) must",
+        ),
+        (lambda: Impulse(amplitude=0.0)(KEY, attention_block(), random_context()), "amplitude 0.0"),
+        (lambda: Impulse().writes(frozenset({"query", "value"})), "only query was found"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)

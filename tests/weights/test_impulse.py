@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.weights import impulse, sincos_2d
+from mimetic_jax.weights.impulse import (
+    impulse_matrices,
+    impulse_query_key,
+    mixer_token_mixing,
+    offsets,
+    random_offsets,
+    swin_bias,
+    swin_shared_bias,
+)
+
+KEY = jax.random.key(7)
+
+
+def table(count, dim, seed=0):
+    """The position table that all ViTs start with."""
+    return 0.02 * jax.random.normal(jax.random.key(seed), (count, dim))
+
+
+def head_products(query, key):
+    query, key = (np.asarray(kernel, np.float64) for kernel in (query, key))
+    return np.einsum("dhk,ehk->hde", query, key)
+
+
+def products(left, right):
+    return np.asarray(left, np.float64) @ np.asarray(right, np.float64).mT
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def hit_and_mass(attention, intended):
+    """Of the rows whose target is in the grid: how many look there most, and how much."""
+    rows = intended.sum(axis=-1) > 0
+    hits = attention.argmax(axis=-1) == intended.argmax(axis=-1)
+    return hits[rows].mean(), (attention * intended).sum(axis=-1)[rows].mean()
+
+
+def attention_maps(query, key, tokens):
+    """softmax(X Q Kᵀ Xᵀ / √K), [H, N, N]."""
+    tokens = np.asarray(tokens, np.float64)
+    queries, keys = (
+        np.einsum("nd,dhk->hnk", tokens, np.asarray(x, np.float64)) for x in (query, key)
+    )
+    return softmax(queries @ keys.mT / np.sqrt(query.shape[-1]))
+
+
+def test_golden_arrays(golden):
+    """Every intermediate, from stored noise: computed independently in float64."""
+    arrays = golden("impulse")
+    rank, position = int(arrays["head_dim"]), arrays["pos_embed"]
+    np.testing.assert_array_equal(offsets(3, 9), arrays["offsets_row_col"])
+    for grid, name in (((4, 4), "impulse_matrices"), ((2, 3), "impulse_matrices_2x3")):
+        np.testing.assert_array_equal(impulse_matrices(grid, offsets(3, 9)), arrays[name])
+    logits = impulse._logits(
+        impulse_matrices((4, 4), offsets(3, 9)),
+        float(arrays["scale"]),
+        arrays["noise_scale"] * arrays["noise"],
+    )
+    np.testing.assert_allclose(logits, arrays["target_logits"], rtol=1e-12)
+    inputs = impulse._layer_norm(position)
+    np.testing.assert_allclose(inputs, arrays["pe_layernorm"], atol=1e-12)
+    basis, coordinates = impulse._pseudo_inverse(inputs, rank)
+    np.testing.assert_allclose(basis @ coordinates.T, arrays["pe_pinv_rank_k"], atol=1e-12)
+    core = coordinates.T @ logits @ coordinates
+    np.testing.assert_allclose(basis @ core @ basis.T, arrays["mixing_matrix"], atol=1e-9)
+    left, right = impulse._unit_factors(position, logits, rank)
+    expected = arrays["qk_product_unit_fro"]
+    np.testing.assert_allclose(products(left, right), expected, atol=1e-6)
+    # The same steps in float32, inside a program.
+    left, right = jax.jit(impulse._unit_factors, static_argnums=2)(position, logits, rank)
+    np.testing.assert_allclose(products(left, right), expected, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(192, 3), (384, 6), (768, 12)])
+def test_attention_starts_at_the_offsets(dim, heads):
+    """The law, with the released constants: the scaled table goes through the block's LayerNorm."""
+    position = table(196, dim)
+    query, key = impulse_query_key(KEY, position, (14, 14), heads)
+    attention = attention_maps(query, key, impulse._layer_norm(18 * position))
+    hit, mass = hit_and_mass(attention, impulse_matrices((14, 14), offsets(3, heads)))
+    assert hit >= 0.95
+    assert mass >= 0.6
+    norms = np.linalg.norm(np.stack([query, key]), axis=(1, 3))
+    np.testing.assert_allclose(norms, 7.0, rtol=1e-5)
+
+
+def test_other_grids_offsets_and_orders():
+    """A grid that is no square, a larger filter, offsets from the key, another head width."""
+    position = table(60, 64)
+    options = {"head_dim": 32, "kernel_size": 5, "order": "random"}
+    query, key = impulse_query_key(KEY, position, (6, 10), 4, **options)
+    assert query.shape == key.shape == (64, 4, 32)
+    shifts = random_offsets(jax.random.split(KEY, 3)[0], 5, 4)
+    attention = attention_maps(query, key, impulse._layer_norm(18 * position))
+    hit, mass = hit_and_mass(attention, np.asarray(impulse_matrices((6, 10), shifts)))
+    assert hit >= 0.95
+    assert mass >= 0.6
+
+
+def test_only_the_ratio_of_amplitude_to_noise_matters():
+    position = table(16, 32)
+    released = impulse_query_key(KEY, position, (4, 4), 4)
+    scaled = impulse_query_key(KEY, position, (4, 4), 4, amplitude=500.0, noise=0.9)
+    np.testing.assert_allclose(head_products(*released), head_products(*scaled), atol=1e-5)
+    doubled = impulse_query_key(KEY, position, (4, 4), 4, norm=14.0)
+    np.testing.assert_allclose(4 * head_products(*released), head_products(*doubled), atol=1e-4)
+
+
+def test_offsets_of_all_sizes():
+    assert offsets(1, 2).tolist() == [[0, 0], [0, 0]]
+    np.testing.assert_array_equal(offsets(3, 12)[9:], offsets(3, 3))
+    large = offsets(5, 25)
+    np.testing.assert_array_equal(large[:9], offsets(3, 9))
+    assert len({tuple(at) for at in large.tolist()}) == 25
+    assert (np.diff((large**2).sum(axis=1)) >= 0).all()
+
+
+def test_random_offsets_come_once_and_differ_by_key():
+    drawn = np.asarray(jax.vmap(lambda key: random_offsets(key, 3, 12))(jax.random.split(KEY, 8)))
+    for one in drawn:
+        assert sorted(one[:9].tolist()) == sorted(offsets(3, 9).tolist())
+        np.testing.assert_array_equal(one[9:], one[:3])
+    assert len({one.tobytes() for one in drawn}) == 8
+
+
+def test_concrete_traced_and_vmapped_products_agree():
+    def drawn(key, position):
+        return impulse_query_key(key, position, (4, 4), 4, order="random")
+
+    positions = jnp.stack([table(16, 32, seed) for seed in range(3)])
+    keys, first = jax.random.split(KEY, 3), np.asarray(positions[0])
+    vmapped = jax.jit(jax.vmap(drawn))(keys, positions)
+    shared = jax.jit(jax.vmap(lambda key: drawn(key, first)))(keys)
+    for index, key in enumerate(keys):
+        for batch, position in ((vmapped, positions[index]), (shared, positions[0])):
+            concrete = head_products(*drawn(key, position))
+            one = head_products(*(kernel[index] for kernel in batch))
+            np.testing.assert_allclose(one, concrete, atol=1e-3 * np.abs(concrete).max())
+    shapes = jax.eval_shape(drawn, keys[0], positions[0])
+    assert [shape.shape for shape in shapes] == [(32, 4, 8)] * 2
+
+
+def test_noise_is_fresh_by_key_and_head():
+    position, sizes = table(16, 32), {"num_heads": 10, "head_dim": 8}
+    same, other = (
+        head_products(*impulse_query_key(jax.random.key(seed), position, (4, 4), **sizes))
+        for seed in (7, 8)
+    )
+    # Head 9 has the offset of head 0 again.
+    for a, b in ((same[0], same[9]), (same[0], other[0])):
+        assert np.abs(a - b).max() > 1e-4
+        assert np.vdot(a, b) > 0.9 * np.vdot(a, a)
+
+
+def test_sincos_tables_need_a_lower_rank():
+    position = sincos_2d(14, 14, 192)
+    with pytest.raises(InputError, match="numerical rank 17 and 64 is needed") as caught:
+        impulse_query_key(KEY, position, (14, 14), 3)
+    assert "\n" not in str(caught.value)
+    assert "rank=17 or less (9 keeps" in str(caught.value)
+    # A concrete table is checked inside a program too.
+    with pytest.raises(InputError, match="numerical rank 17"):
+        jax.eval_shape(lambda key: impulse_query_key(key, position, (14, 14), 3), KEY)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_lower_rank_leaves_no_dead_units(wrap):
+    position = sincos_2d(14, 14, 192)
+    options = {"grid": (14, 14), "num_heads": 3, "rank": 16}
+    query, key = wrap(lambda *arrays: impulse_query_key(*arrays, **options))(KEY, position)
+    assert query.shape == key.shape == (192, 3, 64)
+    for product in head_products(query, key):
+        values = np.linalg.svd(product, compute_uv=False)
+        assert values[0] > 1
+        assert values[16] < 1e-5 * values[0]
+    assert np.isfinite(query).all()
+    assert (np.linalg.norm(query, axis=0) > 1e-3).all()
+    assert ((np.linalg.norm(key, axis=0) > 0).sum(axis=1) == 16).all()
+    np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7.0, rtol=1e-4)
+
+
+def test_sincos_tables_work_at_a_low_rank():
+    position = sincos_2d(14, 14, 192)
+    kernels = impulse_query_key(KEY, position, (14, 14), 3, rank=11)
+    attention = attention_maps(*kernels, impulse._layer_norm(position))
+    hit, mass = hit_and_mass(attention, impulse_matrices((14, 14), offsets(3, 3)))
+    assert hit >= 0.85
+    assert mass >= 0.6
+
+
+def test_a_weak_traced_table_stays_finite():
+    """No error can be raised in a program: what can't be inverted is left out."""
+    position = sincos_2d(14, 14, 192)
+    kernels = jax.jit(lambda key, p: impulse_query_key(key, p, (14, 14), 3))(KEY, position)
+    for product in head_products(*kernels):
+        assert np.isfinite(product).all()
+        assert 1 < np.linalg.norm(product) <= 49 * (1 + 1e-4)
+
+
+def test_bfloat16_positions():
+    position = table(16, 32).astype(jnp.bfloat16)
+    query, _ = impulse_query_key(KEY, position, (4, 4), 4)
+    assert query.dtype == jnp.float32
+    assert np.isfinite(query).all()
+
+
+def window_attention(table, window, sign):
+    """Softmax of the biases in one window; the table is indexed by sign · (key − query)."""
+    row, column = np.divmod(np.arange(window**2), window)
+    rows = sign * (row[None] - row[:, None]) + window - 1
+    columns = sign * (column[None] - column[:, None]) + window - 1
+    return softmax(np.moveaxis(np.asarray(table)[rows, columns], -1, 0))
+
+
+@pytest.mark.parametrize(("window", "expected"), [(7, 0.75), (4, 0.9)])
+def test_swin_tables_look_at_the_offsets(window, expected):
+    side = 2 * window - 1
+    shifts = offsets(3, 9)
+    intended = impulse_matrices((window, window), shifts)
+    biases = swin_bias(KEY, shifts, window)
+    assert biases.shape == (side**2, 9)
+    attention = window_attention(biases.reshape(side, side, 9), window, sign=-1)
+    shared = [swin_shared_bias(KEY, shift, window) for shift in shifts]
+    assert shared[0].shape == (side, side)
+    for maps in (attention, window_attention(np.stack(shared, axis=-1), window, sign=1)):
+        hit, mass = hit_and_mass(maps, intended)
+        assert hit == 1
+        assert mass == pytest.approx(expected, abs=0.02)
+    rest = np.asarray(biases)[np.asarray(biases) != 5.0]
+    assert rest.size == 9 * (side**2 - 1)
+    assert rest.std() == pytest.approx(0.02, rel=0.1)
+
+
+def test_swin_tables_of_traced_offsets():
+    def drawn(key):
+        return swin_bias(key, random_offsets(key, 3, 4), 4)
+
+    np.testing.assert_allclose(drawn(KEY), jax.jit(drawn)(KEY), atol=1e-7)
+
+
+def test_mixer_product_is_a_mean_of_shifts():
+    fc1, fc2 = mixer_token_mixing(KEY, (3, 4), 48, noise=1e-6)
+    shifts = np.asarray(random_offsets(jax.random.split(KEY, 3)[0], 3, 4))
+    # For rows of tokens: each token gets the values of its neighbours.
+    mean = impulse_matrices((3, 4), shifts).mean(axis=0).T
+    product = np.asarray(fc1 @ fc2)
+    np.testing.assert_allclose(product / product.max(), mean / mean.max(), atol=1e-4)
+    image = np.arange(12.0)
+    first = (image @ np.asarray(fc1))[:12].reshape(3, 4) / np.asarray(fc1).max()
+    padded = np.pad(image.reshape(3, 4), 1)
+    row, column = shifts[0] + 1
+    np.testing.assert_allclose(first, padded[row : row + 3, column : column + 4], atol=1e-3)
+
+
+def test_mixer_kernels_have_the_default_norms():
+    """Frobenius norms √(F/3) and √(N/3) of PyTorch's U(±1/√fan_in), and some noise."""
+    fc1, fc2 = mixer_token_mixing(KEY, (8, 8), 256)
+    assert np.linalg.norm(fc1) == pytest.approx(np.sqrt(256 / 3), rel=0.02)
+    assert np.linalg.norm(fc2) == pytest.approx(np.sqrt(64 / 3), rel=0.02)
+    assert (np.asarray(fc1) != 0).all()
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 16)])
+def test_grids_smaller_than_the_filter_stay_finite(grid):
+    count = grid[0] * grid[1]
+    for kernel in mixer_token_mixing(KEY, grid, 9 * count):
+        assert np.isfinite(kernel).all()
+    if count > 1:
+        query, _ = impulse_query_key(KEY, table(16, 32), grid, 4)
+        assert np.isfinite(query).all()
+
+
+POSITION = np.random.default_rng(0).normal(size=(16, 32))
+
+
+def attention(**options):
+    arguments = {"key": KEY, "position": POSITION, "grid": (4, 4), "num_heads": 4}
+    return impulse_query_key(**arguments | options)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: attention(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
+        (lambda: attention(position=POSITION[None]), r"not \(1, 16, 32\)"),
+        (lambda: attention(grid=(0, 4)), "the grid 0x4 is empty"),
+        (lambda: attention(num_heads=5), "num_heads 5 does not divide dim 32"),
+        (lambda: attention(head_dim=0), "head_dim 0 is not positive"),
+        (lambda: attention(kernel_size=4), "kernel_size 4"),
+        (lambda: attention(order="relased"), "did you mean 'released'"),
+        (lambda: attention(amplitude=-1.0), "amplitude -1.0"),
+        (lambda: attention(noise=0.0), "noise 0.0"),
+        (lambda: attention(norm=float("inf")), "norm inf"),
+        (lambda: attention(rank=9), "rank 9 is not between 1 and the head width 8"),
+        (lambda: attention(num_heads=1), "numerical rank 16 and 32 is needed"),
+        (lambda: attention(head_dim=64), "numerical rank 16 and 64 is needed"),
+        (lambda: attention(position=np.ones((16, 32))), "rank 0 and 8 is needed: use random .*s$"),
+        (lambda: offsets(0, 3), "kernel_size 0"),
+        (lambda: random_offsets(KEY, 2, 3), "kernel_size 2"),
+        (lambda: swin_bias(KEY, offsets(5, 10), 2), "offset of 2 doesn't fit a window of 2x2"),
+        (lambda: swin_bias(KEY, offsets(3, 1)[0], 7), r"pairs, not of shape \(2,\)"),
+        (lambda: swin_shared_bias(KEY, offsets(3, 2), 7), r"pairs, not of shape \(1, 2, 2\)"),
+        (lambda: mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple of"),
+        (lambda: mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
