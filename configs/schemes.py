@@ -1,7 +1,7 @@
 """What every scheme starts with, side by side: for `--mode=analyze --what=schemes`.
 
 Papers: all three; no training is meant (as arms they can be trained all the same).
-Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes --workdir=runs/schemes
+Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes
 """
 
 from ml_collections import ConfigDict
