@@ -7,7 +7,7 @@ demo: .venv/installed  ## train digits with and without mimetic init, print the 
 	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo
 
 test: .venv/installed  ## the tests and doctests, without the slow ones
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 slow: .venv/installed  ## the slow tests
 	$(BIN)/python -m pytest -q -m slow --timeout 900
@@ -16,7 +16,7 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 bench: .venv/installed  ## initialization against NumPy SVDs, and on eight devices against one
 	$(BIN)/python benchmarks/init.py
