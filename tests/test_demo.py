@@ -20,5 +20,5 @@ def test_mimetic_beats_default_on_digits(tmp_path):
     rows = {row["arm"]: row for row in json.loads((tmp_path / "summary.json").read_text())}
     assert list(rows) == ["default", "sincos", "norm_matched", "mimetic"]
     assert rows["default"]["accuracy_mean"] > 40
-    # 66.0 ± 2.3 against 94.9 ± 1.1 over three seeds: far apart.
+    # 66.0 ± 2.3 against 94.9 ± 1.0 over three seeds: far apart.
     assert rows["mimetic"]["accuracy_mean"] > rows["default"]["accuracy_mean"] + 15
