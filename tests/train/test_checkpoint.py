@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gc
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,16 +17,6 @@ def state(step):
         params={"kernel": kernel},
         opt_state={"mu": kernel.astype(jnp.bfloat16)},
     )
-
-
-# A read that fails leaves coroutines of Orbax behind, which Python tells when it collects them.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.fixture(autouse=True)
-def collected():
-    yield
-    gc.collect()
 
 
 SHAPES = jax.tree.map(
