@@ -8,6 +8,7 @@ Where the joint draw matters, use `attention`, `rewrite`, or the layers in `line
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -159,10 +160,7 @@ def fused_query_key_value(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
     """
     base = base or jax.nn.initializers.lecun_normal()
-    constants = scheme or Mimetic()
-    only_query_key = Mimetic(
-        constants.alpha_qk, constants.beta_qk, None, None, constants.noise, constants.degenerate
-    )
+    only_query_key = dataclasses.replace(scheme or Mimetic(), alpha_vo=None, beta_vo=None)
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         if len(shape) != 2 or shape[1] % (3 * num_heads):

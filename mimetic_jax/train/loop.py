@@ -115,6 +115,9 @@ def _loop(
         for name, value in values.items() if writer else ():
             writer.add_scalar(name, value, step)
 
+    def due(every: int) -> bool:
+        return bool(every) and step % every == 0
+
     def evaluate() -> None:
         result = program.test(state.params, data)
         record(
@@ -130,8 +133,8 @@ def _loop(
     if step == 0:
         evaluate()
     while step < end:
-        due = min([end, *(step - step % every + every for every in cadences if every)])
-        count = min(due - step, program.max_dispatch)
+        stop = min([end, *(step - step % every + every for every in cadences if every)])
+        count = min(stop - step, program.max_dispatch)
         began = time.perf_counter()
         state, history = program.run_steps(state, data.train, *keys, jnp.int32(count))
         history = {name: values[:count] for name, values in jax.device_get(history).items()}
@@ -140,7 +143,7 @@ def _loop(
         window.append(history)
         _check_finite(run, step - count, history["loss"])
 
-        if step == end or (config.log_every and step % config.log_every == 0):
+        if step == end or due(config.log_every):
             means = _means(window)
             window = []
             rate = step * program.batch / seconds
@@ -159,9 +162,9 @@ def _loop(
                 f"ETA {_clock(left)}"
             )
         # Before the checkpoint: a run that continues from it never comes back to this step.
-        if config.eval.every and step % config.eval.every == 0 and step < end:
+        if step < end and due(config.eval.every):
             evaluate()
-        if step == end or (config.checkpoint_every and step % config.checkpoint_every == 0):
+        if step == end or due(config.checkpoint_every):
             checkpoints.save(state, {"seconds": seconds})
     # After the last checkpoint is whole: this record is what makes a run count as finished.
     checkpoints.wait()
