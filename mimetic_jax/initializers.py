@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes import Block, Context, Mimetic, Scheme
+from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
+from mimetic_jax.weights.attention import attention_sizes
 
 
 class Initializer(Protocol):
@@ -60,9 +61,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
         layer: int = 0,
         num_layers: int = 1,
     ) -> dict[str, dict[str, jax.Array]]:
-        if head_dim is None and dim % num_heads:
-            raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
-        width, groups = head_dim or dim // num_heads, num_kv_heads or num_heads
+        dim, num_heads, width, groups = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
         shapes: Mapping[str, tuple[int, ...]] = {
             "query": (dim, num_heads, width),
             "key": (dim, groups, width),
@@ -173,6 +172,48 @@ def fused_query_key_value(
         parts = [drawn[role]["kernel"].reshape(dim, width) for role in ("query", "key")]
         value = base(value_key, (dim, width), jnp.float32)
         return _finish(jnp.concatenate([*parts, value], axis=1), dtype, out_sharding)
+
+    return init
+
+
+def mean_shift(
+    b: float = 0.5, *, base: Initializer | None = None, per_input: bool = False
+) -> Initializer:
+    """A kernel for the first layer of an MLP: a base draw with a mean that isn't zero.
+
+    kernel = W + b s, W drawn by `base` and s the standard deviation of its entries; with
+    `per_input`, W + b s z_n for each input n, z normal.
+
+    Args:
+        b: the mean in standard deviations of the kernel; any finite sign (≥ 0 with `per_input`).
+        base: initializer of W; LeCun normal, Flax's default, unless given.
+        per_input: a random mean an input (eq. 1) instead of one for the kernel (eq. 2). Behind a
+            LayerNorm only this one changes the output at initialization: see
+            `weights.mean_shift`.
+
+    Returns:
+        An initializer for kernels [D, F].
+
+    Raises:
+        InputError: if b isn't finite, or (when called) the shape isn't a matrix.
+
+    Example:
+        >>> import flax.linen as nn
+        >>> layer = nn.Dense(64, kernel_init=mean_shift(0.5))
+        >>> kernel = layer.init(jax.random.key(0), jnp.ones((1, 256)))["params"]["kernel"]
+        >>> f"{kernel.mean() / kernel.std():.1f}"
+        '0.5'
+
+    Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
+    """
+    scheme = MeanShift(b, per_input)
+    base = base or jax.nn.initializers.lecun_normal()
+
+    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        kernel = base(key, shape, jnp.float32)
+        shift_key = jax.random.fold_in(key, 1)
+        shifted = scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
+        return _finish(shifted, dtype, out_sharding)
 
     return init
 

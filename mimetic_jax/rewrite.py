@@ -10,8 +10,8 @@ import functools
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from mimetic_jax import paths
 from mimetic_jax.errors import InputError
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
+from mimetic_jax.weights.cores import on_cores
 
 # Attention that is fused, or named in another way: found beside rules that don't know it, it
 # would be left at its old initialization without a word.
@@ -41,7 +42,18 @@ class Write:
 
 
 class Plan(tuple[Write, ...]):
-    """What `rewrite` would write; prints as a table with a line for each kind of leaf."""
+    """What `rewrite` would write; prints as a table with a line for each kind of leaf.
+
+    Attributes:
+        untouched: paths of the matrices (and tensors of higher rank) that stay as they are.
+    """
+
+    untouched: tuple[str, ...]
+
+    def __new__(cls, writes: Iterable[Write], untouched: Iterable[str] = ()) -> Self:
+        plan = super().__new__(cls, writes)
+        plan.untouched = tuple(untouched)
+        return plan
 
     def __str__(self) -> str:
         kinds = Counter((w.scheme, _anonymous(w.path), w.role, w.shape, w.layout) for w in self)
@@ -49,7 +61,11 @@ class Plan(tuple[Write, ...]):
         for (scheme, path, role, shape, layout), count in kinds.items():
             rows.append((scheme, str(count), path, role, str(shape), layout))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        if self.untouched:
+            left = Counter(map(_anonymous, self.untouched))
+            lines.append(f"left alone: {', '.join(f'{n} {path}' for path, n in left.items())}")
+        return "\n".join(lines)
 
 
 def plan(
@@ -70,7 +86,8 @@ def plan(
         rules: what leaves are; stock Flax names unless given.
 
     Returns:
-        A tuple of `Write`s that prints as a table.
+        A tuple of `Write`s that prints as a table, with what is left alone below: a glance tells
+        whether a tree is covered in part only.
 
     Raises:
         InputError: if a scheme finds nothing to write (the paths seen are listed), a layout
@@ -90,7 +107,13 @@ def plan(
         for _, leaves in tree.matches(one)
         for leaf in leaves
     ]
-    return Plan(writes)
+    written = {write.path for write in writes}
+    untouched = [
+        path
+        for path, leaf in zip(tree.paths, tree.leaves, strict=True)
+        if path not in written and len(np.shape(leaf)) > 1
+    ]
+    return Plan(writes, untouched)
 
 
 def rewrite(
@@ -137,10 +160,7 @@ def rewrite(
     """
     key = _local(key)
     for one in as_tuple(scheme):
-        tree = _Tree(params, rules, num_heads, num_kv_heads)
-        for block, _ in tree.matches(one):
-            tree.write(key, one, block, grid)
-        params = jax.tree.unflatten(tree.treedef, tree.leaves)
+        params = _Tree(params, rules, num_heads, num_kv_heads).rewritten(key, one, grid)
     return params
 
 
@@ -226,13 +246,33 @@ class _Tree:
             raise InputError(f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}")
         return found
 
-    def write(
-        self, key: jax.Array, scheme: Scheme, block: str, grid: tuple[int, int] | None
-    ) -> None:
-        """Replace the block's leaves by what the scheme draws for them."""
+    def rewritten(self, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
+        """The parameters with every block of the scheme replaced by what it draws for them."""
+        blocks = [block for block, _ in self.matches(scheme)]
+        position, grid = self._position(grid)
+        draw = functools.partial(self._drawn, key, scheme, position, grid)
+        concrete = not any(isinstance(x, jax.core.Tracer) for x in (key, *self.leaves))
+        leaves = list(self.leaves)
+        # A trace belongs to one thread.
+        for block, drawn in zip(blocks, (on_cores if concrete else map)(draw, blocks), strict=True):
+            for role, array in drawn.items():
+                leaf = self.blocks[block][role]
+                # Several roles may share a leaf: what the first left is what the next is put into.
+                stored = leaves[leaf.index]
+                leaves[leaf.index] = _placed_like(leaf.pack(array, stored), stored)
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def _drawn(
+        self,
+        key: jax.Array,
+        scheme: Scheme,
+        position: jax.Array | None,
+        grid: tuple[int, int] | None,
+        block: str,
+    ) -> dict[str, Any]:
+        """The block's new canonical arrays by role, stacked layers stacked."""
         by_role = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         first, count, stack = self._depth(block)
-        position, grid = self._position(grid)
         shapes = {role: leaf.canonical_shape for role, leaf in by_role.items()}
         drawn = []
         for layer in [None] if stack is None else range(stack):
@@ -240,14 +280,13 @@ class _Tree:
             view = Block(shapes, functools.partial(self._canonical, by_role, layer))
             with _blaming(block):
                 drawn.append(scheme(block_key(key, block, layer), view, context))
+        joined = {}
         for role in sorted(drawn[0]):
             arrays: list[Any] = [new[role] for new in drawn]
             traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
             arrays = arrays if traced else [np.asarray(array) for array in arrays]
-            joined = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
-            leaf = by_role[role]
-            stored = self.leaves[leaf.index]
-            self.leaves[leaf.index] = _placed_like(leaf.pack(joined, stored), stored)
+            joined[role] = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
+        return joined
 
     def _canonical(self, by_role: Mapping[str, Leaf], layer: int | None, role: str) -> Any:
         leaf = by_role[role]

@@ -20,8 +20,8 @@ ALLOWED = {
     "schemes": {"errors", "weights"},
     "rules": {"errors"},
     "zoo": {"rules"},  # data alone
-    "rewrite": {"errors", "paths", "rules", "schemes"},
-    "initializers": {"errors", "schemes"},
+    "rewrite": {"errors", "paths", "rules", "schemes", "weights"},
+    "initializers": {"errors", "schemes", "weights"},
     "linen": {"rewrite", "schemes"},
     "nnx": {"rewrite", "schemes"},
     "models": {"errors"},

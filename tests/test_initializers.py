@@ -91,8 +91,35 @@ def test_fused_kernel(transform):
     assert value.std() == pytest.approx(64**-0.5, rel=0.1)
 
 
+@pytest.mark.parametrize("build", ["linen", "nnx"])
+def test_mean_shift_of_a_dense_layer(build):
+    init = initializers.mean_shift(0.5)
+    if build == "linen":
+        kernel = nn.Dense(256, kernel_init=init).init(KEY, X)["params"]["kernel"]
+    else:
+        kernel = nnx.Linear(64, 256, kernel_init=init, rngs=nnx.Rngs(0)).kernel[...]
+    assert kernel.mean() == pytest.approx(0.5 * float(kernel.std()), rel=0.05)
+    # The base's draw is below the shift, to the bit of what the scheme adds to it.
+    plain = jax.nn.initializers.lecun_normal()(KEY, (64, 256))
+    shift = init(KEY, (64, 256)) - plain
+    np.testing.assert_allclose(shift, 0.5 * plain.std(), rtol=1e-4)
+
+
+def test_mean_shift_per_input_of_another_base():
+    base = jax.nn.initializers.normal(0.02)
+    shift = initializers.mean_shift(2.0, base=base, per_input=True)(KEY, (64, 256)) - base(
+        KEY, (64, 256)
+    )
+    np.testing.assert_allclose(shift, np.repeat(shift[:, :1], 256, axis=1), atol=1e-6)
+    assert shift[:, 0].std() == pytest.approx(0.04, rel=0.3)
+
+
 def test_initializers_take_dtype_and_sharding():
-    for init in (initializers.identity_gauge(), initializers.fused_query_key_value(2)):
+    for init in (
+        initializers.identity_gauge(),
+        initializers.fused_query_key_value(2),
+        initializers.mean_shift(),
+    ):
         kernel = init(KEY, (8, 24), jnp.bfloat16)
         assert kernel.shape == (8, 24)
         assert kernel.dtype == jnp.bfloat16
@@ -122,6 +149,8 @@ def test_nnx_module_in_place():
     [
         (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
         (lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))), "four numbers"),
+        (lambda: initializers.mean_shift(float("nan"))(KEY, (8, 8)), "b nan is not finite"),
+        (lambda: initializers.mean_shift()(KEY, (8, 2, 4)), r"shape \(8, 2, 4\) is not \[D, F\]"),
         (lambda: initializers.identity_gauge()(KEY, (8, 2, 4)), r"not shape \(8, 2, 4\)"),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
         (

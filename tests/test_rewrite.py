@@ -216,6 +216,17 @@ def test_plan_says_what_rewrite_does():
     assert "layer_#/query/kernel" in str(writes)
 
 
+def test_plan_says_what_it_leaves_alone():
+    """A rule that knows some of the layers only: the others are told, not passed over."""
+    params = jax.eval_shape(lambda: stock(3))
+    rules = [dataclasses.replace(rule, path=f"layer_0/{rule.path}") for rule in FLAX]
+    planned = mimetic_jax.plan(params, Mimetic(), rules=rules)
+    assert {f"layer_{layer}/query/kernel" for layer in (1, 2)} <= set(planned.untouched)
+    assert "layer_0/query/kernel" not in planned.untouched
+    assert "left alone: " in str(planned)
+    assert "2 layer_#/query/kernel" in str(planned)
+
+
 @pytest.mark.parametrize(
     ("tree", "words"),
     [

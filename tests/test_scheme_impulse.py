@@ -179,6 +179,13 @@ def test_value_out_may_depend_on_depth(vit):
         assert diagonal.mean() == pytest.approx(beta, abs=0.02)
 
 
+def test_grouped_query_attention():
+    new = Impulse()(KEY, attention_block(groups=2), random_context())
+    assert new["key"].shape == new["value"].shape == (32, 2, 8)
+    np.testing.assert_array_equal(new["query"][:, :1], new["query"][:, 1:2])
+    assert np.linalg.norm(new["key"], axis=(0, 2)) == pytest.approx(7, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -190,8 +197,8 @@ def test_value_out_may_depend_on_depth(vit):
             "give grid",
         ),
         (
-            lambda: Impulse()(KEY, attention_block(groups=2), random_context()),
-            r"query \(32, 4, 8\), key \(32, 2, 8\)",
+            lambda: Impulse()(KEY, attention_block(groups=3), random_context()),
+            "num_kv_heads 3 does not divide num_heads 4",
         ),
         (
             lambda: Impulse()(KEY, attention_block(), random_context(dim=16)),

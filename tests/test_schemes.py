@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mimetic_jax import InputError, schemes
+from mimetic_jax import InputError, rewrite, schemes
 from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SinCos
 
 KEY = jax.random.key(0)
@@ -73,6 +75,66 @@ def test_constants_may_depend_on_depth():
         by_layer.at(0, 12)
 
 
+def test_orientation_reaches_value_and_out_alone():
+    block = attention_block()
+    paper, port = (Mimetic(orientation=name)(KEY, block, Context()) for name in ("paper", "port"))
+    np.testing.assert_array_equal(paper["query"], port["query"])
+    np.testing.assert_array_equal(paper["out"].reshape(16, 16), port["out"].reshape(16, 16).T)
+    np.testing.assert_array_equal(paper["value"].reshape(16, 16), port["value"].reshape(16, 16).T)
+
+
+def test_same_noise_leans_to_plus_and_minus_the_identity():
+    new = schemes.SameNoise()(KEY, attention_block(groups=1), Context())
+    assert not any(new[role].any() for role in new if role.endswith("_bias"))
+    np.testing.assert_array_equal(new["query"][:, 1:], new["key"])
+    assert np.einsum("dhk,dgk->", new["query"], new["key"]) > 0
+    assert np.einsum("dgk,hkd->", new["value"], new["out"]) < 0
+
+
+EVERY = [
+    schemes.Conditioned(),
+    schemes.Impulse(),
+    schemes.MeanShift(),
+    Mimetic(),
+    Mimetic(alpha_qk=0.0, beta_vo=0.0),
+    schemes.mimetic_language(),
+    NormMatched(Mimetic()),
+    NormMatched(schemes.Impulse()),
+    schemes.SameNoise(),
+    SinCos(),
+    schemes.TFixup(),
+    schemes.UniformAttention(),
+    schemes.Zero(),
+    schemes.ZeroOut(),
+]
+
+
+@pytest.mark.parametrize("scheme", EVERY, ids=str)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 2**31 - 1))
+def test_every_scheme_is_finite_in_every_dtype(scheme, dtype, seed):
+    """Through the door that users take, on a tree with everything that schemes write."""
+    key = jax.random.key(seed)
+    block = attention_block()
+    layer = {
+        role: {"kernel": block[role].astype(dtype), "bias": block[f"{role}_bias"].astype(dtype)}
+        for role in ("query", "key", "value", "out")
+    }
+    mlp = {
+        "fc1": {"kernel": jax.random.normal(key, (16, 64), dtype)},
+        "fc2": {"kernel": jax.random.normal(key, (64, 16), dtype)},
+    }
+    table = 0.02 * jax.random.normal(key, (1, 17, 16), dtype)
+    params = {"block_0": {"attention": layer, "mlp": mlp}, "pos_embed": table}
+    new = rewrite(jax.random.fold_in(key, 1), params, scheme)
+    for leaf in jax.tree.leaves(new):
+        assert leaf.dtype == dtype
+        assert bool(jnp.isfinite(leaf).all())
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), params, new)
+    assert any(jax.tree.leaves(changed))
+
+
 def test_language_setting():
     new = schemes.mimetic_language()(KEY, attention_block(), Context())
     product = np.einsum("dhk,ehk->hde", new["query"], new["key"])
@@ -116,6 +178,7 @@ def test_sincos_for_text_needs_no_grid():
         NormMatched(Mimetic(noise="uniform")),
         schemes.Impulse.paper(),
         schemes.MeanShift(b=0.2),
+        schemes.SameNoise(value_out=False),
         schemes.TFixup(decoder=True),
         schemes.ConvMimetic(),
     ],

@@ -29,7 +29,7 @@ from mimetic_jax.schemes.baselines import (
 )
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse
-from mimetic_jax.schemes.mimetic import Mimetic, mimetic_language
+from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.record import as_tuple, from_dict, to_dict
@@ -46,6 +46,7 @@ __all__ = [
     "MeanShift",
     "Mimetic",
     "NormMatched",
+    "SameNoise",
     "Scheme",
     "SinCos",
     "TFixup",

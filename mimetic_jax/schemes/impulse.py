@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
-from mimetic_jax.schemes.mimetic import Mimetic
+from mimetic_jax.schemes.mimetic import Mimetic, attention_sizes
 from mimetic_jax.weights.impulse import Order, impulse_query_key
 
 
@@ -121,20 +121,17 @@ class Impulse(Scheme):
                 "Impulse needs one position table on a known grid: the tree has none or several, "
                 "or its patches are no square (then give grid=(h, w))"
             )
-        D, H, K = shape = block.shapes["query"]
-        if block.shapes["key"] != shape or context.position.shape[1] != D:
+        sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+        if context.position.shape[1] != sizes.pop("dim"):
             raise InputError(
-                f"query {shape}, key {block.shapes['key']} (width, heads, head width) and "
-                f"positions {context.position.shape} must have the same width, heads and head width"
+                f"query {block.shapes['query']} (width, heads, head width) and positions "
+                f"{context.position.shape} must have the same width"
             )
-        # The table may have been scaled already (the root's block comes first) or not yet: up to
-        # the ε of the LayerNorm that it goes through, the result is the same.
         return impulse_query_key(
             key,
-            context.position,
+            context.position * self.position_scale,  # the table as this scheme leaves it
             context.grid,
-            num_heads=H,
-            head_dim=K,
+            **sizes,
             kernel_size=self.kernel_size,
             order=self.order,
             amplitude=self.amplitude,

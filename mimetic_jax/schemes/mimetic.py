@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
-from mimetic_jax.weights.attention import Degenerate, Noise
+from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.factor import Method
 
 
@@ -29,6 +29,8 @@ class Mimetic(Scheme):
         degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
         zero_bias: whether the attention's biases become zero.
         method: "exact", or "fast" for large widths: see `weights.factorize`.
+        orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
+            structured paper's released code: see `weights.value_out`.
 
     Example:
         >>> only_query_key = Mimetic(alpha_vo=None, beta_vo=None)
@@ -46,6 +48,7 @@ class Mimetic(Scheme):
     degenerate: Degenerate = "first_k"
     zero_bias: bool = True
     method: Method = "exact"
+    orientation: Orientation = "paper"
 
     def __post_init__(self) -> None:
         for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo"):
@@ -60,23 +63,9 @@ class Mimetic(Scheme):
                 )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        written: set[str] = set()
-        # A lone kernel is a Dense that happens to be called value or out, no attention.
-        if len(roles & {"query", "key", "value", "out"}) < 2:
-            return frozenset()
-        for pair, alpha in ((("query", "key"), self.alpha_qk), (("value", "out"), self.alpha_vo)):
-            present = roles & set(pair)
-            if alpha is None or not present:
-                continue
-            if len(present) == 1:
-                raise InputError(
-                    f"{pair[0]} and {pair[1]} are drawn together but only "
-                    f"{next(iter(present))} was found"
-                )
-            written |= present
-            if self.zero_bias:
-                written |= roles & {f"{role}_bias" for role in pair}
-        return frozenset(written)
+        return pair_roles(
+            roles, self.alpha_qk is not None, self.alpha_vo is not None, self.zero_bias
+        )
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # Of one layer, α and β are numbers.
@@ -90,16 +79,58 @@ class Mimetic(Scheme):
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
-            sizes = _attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+            sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
             new["query"], new["key"] = weights.query_key(
                 key_qk, **sizes, alpha=scheme.alpha_qk, beta=scheme.beta_qk, **style
             )
         if "value" in written:
             H, K, D = block.shapes["out"]
-            sizes = _attention_sizes((D, H, K), block.shapes["value"], "out", "value")
+            sizes = attention_sizes((D, H, K), block.shapes["value"], "out", "value")
             new["value"], new["out"] = weights.value_out(
-                key_vo, **sizes, alpha=scheme.alpha_vo, beta=scheme.beta_vo, **style
+                key_vo,
+                **sizes,
+                alpha=scheme.alpha_vo,
+                beta=scheme.beta_vo,
+                orientation=self.orientation,
+                **style,
             )
+        return new
+
+
+@dataclasses.dataclass(frozen=True)
+class SameNoise(Scheme):
+    """The paper's simplest construction: W_Q = W_K = Z and W_V = Z, W_out = −Zᵀ; biases 0.
+
+    The products lean to ±I as those of `Mimetic`, but how much can't be chosen.
+
+    Attributes:
+        query_key: whether query and key are written.
+        value_out: whether value and out are.
+
+    Example:
+        >>> sorted(SameNoise(value_out=False).writes(frozenset({"query", "key", "value", "out"})))
+        ['key', 'query']
+
+    Reference: Mimetic Initialization of Self-Attention Layers, section 4.
+    """
+
+    query_key: bool = True
+    value_out: bool = True
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return pair_roles(roles, self.query_key, self.value_out, zero_bias=True)
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        key_qk, key_vo = jax.random.split(key)
+        written = self.writes(frozenset(block))
+        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        if "query" in written:
+            sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+            new["query"], new["key"] = weights.same_noise_query_key(key_qk, **sizes)
+        if "value" in written:
+            H, K, D = block.shapes["out"]
+            sizes = attention_sizes((D, H, K), block.shapes["value"], "out", "value")
+            new["value"], new["out"] = weights.same_noise_value_out(key_vo, **sizes)
         return new
 
 
@@ -116,7 +147,30 @@ def mimetic_language(**constants: Any) -> Mimetic:
     )
 
 
-def _attention_sizes(
+def pair_roles(
+    roles: frozenset[str], query_key: bool, value_out: bool, zero_bias: bool
+) -> frozenset[str]:
+    """The roles of the pairs to be written, with their biases if these become zero."""
+    written: set[str] = set()
+    # A lone kernel is a Dense that happens to be called value or out, no attention.
+    if len(roles & {"query", "key", "value", "out"}) < 2:
+        return frozenset()
+    for pair, wanted in ((("query", "key"), query_key), (("value", "out"), value_out)):
+        present = roles & set(pair)
+        if not wanted or not present:
+            continue
+        if len(present) == 1:
+            raise InputError(
+                f"{pair[0]} and {pair[1]} are drawn together but only "
+                f"{next(iter(present))} was found"
+            )
+        written |= present
+        if zero_bias:
+            written |= roles & {f"{role}_bias" for role in pair}
+    return frozenset(written)
+
+
+def attention_sizes(
     wide: tuple[int, ...], narrow: tuple[int, ...], wide_role: str, narrow_role: str
 ) -> dict[str, Any]:
     """D, H, G, K from the shapes [D, H, K] and [D, G, K] of a pair."""

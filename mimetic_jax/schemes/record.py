@@ -18,7 +18,7 @@ from mimetic_jax.schemes.baselines import (
 )
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse
-from mimetic_jax.schemes.mimetic import Mimetic
+from mimetic_jax.schemes.mimetic import Mimetic, SameNoise
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 
@@ -34,6 +34,7 @@ _SCHEMES: dict[str, type[Scheme]] = {
         MeanShift,
         Mimetic,
         NormMatched,
+        SameNoise,
         SinCos,
         TFixup,
         UniformAttention,

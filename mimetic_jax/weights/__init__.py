@@ -37,6 +37,7 @@ from mimetic_jax.weights.impulse import (
 )
 from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
+from mimetic_jax.weights.same_noise import same_noise_query_key, same_noise_value_out
 from mimetic_jax.weights.selection import select, select_indices
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "mixer_token_mixing",
     "norm_matched",
     "query_key",
+    "same_noise_query_key",
+    "same_noise_value_out",
     "sample_filters",
     "select",
     "select_indices",

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.cores import sharing
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 
 Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
+Orientation = Literal["paper", "port"]
 
-# Concrete targets are made and factorised this many bytes at a time.
+# Concrete targets are made and factorised this many bytes at a time, by all tasks together.
 CHUNK_BYTES = 2**30
 
 
@@ -70,11 +72,11 @@ def query_key(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7; α = 0 is its
     language setting.
     """
-    dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
+    dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
     left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate, method)
-    left, right = _widen(key, left, right, head_dim)
+    left, right = widen(key, left, right, head_dim)
     xp: Any = np if isinstance(left, np.ndarray) else jnp
     query = xp.repeat(xp.moveaxis(left, 0, 1), num_heads // num_kv_heads, axis=1)
     return jnp.asarray(query), jnp.asarray(xp.moveaxis(right, 0, 1))
@@ -91,6 +93,7 @@ def value_out(
     beta: float = -0.4,
     noise: Noise = "normal",
     degenerate: Degenerate = "first_k",
+    orientation: Orientation = "paper",
     method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
     """Value and out kernels whose joint product leans to the negative identity.
@@ -112,13 +115,17 @@ def value_out(
         beta: β, signed: the paper's −β₂ I is a negative number here.
         noise: "normal" (the paper) or "uniform" (the released port): the same variance.
         degenerate: as in `query_key`; at full rank both bases give the same product.
+        orientation: "paper", A = L R with value = L and out = R; or "port", value = Lᵀ and
+            out = Rᵀ, whose product is (R L)ᵀ. So the structured paper's released code stores
+            them for its mimetic rows: the same trace and eigenvalues, but a diagonal that spreads
+            by 0.24 instead of 0.03 (D = 192). Only to reproduce those rows; needs G·K = D.
         method: as in `query_key`; at full rank both are exact.
 
     Returns:
         value [D, G, K] and out [H, K, D], float32.
 
     Raises:
-        InputError: as `query_key`.
+        InputError: as `query_key`; or orientation "port" where value and out aren't square.
 
     Example:
         >>> value, out = value_out(jax.random.key(0), dim=192, num_heads=3)
@@ -129,11 +136,20 @@ def value_out(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 4 (with Σ^½ on both
     sides, as its second half has it).
     """
-    dim, num_heads, head_dim, num_kv_heads = _sizes(dim, num_heads, head_dim, num_kv_heads)
+    dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     width = num_kv_heads * head_dim
+    if orientation not in ("paper", "port"):
+        raise unknown("orientation", orientation, ("paper", "port"))
+    if orientation == "port" and not dim == width == num_heads * head_dim:
+        raise InputError(
+            f'orientation "port" needs square value and out: dim {dim} is not num_heads '
+            f"{num_heads} x head_dim {head_dim}, each with its own key/value head"
+        )
     left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate, method)
-    left, right = _widen(key, left, right, width)
+    left, right = widen(key, left, right, width)
     group = num_heads // num_kv_heads
+    if orientation == "port":
+        left, right = left.mT, right.mT
     xp: Any = np if isinstance(left, np.ndarray) else jnp
     value = left[0].reshape(dim, num_kv_heads, head_dim)
     out = xp.repeat(right[0].T.reshape(num_kv_heads, head_dim, dim) / group, group, axis=0)
@@ -170,7 +186,9 @@ def _factors(
         return _scaled_basis(keys, dim, rank, beta, noise, degenerate)
     if traced:
         return jax.lax.map(lambda key: tuple(x[0] for x in chunk(key[None])), keys)
-    step = max(1, CHUNK_BYTES // (4 * dim * dim))
+    step = max(1, CHUNK_BYTES // sharing() // (4 * dim * dim))
+    if len(keys) <= step:
+        return chunk(keys)
     parts = [chunk(keys[start : start + step]) for start in range(0, len(keys), step)]
     left, right = (np.concatenate(factors) for factors in zip(*parts, strict=True))
     return left, right
@@ -189,7 +207,7 @@ def _scaled_basis(
     return left, left * jnp.sign(beta)
 
 
-def _widen(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:
+def widen(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:
     """Fill up to `width` columns: noise on the left, zero on the right, product unchanged."""
     batch, dim, rank = left.shape
     if width == rank:
@@ -216,9 +234,10 @@ def _draw(keys: jax.Array, dim: int, noise: Noise) -> jax.Array:
     return jax.vmap(draw)(keys) / math.sqrt(dim)
 
 
-def _sizes(
+def attention_sizes(
     dim: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None
 ) -> tuple[int, int, int, int]:
+    """D, H, K and G, with K = D / H and G = H unless given; checked."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     sizes = {"dim": dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
     if head_dim is not None:

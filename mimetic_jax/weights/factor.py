@@ -14,17 +14,15 @@ unbatched LAPACK call at a time, which is the form that cannot hang.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.cores import calm_virtual_devices, limited_blas, on_cores
 from mimetic_jax.weights.lapack import leading_eigenvectors
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -70,7 +68,7 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         raise unknown("method", method, ("exact", "fast"))
     krylov = method == "fast" and KRYLOV_STEPS * _block_width(rank) < dim
     if isinstance(targets, jax.core.Tracer):
-        _calm_virtual_devices()
+        calm_virtual_devices()
         return jax.lax.map(functools.partial(_factorize_traced, rank=rank, krylov=krylov), targets)
     return _factorize_host(np.asarray(targets), rank, krylov)
 
@@ -93,11 +91,8 @@ def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.nd
         left[index] = image / root
         right[index] = vectors * root
 
-    # Cores are shared among matrices. OpenBLAS's own threads wait by spinning: on a machine that
-    # does anything else they cost small matrices fifty times their work.
-    threads = max(1, _cores() // batch) if dim >= 1024 else 1
-    with _blas().limit(limits=threads, user_api="blas"):
-        list(_pool().map(one, range(batch)))
+    for _ in on_cores(one, range(batch), large=dim >= 1024):
+        pass
     return left, right
 
 
@@ -107,9 +102,9 @@ def _factorize_traced(target: jax.Array, rank: int, krylov: bool) -> tuple[jax.A
         if krylov:
             basis = _krylov_basis(target, rank, jnp, lambda x: _qr(x)[0])
             image = target @ basis
-            vectors = basis @ _eigenvectors(image.T @ image)[:, ::-1][:, :rank]
+            vectors = basis @ eigenvectors(image.T @ image)[:, ::-1][:, :rank]
         else:
-            vectors = _eigenvectors(target.T @ target)[:, ::-1][:, :rank]
+            vectors = eigenvectors(target.T @ target)[:, ::-1][:, :rank]
         image = target @ vectors
         root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0)))
         return image / root, vectors * root
@@ -137,7 +132,8 @@ def _sketch(dim: int, width: int) -> np.ndarray:
 
 
 @jax.custom_batching.sequential_vmap
-def _eigenvectors(gram: jax.Array) -> jax.Array:
+def eigenvectors(gram: jax.Array) -> jax.Array:
+    """Eigenvectors of a traced symmetric matrix [D, D], by ascending eigenvalue."""
     # Sequential under vmap: only a batched LAPACK call can deadlock XLA's thread pool.
     return jnp.linalg.eigh(gram)[1]
 
@@ -155,10 +151,10 @@ def haar_basis(normal: Array) -> Array:
     True
     """
     if isinstance(normal, jax.core.Tracer):
-        _calm_virtual_devices()
+        calm_virtual_devices()
         basis, triangle = jax.lax.map(_qr, normal)
     else:
-        with _blas().limit(limits=1, user_api="blas"):
+        with limited_blas():
             basis, triangle = np.linalg.qr(np.asarray(normal))
     # QR fixes each column's sign by its algorithm; the sign of R's diagonal undoes that.
     diagonal = triangle.diagonal(axis1=-2, axis2=-1)
@@ -169,29 +165,3 @@ def haar_basis(normal: Array) -> Array:
 def _qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores(), thread_name_prefix="mimetic_jax")
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-@functools.cache
-def _calm_virtual_devices() -> None:
-    """One BLAS thread for this process where several CPU devices share its cores.
-
-    Each virtual device runs the program's LAPACK calls at the same time; with OpenBLAS's own
-    threads on top, eight of them took sixteen times as long as with one thread each. There is
-    no later moment to limit them: the calls run whenever the caller runs the program.
-    """
-    if jax.default_backend() == "cpu" and jax.local_device_count() > 1:
-        _blas().limit(limits=1, user_api="blas")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,8 +16,9 @@ import numpy as np
 import scipy.linalg
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.weights.attention import _sizes, _widen
-from mimetic_jax.weights.factor import Array, _blas, _eigenvectors, factorize
+from mimetic_jax.weights.attention import attention_sizes, widen
+from mimetic_jax.weights.cores import limited_blas
+from mimetic_jax.weights.factor import Array, eigenvectors, factorize
 
 Order = Literal["released", "random"]
 
@@ -132,6 +133,7 @@ def impulse_query_key(
     num_heads: int,
     *,
     head_dim: int | None = None,
+    num_kv_heads: int | None = None,
     kernel_size: int = 3,
     order: Order = "released",
     amplitude: float = 1000.0,
@@ -156,8 +158,10 @@ def impulse_query_key(
         grid: (h, w) with h·w = N, row-major.
         num_heads: H.
         head_dim: K; D / H unless given.
+        num_kv_heads: G, a divisor of H; H unless given. With G < H each group has one offset and
+            its query heads start equal: one key can't serve several maps at rank K.
         kernel_size: side of the filters, odd.
-        order: of the offsets over heads: "released" (see `offsets`) or "random".
+        order: of the offsets over heads (groups): "released" (see `offsets`) or "random".
         amplitude: of the logits at the impulse.
         noise: standard deviation of the other logits, normal and cut at ±3⅓ of it.
         norm: Frobenius norm of each head's query and of its key.
@@ -167,7 +171,7 @@ def impulse_query_key(
             where it is too weak the map gets flat.
 
     Returns:
-        query [D, H, K] and key [D, H, K], float32.
+        query [D, H, K] and key [D, G, K], float32.
 
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
@@ -191,7 +195,9 @@ def impulse_query_key(
             f"a grid of {grid[0]}x{grid[1]} needs positions of shape [{count}, D], not "
             f"{tuple(position.shape)}"
         )
-    _, num_heads, head_dim, _ = _sizes(position.shape[1], num_heads, head_dim, None)
+    _, num_heads, head_dim, groups = attention_sizes(
+        position.shape[1], num_heads, head_dim, num_kv_heads
+    )
     rank = head_dim if rank is None else rank
     if not 1 <= rank <= head_dim:
         raise InputError(f"rank {rank} is not between 1 and the head width {head_dim}")
@@ -199,17 +205,19 @@ def impulse_query_key(
     key_offsets, key_noise, key_fill = jax.random.split(key, 3)
     shifts: Array
     if order == "released":
-        shifts = offsets(kernel_size, num_heads)
+        shifts = offsets(kernel_size, groups)
     elif order == "random":
-        shifts = _host(random_offsets(key_offsets, kernel_size, num_heads))
+        shifts = _host(random_offsets(key_offsets, kernel_size, groups))
     else:
         raise unknown("order", order, ("released", "random"))
-    drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, (num_heads, count, count))
+    drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, (groups, count, count))
     logits = _logits(impulse_matrices(grid, shifts), amplitude, noise * _host(drawn))
     left, right = _unit_factors(position, logits, rank)
-    query, key_kernel = _widen(key_fill, norm * left, norm * right, head_dim)
-    query, key_kernel = query.swapaxes(0, 1), key_kernel.swapaxes(0, 1)
-    return jnp.asarray(query, jnp.float32), jnp.asarray(key_kernel, jnp.float32)
+    query, key_kernel = widen(key_fill, norm * left, norm * right, head_dim)
+    query, key_kernel = (
+        jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in (query, key_kernel)
+    )
+    return jnp.repeat(query, num_heads // groups, axis=1), key_kernel
 
 
 def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5.0) -> jax.Array:
@@ -336,7 +344,7 @@ def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Arr
     in float64 on the host, or in float32 at full precision within the caller's program.
     """
     # One BLAS thread on the host: waiting threads spin, which crawls on a busy machine.
-    with jax.default_matmul_precision("highest"), _blas().limit(limits=1, user_api="blas"):
+    with jax.default_matmul_precision("highest"), limited_blas():
         basis, coordinates = _pseudo_inverse(_layer_norm(position), rank)
         core = coordinates.T @ (_float64(logits) @ coordinates)
         left, right = (_unit(factor) for factor in factorize(core, basis.shape[1]))
@@ -356,7 +364,7 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
     gram = inputs.T @ inputs
     traced = isinstance(gram, jax.core.Tracer)
     if traced:
-        basis = _eigenvectors(gram)[:, -rank:]
+        basis = eigenvectors(gram)[:, -rank:]
     else:
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]

@@ -58,6 +58,30 @@ def test_products_are_those_of_the_drawn_targets():
     np.testing.assert_allclose(product, 0.4 * noise - 0.4 * np.eye(32), atol=1e-5)
 
 
+def test_orientation_of_the_port(golden):
+    """(R L)ᵀ of the golden file: eigenvalues and trace of the paper's product, a wide diagonal."""
+    value, out = value_out(KEY, 192, 3, orientation="port")
+    product = joint_product(value, out)
+    paper = joint_product(*value_out(KEY, 192, 3))
+    assert product.trace() == pytest.approx(paper.trace(), abs=1e-3)
+    assert product.diagonal().std() == pytest.approx(0.24, abs=0.02)
+    assert paper.diagonal().std() == pytest.approx(0.03, abs=0.005)
+    # Signs of singular vectors are free, and (R L)ᵀ, unlike L R, shows them: up to a sign each.
+    arrays = golden("mimetic_svd")
+    target = (0.4 * arrays["z_vo"] - 0.4 * np.eye(48)).astype(np.float32)
+    left, right = (factor[0] for factor in attention.factorize(target[None], 48))
+    np.testing.assert_allclose(
+        np.abs(left.T @ right), np.abs(arrays["vo_product_swapped"]), atol=1e-4
+    )
+
+
+def test_the_port_stores_the_same_factors_transposed():
+    value, out = (kernel.reshape(24, 24) for kernel in value_out(KEY, 24, 3))
+    port = [kernel.reshape(24, 24) for kernel in value_out(KEY, 24, 3, orientation="port")]
+    np.testing.assert_array_equal(port[0], value.T)
+    np.testing.assert_array_equal(port[1], out.T)
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     groups=st.integers(1, 3),
@@ -169,3 +193,16 @@ def test_bad_input(function, options, words):
     with pytest.raises(InputError, match=words) as caught:
         function(KEY, 192, **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"orientation": "portrait"}, "did you mean 'port'"),
+        ({"orientation": "port", "num_kv_heads": 1}, "dim 192 is not num_heads 3 x head_dim 64"),
+        ({"orientation": "port", "head_dim": 32}, "dim 192 is not num_heads 3 x head_dim 32"),
+    ],
+)
+def test_bad_orientation(options, words):
+    with pytest.raises(InputError, match=words):
+        value_out(KEY, 192, 3, **options)

@@ -82,6 +82,20 @@ def test_golden_arrays(golden):
     np.testing.assert_allclose(products(left, right), expected, atol=1e-3 * np.abs(expected).max())
 
 
+def test_grouped_heads_share_an_offset():
+    sizes = {"grid": (6, 6), "num_heads": 6, "num_kv_heads": 3, "head_dim": 32}
+    query, key = impulse_query_key(KEY, table(36, 64), **sizes)
+    assert query.shape == (64, 6, 32)
+    assert key.shape == (64, 3, 32)
+    np.testing.assert_array_equal(query[:, ::2], query[:, 1::2])
+    tokens = np.asarray(impulse._layer_norm(table(36, 64)))
+    maps = attention_maps(query[:, ::2], key, tokens)
+    for attention, intended in zip(maps, impulse_matrices((6, 6), offsets(3, 3)), strict=True):
+        hit, mass = hit_and_mass(attention, intended)
+        assert hit > 0.95
+        assert mass > 0.6
+
+
 @pytest.mark.parametrize(("dim", "heads"), [(192, 3), (384, 6), (768, 12)])
 def test_attention_starts_at_the_offsets(dim, heads):
     """The law, with the released constants: the scaled table goes through the block's LayerNorm."""
