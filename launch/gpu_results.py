@@ -134,23 +134,25 @@ def throughput(comparison: Comparison, seconds: float) -> Row:
     the most that this process has held on one device so far.
     """
     arm = next(iter(comparison.arms))
+    comparison.open()
     program, data = comparison.program(arm), comparison.placed(arm)
     flops, device = program.describe()["flops_per_step"], jax.devices()[0]
     keys = stream(0, "data"), stream(0, "dropout")
+    session = program.feed.session(data, 0, 0, program.steps)
 
     def dispatch(state: TrainState, count: int) -> tuple[TrainState, float]:
         began = time.perf_counter()
-        out = program.run_steps(state, data.train, *keys, jnp.int32(count))
+        out = program.run_steps(state, session.arrays(), *keys, jnp.int32(count))
         state, _ = jax.block_until_ready(out)
         return state, time.perf_counter() - began
 
     state, _ = dispatch(program.initial_state(0, ()), 0)  # no steps: compiles
-    state, _ = dispatch(state, program.max_dispatch)
+    state, _ = dispatch(state, program.feed.max_dispatch)
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
-        state, elapsed = dispatch(state, program.max_dispatch)
+        state, elapsed = dispatch(state, program.feed.max_dispatch)
         times.append(elapsed)
-    step = statistics.median(times) / program.max_dispatch
+    step = statistics.median(times) / program.feed.max_dispatch
     peak = peak_flops(device.device_kind)
     return {
         "config": comparison.config.name,
@@ -250,12 +252,13 @@ def _train(
             comparison.say(f"{label}: finished before")
             continue
         comparison.say(f"{label}: starts")
-        data = comparison.placed(arm)  # missing data is told before the workdir is touched
+        comparison.open()  # missing data is told before the workdir is touched
+        data = comparison.placed(arm)
         comparison.claim(workdir / name)
         run = Run.of(workdir / name, arm, seed)
         try:
             # Nothing is computed where only the row is missing: the last call was stopped there.
-            if not run.finished(comparison.program(arm).steps):
+            if not run.finished():
                 train(run, comparison.arms[arm], comparison.program(arm), data, comparison.say)
         except InputError as error:
             comparison.say(f"{label}: failed: {error}")

@@ -223,7 +223,7 @@ def _names(layout: str) -> list[str]:
     return re.findall(r"[a-z]+", layout)
 
 
-FLAX = (
+_STOCK = (
     Rule(r"query/kernel", "query", "d h k"),
     Rule(r"key/kernel", "key", "d g k"),
     Rule(r"value/kernel", "value", "d g k"),
@@ -236,6 +236,12 @@ FLAX = (
     Rule(r"fc1/bias", "mlp_in_bias", "f"),
     Rule(r"fc2/kernel", "mlp_out", "f d"),
     Rule(r"fc2/bias", "mlp_out_bias", "d"),
+)
+FLAX = (
+    # Our models with `scan=True`. The parent stays in front of the match: it is the block's name.
+    *(Rule(rf"(?<=blocks/attention/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[:8]),
+    *(Rule(rf"(?<=blocks/mlp/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[8:]),
+    *_STOCK,
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
 )
 """Stock Flax attention, Linen and NNX; the MLPs and position table of our own models."""

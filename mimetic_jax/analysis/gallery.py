@@ -6,13 +6,11 @@ import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import data
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.program import Program
+from mimetic_jax.train.vision import ImageTask
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
@@ -39,15 +37,21 @@ def draw(comparison: Comparison, path: pathlib.Path) -> str:
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install matplotlib") from error
     config = comparison.config
-    image = data.load(config.data.name, config.data.dir).test_images[:1]
+    comparison.open()
     figure = Figure(figsize=(13, 2.9 * len(comparison.arms)), layout="constrained")
     grid = figure.subplots(len(comparison.arms), 4, squeeze=False)
     for row, (arm, settings) in zip(grid, comparison.arms.items(), strict=True):
         program = comparison.program(arm)
+        task = program.task
+        if not isinstance(task, ImageTask):
+            raise InputError(f"arm {arm} doesn't train on images: there is nothing to draw")
+        if task.model.scan or task.model.fused_qkv:
+            raise InputError(f"arm {arm}: drawing needs model.scan=False and model.fused_qkv=False")
+        image = task.view(program.feed.sample(comparison.placed(arm)))
         params = program.initial_state(config.seeds[0], settings.scheme).params
         query_key, value_out = (product[:CLIP, :CLIP] for product in products(params))
-        attention = attention_map(program, params, image)
-        height, width = (side // program.model.patch for side in image.shape[1:3])
+        attention = attention_map(task, params, image)
+        height, width = task.grid()
         tokens = len(attention) - height * width
         middle = tokens + (height // 2) * width + width // 2
         looks = attention[middle, tokens:].reshape(height, width)
@@ -70,12 +74,11 @@ def products(params: Any) -> tuple[np.ndarray, np.ndarray]:
     return query[:, 0] @ key[:, 0].T, np.einsum("dhk,hke->de", value, out)
 
 
-def attention_map(program: Program, params: Any, images: np.ndarray) -> np.ndarray:
+def attention_map(task: ImageTask, params: Any, images: jax.Array) -> np.ndarray:
     """Attention of the first layer's first head on the first image [N, N]; rows sum to 1."""
-    pixels = data.normalize(jnp.asarray(images), program.info.mean, program.info.std)
-    _, captured = program.model.apply(
+    _, captured = task.model.apply(
         {"params": params},
-        pixels,
+        images,
         capture_intermediates=lambda module, _: module.name in ("query", "key"),
         mutable=["intermediates"],
     )

@@ -1,38 +1,44 @@
-"""Image data sets held in memory, the order their examples are seen in, and their augmentation.
+"""Image data sets, the order their examples are seen in, and their augmentation.
 
-Everything random is a pure function of a key and a step, so a resumed run sees what an unbroken one
-would have seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
+Small sets are held in memory and augmented inside the step; large ones stream from disk. Everything
+random is a pure function of a key and a step, so a resumed run sees what an unbroken one would have
+seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
 """
 
-from mimetic_jax.data import cifar, digits
 from mimetic_jax.data.augment import Augmentation, augment, example_keys, normalize
 from mimetic_jax.data.dataset import ImageDataset
-from mimetic_jax.data.info import DatasetInfo, describe
+from mimetic_jax.data.geometry import central_view
+from mimetic_jax.data.info import DatasetInfo, describe, names
+from mimetic_jax.data.load import StreamedDataset, load, sized
+from mimetic_jax.data.mixing import Mixing, mix
+from mimetic_jax.data.open import open_source
 from mimetic_jax.data.resident import batch_indices, epoch_permutations, padded_batches
+from mimetic_jax.data.sources import ImageSource, Subset
+from mimetic_jax.data.stream import eval_batches, train_batches
+from mimetic_jax.data.subset import balanced
 
 __all__ = [
     "Augmentation",
     "DatasetInfo",
     "ImageDataset",
+    "ImageSource",
+    "Mixing",
+    "StreamedDataset",
+    "Subset",
     "augment",
+    "balanced",
     "batch_indices",
+    "central_view",
     "describe",
     "epoch_permutations",
+    "eval_batches",
     "example_keys",
     "load",
+    "mix",
+    "names",
     "normalize",
+    "open_source",
     "padded_batches",
+    "sized",
+    "train_batches",
 ]
-
-
-def load(name: str, data_dir: str | None = None) -> ImageDataset:
-    """The data set of that name, whole.
-
-    Args:
-        name: "digits" (comes with scikit-learn, needs no folder), "cifar10" or "cifar100".
-        data_dir: the folder of the CIFAR files; see `cifar.load` for the forms read.
-
-    Raises:
-        InputError: the name is unknown (the known ones are listed), or the files aren't usable.
-    """
-    return digits.load() if describe(name).name == "digits" else cifar.load(name, data_dir)

@@ -1,37 +1,79 @@
-"""Random crop, flip and cutout on the device: one key per example, and nothing else, decides."""
+"""Augmentation on the device: one key per example, and nothing else, decides."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.data import color, erasing, geometry, policy
+from mimetic_jax.errors import InputError, unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What is done to a training image, in this order: crop, flip, normalise, cutout.
+    """What is done to a training image, in this order.
+
+    Resize or crop, flip, RandAugment, colour jitter, normalise, erase, cutout.
 
     Args:
         crop: pixels of black put around the image before a random window of its size is taken.
         flip: mirror left and right with probability 1/2.
         cutout: side of a square set to the mean colour. Its centre is uniform over the image and it
           is clipped at the border (DeVries & Taylor 2017).
+        size: height and width of the result; 0 for those of the image. Without `crop_scale` the
+          whole image is resized, before `crop`.
+        crop_scale: least and most area of a random resized crop, as parts of the image's; empty for
+          none. It excludes `crop`.
+        crop_ratio: least and most width / height of that crop.
+        interpolation: of resizing, and of timm's RandAugment as timm has it: "bilinear", "bicubic",
+          or "random" for either.
+        randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9" or
+          "rand-m9-mstd0.5-inc1"; empty for none.
+        color_jitter: brightness, contrast and saturation change by up to this part of themselves.
+        erase: probability of a random rectangle without the image's content (Zhong et al. 2017).
+        erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean colour.
 
     Raises:
-        InputError: a size is below 0.
+        InputError: a number is out of its range, a name unknown, or the policy malformed.
     """
 
     crop: int = 0
     flip: bool = False
     cutout: int = 0
+    size: int = 0
+    crop_scale: tuple[float, ...] = ()
+    crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    interpolation: str = "bilinear"
+    randaugment: str = ""
+    color_jitter: float = 0.0
+    erase: float = 0.0
+    erase_mode: str = "pixel"
 
     def __post_init__(self) -> None:
+        # Configurations hold lists, and a static argument must be hashable.
+        object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
+        object.__setattr__(self, "crop_ratio", tuple(self.crop_ratio))
         if self.crop < 0 or self.cutout < 0:
             raise InputError(f"crop {self.crop} and cutout {self.cutout} must both be at least 0")
+        if self.size < 0:
+            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for that of the image")
+        if self.crop and self.crop_scale:
+            raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
+        if self.crop_scale and not _is_range(self.crop_scale, most=1):
+            raise InputError(f"crop_scale {self.crop_scale} isn't 0 < least <= most <= 1")
+        if not _is_range(self.crop_ratio, most=math.inf):
+            raise InputError(f"crop_ratio {self.crop_ratio} isn't 0 < least <= most")
+        if self.interpolation not in geometry.INTERPOLATIONS:
+            raise unknown("interpolation", self.interpolation, geometry.INTERPOLATIONS)
+        if self.randaugment:
+            policy.parse_policy(self.randaugment)
+        if not 0 <= self.color_jitter < math.inf:
+            raise InputError(f"color_jitter {self.color_jitter} isn't a number of at least 0")
+        erasing.check_erasing(self.erase, self.erase_mode)
 
 
 def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
@@ -88,47 +130,78 @@ def augment(
     Args:
         augmentation: what to do; static.
         keys: [B], as `example_keys` makes them.
-        images: uint8 [B, h, w, C].
+        images: uint8 [B, h, w, C]; grey (C = 1) or colour (C = 3) where colours change.
         mean: C numbers, in units where white is 1.
         std: C numbers, likewise.
 
     Returns:
-        float32 [B, h, w, C].
+        float32 [B, h, w, C], or [B, size, size, C].
 
     Raises:
         InputError: the square is larger than the image, or see `normalize`.
     """
-    height, width = images.shape[1:3]
-    if augmentation.cutout > min(height, width):
-        raise InputError(
-            f"cutout of side {augmentation.cutout} is larger than the {height}x{width} images"
-        )
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
         crop_key, flip_key, cutout_key = jax.random.split(key, 3)
+        # From 3 on, for a split is a fold of 0, 1 and 2.
+        view_key, policy_key, jitter_key, erase_key = (
+            jax.random.fold_in(key, constant) for constant in range(3, 7)
+        )
+        image = _resized(augmentation, view_key, image)
         if augmentation.crop:
-            image = _crop(crop_key, image, augmentation.crop)
+            image = geometry.pad_crop(crop_key, image, augmentation.crop)
         if augmentation.flip:
-            image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
+            image = geometry.flip(flip_key, image)
+        if augmentation.randaugment or augmentation.color_jitter:
+            image = _recoloured(augmentation, policy_key, jitter_key, image, mean)
         normal = normalize(image, mean, std)
+        if augmentation.erase:
+            normal = erasing.random_erasing(
+                erase_key, normal, augmentation.erase, augmentation.erase_mode
+            )
         if augmentation.cutout:
-            normal = _cutout(cutout_key, normal, augmentation.cutout)
+            normal = erasing.cutout(cutout_key, normal, augmentation.cutout)
         return normal
 
     return jax.vmap(one)(keys, images)
 
 
-def _crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
-    padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
-    top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
-    # Under vmap a slice beats a gather by row and column, and a sum over offsets by far.
-    return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:
+    full = image.shape[:2]
+    size = (augmentation.size, augmentation.size) if augmentation.size else full
+    if augmentation.crop_scale:
+        return geometry.resized_crop(
+            key,
+            image,
+            size,
+            augmentation.crop_scale,
+            augmentation.crop_ratio,
+            augmentation.interpolation,
+        )
+    return image if size == full else geometry.resize(image, size, augmentation.interpolation, key)
 
 
-def _cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
-    height, width, _ = image.shape
-    centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
-    top, left = centre - side // 2
-    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
-    inside = (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)
-    return jnp.where(inside, 0.0, image)
+def _recoloured(
+    augmentation: Augmentation,
+    policy_key: jax.Array,
+    jitter_key: jax.Array,
+    image: jax.Array,
+    mean: Sequence[float],
+) -> jax.Array:
+    """By the policy and then the jitter, uint8 again at the end."""
+    levels = image.astype(jnp.float32)
+    if augmentation.randaugment:
+        levels = policy.rand_augment(
+            policy.parse_policy(augmentation.randaugment),
+            policy_key,
+            levels,
+            mean,
+            augmentation.interpolation,
+        )
+    if jitter := augmentation.color_jitter:
+        levels = color.color_jitter(jitter_key, levels, jitter, jitter, jitter)
+    return levels.astype(jnp.uint8)
+
+
+def _is_range(numbers: tuple[float, ...], most: float) -> bool:
+    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1] <= most

@@ -13,12 +13,18 @@ class DatasetInfo:
 
     Args:
         name: the name `load` takes.
-        image_shape: height, width and channels of one image.
+        image_shape: height, width and channels of one image; of a streamed set, whose images differ
+            in size, what they are brought to.
         num_classes: number of classes.
         num_train: training examples.
         num_test: test examples.
-        mean: of each channel over the training images, in units where white is 1.
+        mean: of each channel over the training images, in units where white is 1; ImageNet's where
+            the published recipes normalise by that.
         std: standard deviation, likewise.
+        source: where the files come from.
+        tfds: its name in TFDS; "" if TFDS doesn't have it.
+        splits: the train and test examples, as TFDS writes splits.
+        streamed: read from disk while training, instead of held in memory whole.
     """
 
     name: str
@@ -28,12 +34,27 @@ class DatasetInfo:
     num_test: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    source: str
+    tfds: str = ""
+    splits: tuple[str, str] = ("train", "test")
+    streamed: bool = False
 
+
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _KNOWN = {
     info.name: info
     for info in (
-        DatasetInfo("digits", (8, 8, 1), 10, 1_437, 360, (0.3058,), (0.3761,)),
+        DatasetInfo(
+            "digits",
+            (8, 8, 1),
+            10,
+            1_437,
+            360,
+            mean=(0.3058,),
+            std=(0.3761,),
+            source="scikit-learn, which carries it",
+        ),
         DatasetInfo(
             "cifar10",
             (32, 32, 3),
@@ -42,6 +63,8 @@ _KNOWN = {
             10_000,
             mean=(0.4914, 0.4822, 0.4465),
             std=(0.2470, 0.2435, 0.2616),
+            source="https://www.cs.toronto.edu/~kriz/cifar.html",
+            tfds="cifar10",
         ),
         DatasetInfo(
             "cifar100",
@@ -51,6 +74,93 @@ _KNOWN = {
             10_000,
             mean=(0.5071, 0.4865, 0.4409),
             std=(0.2673, 0.2564, 0.2762),
+            source="https://www.cs.toronto.edu/~kriz/cifar.html",
+            tfds="cifar100",
+        ),
+        # Mean and deviation as public training code gives them (PatrickZH/DeepCore and others).
+        DatasetInfo(
+            "svhn",
+            (32, 32, 3),
+            10,
+            73_257,
+            26_032,
+            mean=(0.4377, 0.4438, 0.4728),
+            std=(0.1980, 0.2010, 0.1970),
+            source="http://ufldl.stanford.edu/housenumbers/",
+            tfds="svhn_cropped",
+        ),
+        DatasetInfo(
+            "stl10",
+            (96, 96, 3),
+            10,
+            5_000,
+            8_000,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            source="https://cs.stanford.edu/~acoates/stl10/",
+            tfds="stl10",
+        ),
+        # The test images have no public labels: the validation images are what is tested on.
+        DatasetInfo(
+            "tiny_imagenet",
+            (64, 64, 3),
+            200,
+            100_000,
+            10_000,
+            mean=(0.4802, 0.4481, 0.3975),
+            std=(0.2770, 0.2691, 0.2821),
+            source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        ),
+        DatasetInfo(
+            "food101",
+            (224, 224, 3),
+            101,
+            75_750,
+            25_250,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            source="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+            tfds="food101",
+            splits=("train", "validation"),
+            streamed=True,
+        ),
+        DatasetInfo(
+            "oxford_flowers102",
+            (224, 224, 3),
+            102,
+            2_040,
+            6_149,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            source="https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
+            tfds="oxford_flowers102",
+            splits=("train+validation", "test"),
+            streamed=True,
+        ),
+        DatasetInfo(
+            "oxford_iiit_pet",
+            (224, 224, 3),
+            37,
+            3_680,
+            3_669,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            source="https://www.robots.ox.ac.uk/~vgg/data/pets/",
+            tfds="oxford_iiit_pet",
+            streamed=True,
+        ),
+        DatasetInfo(
+            "imagenet2012",
+            (224, 224, 3),
+            1_000,
+            1_281_167,
+            50_000,
+            mean=_IMAGENET_MEAN,
+            std=_IMAGENET_STD,
+            source="https://image-net.org/download-images",
+            tfds="imagenet2012",
+            splits=("train", "validation"),
+            streamed=True,
         ),
     )
 }
@@ -63,7 +173,7 @@ def describe(name: str) -> DatasetInfo:
     100
 
     Args:
-        name: one of digits, cifar10, cifar100.
+        name: a known name; `names` lists them.
 
     Raises:
         InputError: the name is unknown.
@@ -71,3 +181,12 @@ def describe(name: str) -> DatasetInfo:
     if name not in _KNOWN:
         raise unknown("data set", name, _KNOWN)
     return _KNOWN[name]
+
+
+def names() -> tuple[str, ...]:
+    """The names that `describe` knows.
+
+    >>> "digits" in names()
+    True
+    """
+    return tuple(_KNOWN)

@@ -1,5 +1,8 @@
 """Our models, in Flax Linen. They know no scheme: the trainer initialises, then rewrites."""
 
-from mimetic_jax.models.vit import ViT
+from mimetic_jax.models import pretrained
+from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.position import resample
+from mimetic_jax.models.vit import VARIANTS, ViT
 
-__all__ = ["ViT"]
+__all__ = ["VARIANTS", "Attention", "ViT", "pretrained", "resample"]

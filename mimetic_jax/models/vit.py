@@ -10,14 +10,22 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.init import base_init, torch_bias
+
+VARIANTS = {
+    "Ti": {"width": 192, "depth": 12, "heads": 3},
+    "S": {"width": 384, "depth": 12, "heads": 6},
+    "B": {"width": 768, "depth": 12, "heads": 12},
+}
+"""Sizes of DeiT and AugReg, as arguments of `ViT`."""
 
 
 class ViT(nn.Module):
     """A vision transformer on images [B, h, w, C] of any size that `patch` divides.
 
-    Attention is Flax's own layer with Flax's own parameter names; positions are always a
-    trainable table `pos_embed`, random here and sin-cos by `schemes.SinCos`.
+    Attention has the parameter names of Flax's own layer; positions are always a trainable table
+    `pos_embed`, random here and sin-cos by `schemes.SinCos`.
 
     Attributes:
         num_classes: width of the logits.
@@ -30,6 +38,13 @@ class ViT(nn.Module):
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm" or "torch".
+        qkv_bias: whether query, key and value have biases.
+        fused_qkv: one product for query, key and value; the parameters don't change.
+        scan: a loop over one block: a program whose size doesn't grow with L. The parameters of
+            `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
+            dropout masks are other draws.
+        remat: recompute each block in the backward pass, about a third more arithmetic, to keep
+            only its input. Best with `scan`: XLA on CPU frees nothing in the unrolled model.
         dtype: of the computation; parameters, softmax and logits stay float32.
 
     Example:
@@ -50,6 +65,10 @@ class ViT(nn.Module):
     dropout: float = 0.0
     drop_path: float = 0.0
     base: str = "timm"
+    qkv_bias: bool = True
+    fused_qkv: bool = False
+    scan: bool = False
+    remat: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -73,18 +92,7 @@ class ViT(nn.Module):
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
         x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
-        x = nn.Dropout(self.dropout, deterministic=not train)(x)
-        for layer in range(self.depth):
-            drop_path = self.drop_path * layer / max(self.depth - 1, 1)
-            x = Block(
-                heads=self.heads,
-                mlp_ratio=self.mlp_ratio,
-                dropout=self.dropout,
-                drop_path=drop_path,
-                base=self.base,
-                dtype=self.dtype,
-                name=f"block_{layer}",
-            )(x, train)
+        x = self._blocks(Dropout()(x, self.dropout, train), train)
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
         return nn.Dense(
@@ -94,6 +102,36 @@ class ViT(nn.Module):
             name="head",
         )(x.astype(jnp.float32))
 
+    def _blocks(self, x: jax.Array, train: bool) -> jax.Array:
+        last = max(self.depth - 1, 1)
+        drop_path = [self.drop_path * layer / last for layer in range(self.depth)]
+        block: Any = Block
+        if self.remat:  # a scan needs no barrier against merging the recomputed block
+            block = nn.remat(Block, prevent_cse=not self.scan, static_argnums=(2,))
+        fields = {
+            "heads": self.heads,
+            "mlp_ratio": self.mlp_ratio,
+            "dropout": self.dropout,
+            "base": self.base,
+            "qkv_bias": self.qkv_bias,
+            "fused_qkv": self.fused_qkv,
+            "dtype": self.dtype,
+        }
+        if not self.scan:
+            for layer in range(self.depth):
+                rate = drop_path[layer] if self.drop_path else None
+                x, _ = block(**fields, name=f"block_{layer}")(x, train, rate)
+            return x
+        scanned = nn.scan(
+            block,
+            variable_axes={"params": 0, "intermediates": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=(nn.broadcast, 0),
+            length=self.depth,
+        )
+        rates = jnp.array(drop_path) if self.drop_path else None
+        return scanned(**fields, name="blocks")(x, train, rates)[0]
+
     def _check(self, image: tuple[int, ...]) -> None:
         if self.width % self.heads:
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
@@ -101,6 +139,9 @@ class ViT(nn.Module):
             raise InputError(f"patch {self.patch} does not divide the image {image[0]}x{image[1]}")
         if self.pool not in ("token", "mean"):
             raise unknown("pool", self.pool, ("token", "mean"))
+        for name, rate in (("dropout", self.dropout), ("drop_path", self.drop_path)):
+            if not 0 <= rate < 1:
+                raise InputError(f"{name} {rate} is not in [0, 1)")
 
 
 class Block(nn.Module):
@@ -109,31 +150,51 @@ class Block(nn.Module):
     heads: int
     mlp_ratio: float
     dropout: float
-    drop_path: float
     base: str
+    qkv_bias: bool
+    fused_qkv: bool
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, train: bool, drop_path: float | jax.Array | None
+    ) -> tuple[jax.Array, None]:
+        """The stream [B, N, D] and nothing: the form of a scan's body."""
         width, init = x.shape[-1], base_init(self.base)
 
         def branch(y: jax.Array) -> jax.Array:
-            y = nn.Dropout(self.dropout, deterministic=not train)(y)
-            return nn.Dropout(self.drop_path, broadcast_dims=(1, 2), deterministic=not train)(y)
+            y = Dropout()(y, self.dropout, train)
+            return Dropout(broadcast_dims=(1, 2))(y, drop_path, train)
 
         def norm(name: str) -> nn.LayerNorm:
             return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
 
-        attention = nn.MultiHeadDotProductAttention(
+        attention = Attention(
             num_heads=self.heads,
             kernel_init=init.linear,
             bias_init=init.linear_bias(width),
+            qkv_bias=self.qkv_bias,
+            fused_qkv=self.fused_qkv,
             dtype=self.dtype,
-            force_fp32_for_softmax=True,
             name="attention",
         )
         x += branch(attention(norm("norm1")(x)))
-        return x + branch(MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")(norm("norm2")(x)))
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
+        return x + branch(mlp(norm("norm2")(x))), None
+
+
+class Dropout(nn.Module):
+    """`nn.Dropout` whose rate may be traced, as each layer's own is in a scan."""
+
+    broadcast_dims: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self, x: jax.Array, rate: float | jax.Array | None, train: bool) -> jax.Array:
+        if not train or not (isinstance(rate, jax.Array) or rate):
+            return x
+        shape = [1 if axis in self.broadcast_dims else size for axis, size in enumerate(x.shape)]
+        kept = jax.random.bernoulli(self.make_rng("dropout"), 1 - rate, shape)
+        return jnp.where(kept, x / jnp.asarray(1 - rate, x.dtype), 0)
 
 
 class MLP(nn.Module):

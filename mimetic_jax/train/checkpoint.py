@@ -72,6 +72,19 @@ class Checkpoints:
             )
         return None
 
+    def saved_shapes(self) -> TrainState | None:
+        """Shapes and dtypes of the newest checkpoint's state; None where there is none."""
+        if (step := self._manager.latest_step()) is None:
+            return None
+        where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        saved = self._manager.item_metadata(step).state
+        return TrainState(
+            **jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+                dict(saved.tree if hasattr(saved, "tree") else saved),
+            )
+        )
+
     def set_aside(self, after: int) -> None:
         """Move checkpoints later than a step to `damaged/`: their steps will be written again."""
         for step in self._manager.all_steps():
@@ -106,6 +119,27 @@ class Checkpoints:
             wrong = sum(a != b for a, b in zip(found, expected, strict=False))
             raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
         return restored.state, record
+
+
+def read_params(directory: pathlib.Path, say: Callable[[str], None]) -> Any:
+    """The parameters of a run's newest whole checkpoint, whatever their shapes, on one device.
+
+    Args:
+        directory: of the run's checkpoints.
+        say: prints a line when a checkpoint is passed over.
+
+    Raises:
+        InputError: if none can be read.
+    """
+    checkpoints = Checkpoints(directory, 2, say)
+    try:
+        shapes = checkpoints.saved_shapes()
+        restored = checkpoints.restore(shapes) if shapes is not None else None
+    finally:
+        checkpoints.close()
+    if restored is None:
+        raise InputError(f"there is no checkpoint in {directory}")
+    return restored[0].params
 
 
 @jax.jit

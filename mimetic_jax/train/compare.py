@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import time
@@ -19,7 +20,7 @@ from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.loop import Diverged, Run, train
 from mimetic_jax.train.mesh import make_mesh
 from mimetic_jax.train.metrics import write_atomically
-from mimetic_jax.train.program import DeviceData, Program
+from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
 from mimetic_jax.train.state import TrainState
 
@@ -30,7 +31,8 @@ class Comparison:
     """The checked configuration of a comparison, with its arms and programs.
 
     Everything is checked on construction, before anything is loaded or computed: the config of
-    each arm, the model's shapes, and that each scheme finds what it writes.
+    each arm, the model's shapes, and that each scheme finds what it writes. A data set that holds
+    other numbers of examples than published is told when it is loaded, and counts as it is.
 
     Args:
         config: of the experiment.
@@ -45,8 +47,10 @@ class Comparison:
         self.info = data.describe(config.data.name)
         self.arms = configs.arms(config)
         self._programs: dict[str, Program] = {}
-        self._dataset: data.ImageDataset | None = None
-        self._data: dict[str, DeviceData] = {}
+        # By the share of the training examples that an arm takes.
+        self._infos: dict[float, data.DatasetInfo] = {}
+        self._datasets: dict[float, Any] = {}
+        self._data: dict[str, Any] = {}
         for name, arm in self.arms.items():
             self._check_arm(name, arm)
 
@@ -64,13 +68,12 @@ class Comparison:
         """
         diverged = []
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
-        for arm in self.arms:
-            self.placed(arm)  # data that is missing is told before the workdir is touched
+        self.open()  # data that is missing is told before the workdir is touched
         self.claim(workdir)
         for number, (arm, seed) in enumerate(runs, 1):
             run = Run.of(workdir, arm, seed)
             label = f"[{number}/{len(runs)}] {arm} seed {seed}"
-            if run.finished(self.program(arm).steps):
+            if run.finished():
                 self.say(f"{label}: finished before")
                 continue
             began = time.perf_counter()
@@ -97,12 +100,13 @@ class Comparison:
     def table(self, workdir: pathlib.Path) -> str:
         """The table of what is finished so far."""
         self.recognise(workdir)
-        steps = [(arm, self.program(arm).steps) for arm in self.arms]
-        return summarize(workdir, steps, self.config.seeds)
+        score = self.program(next(iter(self.arms))).task.score
+        return summarize(workdir, list(self.arms), self.config.seeds, score)
 
     def evaluate(self, workdir: pathlib.Path) -> str:
         """Test accuracy of every run's newest checkpoint, computed anew."""
         self.recognise(workdir)
+        self.open()
         lines = []
         for arm in self.arms:
             program = self.program(arm)
@@ -128,14 +132,42 @@ class Comparison:
             checkpoints.close()
         return found[0] if found else None
 
-    def placed(self, arm: str) -> DeviceData:
-        """The arm's data on the devices, loaded once and placed once a program."""
+    def open(self) -> None:
+        """Load what the arms train on. Programs count the examples that are really there.
+
+        Raises:
+            InputError: if it isn't there, isn't whole, or is too small.
+        """
+        for arm in self.arms.values():
+            published = self._info(arm)
+            if (info := data.sized(published, self._dataset(arm))) != published:
+                self.say(
+                    f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
+                    f"examples there, {published.num_train:,} and {published.num_test:,} published"
+                )
+                self._infos[arm.data.subset] = info
+                self._programs.clear()
+        for name, arm in self.arms.items():
+            self._check_arm(name, arm)
+
+    def placed(self, arm: str) -> Any:
+        """The arm's data where its program wants it, loaded once and placed once a program."""
         key = _program_key(self.arms[arm])
         if key not in self._data:
-            if self._dataset is None:
-                self._dataset = data.load(self.info.name, self.config.data.dir)
-            self._data[key] = self._programs[key].place(self._dataset)
+            self._data[key] = self._programs[key].feed.place(self._dataset(self.arms[arm]))
         return self._data[key]
+
+    def _dataset(self, arm: ConfigDict) -> Any:
+        share = arm.data.subset
+        if share not in self._datasets:
+            self._datasets[share] = data.load(self.info.name, arm.data.dir, share)
+        return self._datasets[share]
+
+    def _info(self, arm: ConfigDict) -> data.DatasetInfo:
+        """What is known of the arm's data: as published, until it is opened."""
+        share = arm.data.subset
+        expected = dataclasses.replace(self.info, num_train=round(share * self.info.num_train))
+        return self._infos.get(share, expected)
 
     def recognise(self, workdir: pathlib.Path) -> dict[str, Any]:
         """The record of a workdir that is ours: its seeds and arms and those of this config.
@@ -172,11 +204,12 @@ class Comparison:
         if len(self.arms) > 1 and arm.data.name != self.config.data.name:
             raise InputError(f"arm {name} trains on other data: arms of a comparison share them")
         try:
-            configs.check(arm, self.info, jax.device_count())
+            info = self._info(arm)
+            configs.check(arm, info, jax.device_count())
             key = _program_key(arm)
             if key not in self._programs:
                 mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp)
-                self._programs[key] = Program(arm, self.info, mesh)
+                self._programs[key] = Program(arm, info, mesh)
             if arm.scheme:
                 plan_writes(self._programs[key].shapes.params, arm.scheme)
         except InputError as error:
@@ -199,13 +232,14 @@ def describe(comparison: Comparison) -> str:
         lines += [
             "",
             f"arm {name}",
-            f"  {program.steps:,} steps of {program.batch} ({program.steps_per_epoch} an epoch)",
+            f"  {program.steps:,} steps of {program.batch} ({program.feed.steps_per_epoch:,} an "
+            "epoch)",
             f"  {arm.optimizer.schedule} learning rate, at quarters of training: "
             + ", ".join(f"{rate:.2e}" for rate in rates),
             f"  {numbers['parameters']:,} parameters, {numbers['flops_per_step']:.3g} FLOPs a step",
             f"  per device on mesh {dict(program.mesh.shape)}: parameters "
             f"{_megabytes(numbers['parameter_bytes'])}, optimiser "
-            f"{_megabytes(numbers['optimizer_bytes'])}, resident data "
+            f"{_megabytes(numbers['optimizer_bytes'])}, data "
             f"{_megabytes(numbers['data_bytes'])} (activations not counted)",
         ]
         if arm.scheme:

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict, config_dict
 from mimetic_jax import schemes
 from mimetic_jax.data import DatasetInfo
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.train.schedule import make_schedule
+from mimetic_jax.train.schedule import make_schedule, scaled_rate
 
 
 def default() -> ConfigDict:
@@ -28,14 +28,34 @@ def default() -> ConfigDict:
     config.epochs = 0.0  # either epochs
     config.steps = 0  # or steps
     config.label_smoothing = 0.0
+    config.ema = 0.0  # decay of the parameters' average, which is tested beside them; 0: none
+    config.init_from = config_dict.placeholder(str)  # see train/warm_start.py
 
     config.data = ConfigDict()
-    config.data.name = "digits"  # digits, cifar10, cifar100
-    config.data.dir = config_dict.placeholder(str)  # where CIFAR lies
+    config.data.name = "digits"  # see data/info.py
+    config.data.dir = config_dict.placeholder(str)  # where it lies
+    config.data.size = 0  # side of the images that the model sees; 0: as the data set has them
+    config.data.subset = 1.0  # share of each class to train on
+    config.data.repeats = 1  # times each image comes in an epoch (streamed sets)
+    config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps
+    config.data.threads = 0  # that decode streamed images; 0: one a core
+    config.data.strict = False  # stop at a damaged image instead of replacing it
     config.data.augment = ConfigDict()
     config.data.augment.crop = 0  # pixels of zero padding before a random crop
+    config.data.augment.crop_scale = ()  # or least and most area of a random resized crop
+    config.data.augment.crop_ratio = (3 / 4, 4 / 3)  # its least and most width / height
+    config.data.augment.interpolation = "bilinear"  # its resampling; bicubic, random
     config.data.augment.flip = False  # left-right, every other time
+    config.data.augment.randaugment = ""  # torchvision-n2-m9 or rand-m9-mstd0.5-inc1
+    config.data.augment.color_jitter = 0.0  # brightness, contrast and saturation
     config.data.augment.cutout = 0  # side of the square
+    config.data.augment.erase = 0.0  # probability of a random rectangle
+    config.data.augment.erase_mode = "pixel"  # filled with noise; or const
+    config.data.mix = ConfigDict()
+    config.data.mix.mixup = 0.0  # α of its Beta distribution; 0: none
+    config.data.mix.cutmix = 0.0  # likewise
+    config.data.mix.prob = 1.0  # that a batch is mixed
+    config.data.mix.switch = 0.5  # that it is by cutmix, where both are on
 
     config.model = ConfigDict()
     config.model.width = 192
@@ -47,13 +67,23 @@ def default() -> ConfigDict:
     config.model.dropout = 0.0
     config.model.drop_path = 0.0  # in the last block; linear from 0
     config.model.base = "timm"  # default initialization; or torch
+    config.model.qkv_bias = True
+    config.model.fused_qkv = False  # one product for the three; the parameters don't change
+    config.model.scan = False  # one compiled block for all layers
+    config.model.remat = False  # recompute blocks in the backward pass
     config.model.dtype = "float32"  # of the computation; bfloat16 on accelerators
 
     config.optimizer = ConfigDict()
+    config.optimizer.name = "adamw"  # adam, sgd
     config.optimizer.learning_rate = 1e-3
-    config.optimizer.schedule = "cosine"  # constant, cosine, triangle
+    config.optimizer.base_batch = 0  # the batch that learning_rate is for; 0: this one
+    config.optimizer.scaling = "linear"  # with the batch; or sqrt
+    config.optimizer.schedule = "cosine"  # constant, cosine, timm_cosine, triangle
     config.optimizer.warmup = 0  # steps
-    config.optimizer.final_fraction = 0.0  # of the learning rate, where the cosine ends
+    config.optimizer.warmup_epochs = 0.0  # or epochs
+    config.optimizer.warmup_from = 0.0  # learning rate
+    config.optimizer.final = 0.0  # learning rate where a cosine ends
+    config.optimizer.cooldown_epochs = 0.0  # of the epochs, the last ones, at `final`
     config.optimizer.weight_decay = 0.01
     config.optimizer.betas = (0.9, 0.999)
     config.optimizer.eps = 1e-8
@@ -132,7 +162,8 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
         )
     if config.batch > info.num_train:
         raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
-    steps = config.steps or round(config.epochs * (info.num_train // config.batch))
+    per_epoch = info.num_train // config.batch
+    steps = config.steps or round(config.epochs * per_epoch)
     if steps < 1:
         raise InputError(f"epochs {config.epochs} at batch {config.batch} give no step")
     if config.batch % (config.accumulate * devices):
@@ -156,15 +187,37 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
             raise InputError(f"model.{rate} {config.model[rate]} is not below 1")
     if config.model.dtype not in ("float32", "bfloat16"):
         raise unknown("model.dtype", config.model.dtype, ("float32", "bfloat16"))
-    make_schedule(
-        config.optimizer.schedule,
-        config.optimizer.learning_rate,
-        steps,
-        warmup=config.optimizer.warmup,
-    )
+    for name, value in (("data.subset", config.data.subset), ("ema", config.ema)):
+        if not value <= 1:
+            raise InputError(f"{name} {value} is above 1")
+    if config.optimizer.warmup and config.optimizer.warmup_epochs:
+        raise InputError(
+            f"give optimizer.warmup ({config.optimizer.warmup} steps) or warmup_epochs "
+            f"({config.optimizer.warmup_epochs}), not both"
+        )
+    schedule_of(config, steps, per_epoch)
     schemes.as_tuple(config.scheme)
     if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")
+
+
+def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Any:
+    """The learning rate of a configuration, as a function of the step.
+
+    Raises:
+        InputError: for an unknown schedule or scaling, or a warm-up that doesn't fit.
+    """
+    rates = config.optimizer
+    return make_schedule(
+        rates.schedule,
+        scaled_rate(rates.learning_rate, config.batch, rates.base_batch, rates.scaling),
+        steps,
+        warmup=rates.warmup or round(rates.warmup_epochs * steps_per_epoch),
+        warmup_from=rates.warmup_from,
+        final=rates.final,
+        cooldown=round(rates.cooldown_epochs * steps_per_epoch),
+        steps_per_epoch=steps_per_epoch,
+    )
 
 
 def to_json(config: ConfigDict) -> dict[str, Any]:

@@ -16,9 +16,12 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.metrics import MetricsFile
-from mimetic_jax.train.program import DeviceData, Program
+from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState, stream
+from mimetic_jax.train.task import Evaluation
+from mimetic_jax.train.warm_start import warm_start
 
 Say = Callable[[str], None]
 
@@ -44,14 +47,14 @@ class Run:
         return MetricsFile(self.directory / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The records with a test accuracy, in order."""
-        return [record for record in self.metrics.read() if "eval_accuracy" in record]
+        """The records of tests, in order."""
+        return [record for record in self.metrics.read() if "eval_count" in record]
 
-    def finished(self, steps: int) -> bool:
-        return any(record["step"] == steps for record in self.evaluations())
+    def finished(self) -> bool:
+        return any("finished" in record for record in self.evaluations())
 
 
-def train(run: Run, config: ConfigDict, program: Program, data: DeviceData, say: Say) -> None:
+def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -> None:
     """Train a run to its end, or continue where its newest checkpoint stands.
 
     Batches, augmentation and dropout are functions of (seed, step), so a run that was killed
@@ -62,7 +65,7 @@ def train(run: Run, config: ConfigDict, program: Program, data: DeviceData, say:
         run: which run.
         config: of the arm, checked.
         program: of the configuration.
-        data: on the program's mesh.
+        data: as the program's feed placed it.
         say: prints a line of progress.
 
     Raises:
@@ -81,10 +84,16 @@ def _start(
     run: Run, config: ConfigDict, program: Program, checkpoints: Checkpoints, say: Say
 ) -> tuple[TrainState, float]:
     """The newest whole checkpoint, else the initial state."""
+
+    def warm(params: Any) -> Any:
+        if not config.init_from:
+            return params
+        return warm_start(params, config.init_from, run.arm, run.seed, say)
+
     restored = checkpoints.restore(program.shapes)
     if restored is None:
         run.metrics.rewind(-1)
-        return program.initial_state(run.seed, config.scheme), 0.0
+        return program.initial_state(run.seed, config.scheme, warm), 0.0
     state, record = restored
     checkpoints.set_aside(after=int(state.step))
     run.metrics.rewind(int(state.step))
@@ -96,7 +105,7 @@ def _loop(
     run: Run,
     config: ConfigDict,
     program: Program,
-    data: DeviceData,
+    data: Any,
     state: TrainState,
     seconds: float,
     checkpoints: Checkpoints,
@@ -106,8 +115,6 @@ def _loop(
     writer: Any = _tensorboard(run) if config.tensorboard else None
     metrics, step, end = run.metrics, int(state.step), program.steps
     cadences = (config.log_every, config.eval.every, config.checkpoint_every)
-    # No steps: compiles outside the clock.
-    state, _ = program.run_steps(state, data.train, *keys, jnp.int32(0))
     window: list[dict[str, np.ndarray]] = []
 
     def record(values: dict[str, Any]) -> None:
@@ -118,59 +125,79 @@ def _loop(
     def due(every: int) -> bool:
         return bool(every) and step % every == 0
 
-    def evaluate() -> None:
+    def evaluate(**more: Any) -> None:
         result = program.test(state.params, data)
-        record(
-            {
-                "eval_accuracy": result.accuracy,
-                "eval_loss": result.loss,
-                "eval_count": result.count,
-                "seconds": seconds,
-            }
-        )
-        say(f"step {step:>6}/{end}  {result}")
+        averaged = program.test(state.ema, data) if config.ema else None
+        measured = {**_named("eval", result), **_named("eval_ema", averaged)}
+        record({**measured, "seconds": seconds, **more})
+        say(f"step {step:>6}/{end}  {result}{f'; average: {averaged}' if averaged else ''}")
 
-    if step == 0:
-        evaluate()
-    while step < end:
-        stop = min([end, *(step - step % every + every for every in cadences if every)])
-        count = min(stop - step, program.max_dispatch)
-        began = time.perf_counter()
-        state, history = program.run_steps(state, data.train, *keys, jnp.int32(count))
-        history = {name: values[:count] for name, values in jax.device_get(history).items()}
-        seconds += time.perf_counter() - began
-        step += count
-        window.append(history)
-        _check_finite(run, step - count, history["loss"])
-
-        if step == end or due(config.log_every):
-            means = _means(window)
-            window = []
-            rate = step * program.batch / seconds
-            record(
-                {
-                    **means,
-                    "learning_rate": float(program.schedule(step - 1)),
-                    "examples_per_second": rate,
-                    "seconds": seconds,
-                }
-            )
-            left = (end - step) * program.batch / rate
-            say(
-                f"step {step:>6}/{end}  loss {means['loss']:.4f}  "
-                f"accuracy {100 * means['accuracy']:5.1f} %  {rate:,.0f} images/s  "
-                f"ETA {_clock(left)}"
-            )
-        # Before the checkpoint: a run that continues from it never comes back to this step.
-        if step < end and due(config.eval.every):
+    session, idle = program.feed.session(data, run.seed, step, end), Idle()
+    try:
+        arrays = session.arrays() if step < end else None
+        if arrays is not None:  # No steps: compiles outside the clock.
+            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(0))
+        if step == 0:
             evaluate()
-        if step == end or due(config.checkpoint_every):
-            checkpoints.save(state, {"seconds": seconds})
+        while step < end:
+            stop = min([end, *(step - step % every + every for every in cadences if every)])
+            count = min(stop - step, program.feed.max_dispatch)
+            began = time.perf_counter()
+            idle.dispatching()
+            state, history = program.run_steps(state, arrays, *keys, jnp.int32(count))
+            idle.dispatched(history)
+            if step + count < end:
+                arrays = session.arrays()  # while the device computes
+            history = {name: values[:count] for name, values in jax.device_get(history).items()}
+            seconds += time.perf_counter() - began
+            step += count
+            window.append(history)
+            _check_finite(run, step - count, history["loss"])
+
+            if step == end or due(config.log_every):
+                means = _means(window)
+                window = []
+                rate = step * program.batch / seconds
+                record(
+                    {
+                        **means,
+                        "learning_rate": float(program.schedule(step - 1)),
+                        "examples_per_second": rate,
+                        "input_bound": (waited := idle.share()),
+                        "seconds": seconds,
+                    }
+                )
+                left = (end - step) * program.batch / rate
+                bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
+                say(
+                    f"step {step:>6}/{end}  {program.task.progress(means)}  "
+                    f"{rate:,.0f} {program.task.unit}/s  "
+                    f"{bound}ETA {_clock(left)}"
+                )
+                for note in session.notes():
+                    say(note)
+            # Before the checkpoint: a run that continues from it never comes back to this step.
+            if step < end and due(config.eval.every):
+                evaluate()
+                idle.interrupted()
+            if step == end or due(config.checkpoint_every):
+                checkpoints.save(state, {"seconds": seconds})
+                idle.interrupted()
+    finally:
+        idle.close()
+        session.close()
     # After the last checkpoint is whole: this record is what makes a run count as finished.
     checkpoints.wait()
-    evaluate()
+    evaluate(finished=True)
     if writer:
         writer.close()
+
+
+def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
+    if result is None:
+        return {}
+    values = {f"{prefix}_{name}": value for name, value in result.values.items()}
+    return {**values, f"{prefix}_count": result.count}
 
 
 def _check_finite(run: Run, first: int, losses: np.ndarray) -> None:

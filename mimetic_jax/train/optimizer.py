@@ -1,4 +1,4 @@
-"""AdamW with path rules for decay, freezing and learning-rate groups."""
+"""Optimisers with path rules for decay, freezing and learning-rate groups."""
 
 from __future__ import annotations
 
@@ -10,9 +10,74 @@ import jax.numpy as jnp
 import optax
 
 from mimetic_jax import paths
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, unknown
 
 Rules = Sequence[tuple[str, float]]
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+
+# What timm and DeiT exclude from weight decay: parameters of one dimension, biases, positions and
+# the class token. By name, because a bias [H, K] of Flax's attention has two dimensions.
+NO_DECAY = ((r"(^|/)(bias|scale|pos_embed|cls_token)$", 0.0),)
+
+
+def make_optimizer(
+    name: str,
+    schedule: optax.Schedule,
+    *,
+    weight_decay: float = 0.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    clip: float = 0.0,
+    decay_rules: Rules = (),
+    rate_rules: Rules = (),
+) -> optax.GradientTransformation:
+    """An optimiser by name.
+
+    - "adamw": see `adamw`.
+    - "adam": the same without weight decay.
+    - "sgd": p ← p − η_t · r(p) · clip(g), without momentum.
+
+    Args:
+        name: one of the above.
+        schedule: η, a function of the step.
+        weight_decay: λ (adamw alone).
+        betas: Adam's decay rates (adamw, adam).
+        eps: Adam's ε (adamw, adam).
+        clip: largest global gradient norm; 0 for no clipping.
+        decay_rules: ordered (regular expression, factor of λ); `NO_DECAY` for timm's groups.
+        rate_rules: ordered (regular expression, factor of η); 0 freezes.
+
+    Raises:
+        InputError: for an unknown name, a weight decay where there is none, or a negative weight
+            decay, clip norm or factor.
+
+    Example:
+        >>> optimizer = make_optimizer("sgd", optax.constant_schedule(0.5))
+        >>> updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init({"w": jnp.ones(2)}))
+        >>> updates["w"].tolist()
+        [-0.5, -0.5]
+    """
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    if name != "adamw" and weight_decay:
+        raise InputError(f"{name} has no weight decay: set {weight_decay} to 0, or take adamw")
+    if name == "sgd":
+        _check(weight_decay, clip, rate_rules)
+        return optax.chain(
+            *_clip(clip, rate_rules),
+            _scale_by_rules(rate_rules),
+            optax.scale_by_learning_rate(schedule),
+        )
+    return adamw(
+        schedule,
+        weight_decay=weight_decay,
+        betas=betas,
+        eps=eps,
+        clip=clip,
+        decay_rules=decay_rules,
+        rate_rules=rate_rules,
+    )
 
 
 def adamw(
@@ -35,26 +100,40 @@ def adamw(
         weight_decay: λ, decoupled and multiplied by the learning rate as in PyTorch.
         betas: Adam's decay rates.
         eps: Adam's ε.
-        clip: largest global gradient norm; 0 for no clipping.
+        clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
         decay_rules: ordered (regular expression, factor of λ).
         rate_rules: ordered (regular expression, factor of η).
 
     Raises:
         InputError: for a negative weight decay, clip norm or factor.
+
+    Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it.
     """
-    for name, value in (("weight decay", weight_decay), ("clip norm", clip)):
-        if not value >= 0:
-            raise InputError(f"{name} {value} is negative")
-    for pattern, factor in (*decay_rules, *rate_rules):
-        if not factor >= 0:
-            raise InputError(f"factor {factor} of rule {pattern!r} is negative")
+    _check(weight_decay, clip, (*decay_rules, *rate_rules))
     return optax.chain(
-        _scale_by_rules([(pattern, float(factor > 0)) for pattern, factor in rate_rules]),
-        optax.clip_by_global_norm(clip) if clip else optax.identity(),
+        *_clip(clip, rate_rules),
         optax.scale_by_adam(*betas, eps=eps),
         _decay_by_rules(weight_decay, decay_rules),
         _scale_by_rules(rate_rules),
         optax.scale_by_learning_rate(schedule),
+    )
+
+
+def _check(weight_decay: float, clip: float, rules: Rules) -> None:
+    for name, value in (("weight decay", weight_decay), ("clip norm", clip)):
+        if not value >= 0:
+            raise InputError(f"{name} {value} is negative")
+    for pattern, factor in rules:
+        if not factor >= 0:
+            raise InputError(f"factor {factor} of rule {pattern!r} is negative")
+
+
+def _clip(clip: float, rate_rules: Rules) -> tuple[optax.GradientTransformation, ...]:
+    """Frozen gradients become zero before the norm is taken."""
+    moving = [(pattern, float(factor > 0)) for pattern, factor in rate_rules]
+    return (
+        _scale_by_rules(moving),
+        optax.clip_by_global_norm(clip) if clip else optax.identity(),
     )
 
 

@@ -13,6 +13,7 @@ import scipy.stats
 
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.task import ACCURACY, Score
 
 BASELINES = ("default", "norm_matched")
 """The arms that others are compared with, where a comparison has them."""
@@ -20,7 +21,7 @@ BASELINES = ("default", "norm_matched")
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Mean difference of paired runs in points of accuracy, with its 95 % confidence interval.
+    """Mean difference of paired runs in units of the score, with its 95 % confidence interval.
 
     The interval is Student's t over the differences of runs that share a seed; None for n < 2.
     """
@@ -37,7 +38,7 @@ class Difference:
 
 
 def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """The difference of two lists of accuracies, pair by pair.
+    """The difference of two lists of scores, pair by pair.
 
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
@@ -55,34 +56,41 @@ class ArmResult:
     """What the finished runs of an arm reached, by seed."""
 
     arm: str
-    accuracy: dict[int, float]  # percent, after the last step
-    curve: dict[int, list[tuple[int, float]]]  # (step, percent) of every evaluation
+    reached: dict[int, float]  # the score after the last step
+    curve: dict[int, list[tuple[int, float]]]  # (step, score) of every evaluation
     seconds: dict[int, float]  # of training, without compiling
+    score: Score = ACCURACY
 
     @classmethod
-    def read(cls, workdir: pathlib.Path, arm: str, seeds: Sequence[int], steps: int) -> ArmResult:
+    def read(
+        cls, workdir: pathlib.Path, arm: str, seeds: Sequence[int], score: Score = ACCURACY
+    ) -> ArmResult:
         """From the metrics of those runs that are finished."""
         runs = {seed: Run.of(workdir, arm, seed) for seed in seeds}
         curves = {
-            seed: [(r["step"], 100 * r["eval_accuracy"]) for r in run.evaluations()]
+            seed: [
+                (record["step"], score.scale * record[f"eval_{score.name}"])
+                for record in run.evaluations()
+            ]
             for seed, run in runs.items()
-            if run.finished(steps)
+            if run.finished()
         }
         return cls(
             arm=arm,
-            accuracy={seed: curve[-1][1] for seed, curve in curves.items()},
+            score=score,
+            reached={seed: curve[-1][1] for seed, curve in curves.items()},
             curve=curves,
             seconds={seed: runs[seed].evaluations()[-1]["seconds"] for seed in curves},
         )
 
     @property
     def mean(self) -> float:
-        return float(np.mean(list(self.accuracy.values())))
+        return float(np.mean(list(self.reached.values())))
 
     @property
     def sd(self) -> float | None:
         """Standard deviation over seeds; None for one."""
-        values = list(self.accuracy.values())
+        values = list(self.reached.values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     @property
@@ -93,34 +101,40 @@ class ArmResult:
         """The paired difference to a baseline; a baseline itself only meets the default."""
         if self.arm == other.arm or (self.arm in BASELINES and other.arm != "default"):
             return None
-        shared = sorted(self.accuracy.keys() & other.accuracy.keys())
+        shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
         return paired_difference(
-            [self.accuracy[seed] for seed in shared], [other.accuracy[seed] for seed in shared]
+            [self.reached[seed] for seed in shared], [other.reached[seed] for seed in shared]
         )
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
-        """First evaluated step that reaches the target's last accuracy with the same seed."""
+        """First evaluated step that reaches the target's last score with the same seed."""
+        sign = 1 if self.score.higher else -1
         return [
-            next((step for step, reached in self.curve[seed] if reached >= final), None)
-            for seed, final in sorted(target.accuracy.items())
+            next(
+                (step for step, reached in self.curve[seed] if sign * (reached - final) >= 0), None
+            )
+            for seed, final in sorted(target.reached.items())
             if seed in self.curve
         ]
 
 
-def summarize(workdir: pathlib.Path, plan: Sequence[tuple[str, int]], seeds: Sequence[int]) -> str:
+def summarize(
+    workdir: pathlib.Path, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
+) -> str:
     """The table of a workdir's finished runs; their numbers go to `summary.json`.
 
     Args:
         workdir: of the comparison.
-        plan: (arm, its total steps) in the order of the table.
+        arms: in the order of the table.
         seeds: of the comparison; those that aren't finished don't count.
+        score: what the arms are compared by.
 
     Returns:
         What `table` makes of them.
     """
-    results = [ArmResult.read(workdir, arm, seeds, steps) for arm, steps in plan]
+    results = [ArmResult.read(workdir, arm, seeds, score) for arm in arms]
     if records := [_record(result, _baselines(results)) for result in _finished(results)]:
         write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
     return table(results)
@@ -138,7 +152,8 @@ def table(results: Sequence[ArmResult]) -> str:
         return "no finished run yet"
     baselines = _baselines(results)
     deltas = [f"Δ {baseline.arm} [95 % CI]" for baseline in baselines]
-    header = ["arm", "accuracy %", "n", *deltas, "steps to default's accuracy", "train s"]
+    score = results[0].score
+    header = ["arm", score.label, "n", *deltas, f"steps to default's {score.name}", "train s"]
     rows = [_cells(result, baselines) for result in _finished(results)]
     widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [header, ["-" * width for width in widths], *rows]
@@ -153,7 +168,7 @@ def table(results: Sequence[ArmResult]) -> str:
 
 
 def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
-    return [result for result in results if result.accuracy]
+    return [result for result in results if result.reached]
 
 
 def _baselines(results: Sequence[ArmResult]) -> list[ArmResult]:
@@ -163,10 +178,10 @@ def _baselines(results: Sequence[ArmResult]) -> list[ArmResult]:
 def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
     return {
         "arm": result.arm,
-        "accuracy_mean": result.mean,
-        "accuracy_sd": result.sd,
-        "n": len(result.accuracy),
-        "accuracy": result.accuracy,
+        f"{result.score.name}_mean": result.mean,
+        f"{result.score.name}_sd": result.sd,
+        "n": len(result.reached),
+        result.score.name: result.reached,
         "seconds": result.mean_seconds,
         "differences": {
             baseline.arm: dataclasses.asdict(difference)
@@ -183,7 +198,7 @@ def _cells(result: ArmResult, baselines: Sequence[ArmResult]) -> list[str]:
     return [
         result.arm,
         f"{result.mean:.2f}{spread}",
-        str(len(result.accuracy)),
+        str(len(result.reached)),
         *(str(result.versus(baseline) or "") for baseline in baselines),
         _steps_cell(result.steps_to(default)) if default else "",
         f"{result.mean_seconds:.1f}",
@@ -200,11 +215,10 @@ def _steps_cell(steps: Sequence[int | None]) -> str:
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
     """A claim only where the interval of at least three seeds leaves zero out."""
-    against = f"{result.arm} against {baseline.arm}: {difference} points, n={difference.n}"
+    unit = " points" if result.score.scale == 100 else ""
+    against = f"{result.arm} against {baseline.arm}: {difference}{unit}, n={difference.n}"
     if difference.low is None or difference.high is None or difference.n < 3:
         return f"{against}: too few seeds for a claim (3 needed)"
-    if difference.low > 0:
-        return f"{against}: better"
-    if difference.high < 0:
-        return f"{against}: worse"
+    if difference.low > 0 or difference.high < 0:
+        return f"{against}: {'better' if (difference.low > 0) == result.score.higher else 'worse'}"
     return f"{against}: no difference that these seeds show"

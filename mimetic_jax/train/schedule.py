@@ -1,51 +1,136 @@
-"""Learning-rate schedules, per step."""
+"""Learning-rate schedules, per step, and the rate that belongs to a batch size."""
 
 from __future__ import annotations
 
+import math
+
+import jax
 import jax.numpy as jnp
 import optax
 
 from mimetic_jax.errors import InputError, unknown
 
-SCHEDULES = ("constant", "cosine", "triangle")
+SCHEDULES = ("constant", "cosine", "timm_cosine", "triangle")
+SCALINGS = ("linear", "sqrt")
 
 
 def make_schedule(
-    name: str, peak: float, steps: int, *, warmup: int = 0, final: float = 0.0
+    name: str,
+    peak: float,
+    steps: int,
+    *,
+    warmup: int = 0,
+    warmup_from: float = 0.0,
+    final: float = 0.0,
+    cooldown: int = 0,
+    steps_per_epoch: int = 1,
 ) -> optax.Schedule:
     """A schedule by name.
 
-    - "cosine": linear from 0 to `peak` in `warmup` steps, then half a cosine to `final`.
+    - "constant": `peak`, after a linear warm-up.
+    - "cosine": linear from `warmup_from` to `peak`, then half a cosine to `final`.
+    - "timm_cosine": constant within an epoch. Linear in the epochs of the warm-up, after which the
+      cosine is not at its beginning but where it would be without a warm-up: in epoch e of E it is
+      final + (peak − final) · (1 + cos(π e / E)) / 2.
     - "triangle": 0 → peak at 2/5 of the steps → peak/20 at 4/5 → 0, its own warm-up.
-    - "constant": `peak`, after a linear `warmup`.
 
     Args:
         name: one of the above.
         peak: the highest learning rate.
         steps: total optimiser steps.
-        warmup: steps of linear warm-up (cosine, constant).
-        final: last learning rate (cosine).
+        warmup: steps of linear warm-up (all but triangle).
+        warmup_from: learning rate of the first step of a warm-up.
+        final: last learning rate (both cosines).
+        cooldown: how many of the `steps`, the last ones, stay at `final` (both cosines).
+        steps_per_epoch: steps between two changes of the rate (timm_cosine).
 
     Raises:
-        InputError: for an unknown name, a negative rate, or a warm-up longer than the training.
+        InputError: for an unknown name, a negative rate, a warm-up and cool-down longer than the
+            training, or, in timm_cosine, a warm-up that isn't whole epochs.
 
     Example:
         >>> rate = make_schedule("triangle", peak=1.0, steps=100)
         >>> [round(float(rate(step)), 3) for step in (0, 20, 40, 80, 100)]
         [0.0, 0.5, 1.0, 0.05, 0.0]
 
-    Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule.
+    Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule;
+    timm_cosine is what DeiT and the impulse paper train with (timm's `CosineLRScheduler` stepped
+    once an epoch); the cosine is that of the weight-selection recipe, whose warm-up, though, is
+    one step shorter: it divides by `warmup` − 1.
     """
     if name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
     if not peak > 0:
         raise InputError(f"learning rate {peak} is not positive")
+    for what, rate in (("first", warmup_from), ("final", final)):
+        if not rate >= 0:
+            raise InputError(f"{what} learning rate {rate} is negative")
     if not 0 <= warmup < steps:
         raise InputError(f"{warmup} warm-up steps don't fit {steps} training steps")
+    if not 0 <= cooldown < steps - warmup:
+        raise InputError(
+            f"{cooldown} cool-down steps don't fit {steps} training steps, {warmup} of them warm-up"
+        )
+    if cooldown and name not in ("cosine", "timm_cosine"):
+        raise InputError(f"the {name} schedule has no cool-down: {cooldown} steps of it given")
     if name == "triangle":
         knots = jnp.array([0, steps * 2 // 5, steps * 4 // 5, steps], jnp.float32)
         rates = jnp.array([0, peak, peak / 20, 0], jnp.float32)
         return lambda step: jnp.interp(jnp.asarray(step, jnp.float32), knots, rates)
+    if name == "timm_cosine":
+        return _timm_cosine(peak, steps - cooldown, warmup, warmup_from, final, steps_per_epoch)
+    first = warmup_from if warmup else peak
     if name == "constant":
-        return optax.linear_schedule(peak if not warmup else 0.0, peak, max(warmup, 1))
-    return optax.warmup_cosine_decay_schedule(0.0 if warmup else peak, peak, warmup, steps, final)
+        return optax.linear_schedule(first, peak, max(warmup, 1))
+    return optax.warmup_cosine_decay_schedule(first, peak, warmup, steps - cooldown, final)
+
+
+def _timm_cosine(
+    peak: float, steps: int, warmup: int, warmup_from: float, final: float, steps_per_epoch: int
+) -> optax.Schedule:
+    if steps_per_epoch < 1:
+        raise InputError(f"steps_per_epoch {steps_per_epoch} is not positive")
+    if warmup % steps_per_epoch:
+        raise InputError(
+            f"{warmup} warm-up steps are not whole epochs of {steps_per_epoch} steps, "
+            "which timm_cosine needs"
+        )
+    epochs, warmup_epochs = steps / steps_per_epoch, warmup // steps_per_epoch
+
+    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
+        epoch = jnp.asarray(step) // steps_per_epoch
+        decayed = (1 + jnp.cos(math.pi * jnp.minimum(epoch / epochs, 1))) / 2
+        warming = warmup_from + (peak - warmup_from) * epoch / max(warmup_epochs, 1)
+        return jnp.where(epoch < warmup_epochs, warming, final + (peak - final) * decayed)
+
+    return schedule
+
+
+def scaled_rate(rate: float, batch: int, base_batch: int, rule: str = "linear") -> float:
+    """The learning rate for a batch, from the one that was found for `base_batch`.
+
+    rate · batch / base_batch ("linear"), or rate · √(batch / base_batch) ("sqrt").
+
+    Args:
+        rate: learning rate at `base_batch` images a step.
+        batch: images a step.
+        base_batch: what `rate` belongs to; 0: to every batch, nothing is scaled.
+        rule: "linear" as in DeiT; "sqrt", which timm takes for Adam's family unless told otherwise.
+
+    Raises:
+        InputError: for an unknown rule, an empty batch, or a negative base.
+
+    Example:
+        >>> scaled_rate(5e-4, batch=1024, base_batch=512)
+        0.001
+        >>> round(scaled_rate(5e-4, batch=1024, base_batch=512, rule="sqrt"), 6)
+        0.000707
+    """
+    if rule not in SCALINGS:
+        raise unknown("learning-rate scaling", rule, SCALINGS)
+    if batch < 1 or base_batch < 0:
+        raise InputError(f"can't scale a learning rate from batch {base_batch} to batch {batch}")
+    if not base_batch:
+        return rate
+    ratio = batch / base_batch
+    return rate * (ratio if rule == "linear" else math.sqrt(ratio))

@@ -10,11 +10,12 @@ import jax
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that a step changes."""
+    """Everything that a step changes; `ema` averages the parameters, or is None."""
 
     step: jax.Array
     params: Any
     opt_state: Any
+    ema: Any = None
 
 
 def stream(seed: int, name: str) -> jax.Array:

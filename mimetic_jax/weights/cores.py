@@ -42,7 +42,7 @@ def on_cores(
     if _nested():
         yield from map(function, items)
         return
-    device = jax.config.jax_default_device  # a setting of the thread
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]  # the thread's
 
     def task(item: Item) -> Result:
         _here.nested = True

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,11 +29,11 @@ def initial(comparison, arm):
 def test_attention_map_is_the_models(comparison):
     """Against attention by hand, from the parameters."""
     params = initial(comparison, "mimetic")
-    program = comparison.program("mimetic")
+    task = comparison.program("mimetic").task
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
-    got = gallery.attention_map(program, params, images)
+    got = gallery.attention_map(task, params, task.view(jnp.asarray(images)))
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
-    pixels = (images / 255 - program.info.mean[0]) / program.info.std[0]
+    pixels = (images / 255 - task.info.mean[0]) / task.info.std[0]
     patches = pixels.reshape(4, 2, 4, 2).transpose(0, 2, 1, 3).reshape(16, 4)
     embedded = patches @ params["patch_embed"]["kernel"] + params["patch_embed"]["bias"]
     tokens = np.concatenate([params["cls_token"][0], embedded]) + params["pos_embed"][0]

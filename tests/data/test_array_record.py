@@ -1,10 +1,12 @@
 """CIFAR as TFDS prepares it: written here on a small scale, read with no TensorFlow."""
 
 import io
+import pickle
 import struct
 import sys
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import cifar
+from mimetic_jax.data.array_record import ArrayRecordSource
+from mimetic_jax.data.decode import decode
+from mimetic_jax.data.open import open_source
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 7, "test": 3}
@@ -121,3 +126,62 @@ def test_the_newest_version_is_taken(tmp_path: Path) -> None:
         path.unlink()
     prepare(tmp_path, 10, "3.0.10")
     assert len(cifar.load("cifar10", str(tmp_path)).train_labels) == SIZES["train"]
+
+
+def decoded(source: ArrayRecordSource) -> tuple[np.ndarray, np.ndarray]:
+    with ThreadPoolExecutor(4) as pool:
+        records = list(pool.map(source.read, range(len(source))))
+    images = np.array([decode(data) for data, _ in records])
+    return images, np.array([label for _, label in records])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_encoded_images_come_with_their_labels(prepared: Path, copied: bool) -> None:
+    before = "tensorflow" in sys.modules
+    source = open_source("cifar10", str(prepared), "train", 10)
+    assert isinstance(source, ArrayRecordSource)
+    if copied:
+        source = pickle.loads(pickle.dumps(source))
+    images, labels = decoded(source)
+    assert by_pixels(images, labels) == by_pixels(*split("train", 10))
+    assert source.labels.dtype == np.int32
+    assert np.array_equal(source.labels, labels)
+    assert source.num_classes == 10
+    assert source.name(3) == "cifar10 train[3]"
+    assert ("tensorflow" in sys.modules) == before
+
+
+def test_splits_are_joined_and_cut(prepared: Path) -> None:
+    folder = prepared / "cifar10" / "3.0.2"
+    whole = by_pixels(*decoded(ArrayRecordSource(folder, "train+test", 10)))
+    both = (
+        np.concatenate(pair) for pair in zip(split("train", 10), split("test", 10), strict=True)
+    )
+    assert whole == by_pixels(*both)
+    first = decoded(ArrayRecordSource(folder, "train[:3]", 10))
+    rest = decoded(ArrayRecordSource(folder, "train[3:]", 10))
+    assert len(first[1]) == 3
+    joined = (np.concatenate(pair) for pair in zip(first, rest, strict=True))
+    assert by_pixels(*joined) == by_pixels(*split("train", 10))
+
+
+def test_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    folder = prepare(tmp_path, 10)
+    with pytest.raises(InputError, match="holds 10 classes, expected 100"):
+        ArrayRecordSource(folder, "train", 100)
+    with pytest.raises(InputError, match=r"can't read cifar10 validation from .*train") as caught:
+        ArrayRecordSource(folder, "validation", 10)
+    assert "\n" not in str(caught.value)
+    description = folder / "dataset_info.json"
+    description.write_text(description.read_text().replace("array_record", "tfrecord"))
+    with pytest.raises(InputError, match=r'tfrecord.*file_format="array_record"'):
+        ArrayRecordSource(folder, "train", 10)
+
+
+def test_a_source_that_is_damaged_says_which_record(tmp_path: Path) -> None:
+    folder = prepare(tmp_path, 10)
+    source = ArrayRecordSource(folder, "test", 10)
+    for path in folder.glob("*test*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"can't read cifar10 test\[0\] from"):
+        source.read(0)

@@ -161,7 +161,8 @@ def test_a_failed_run_is_told_and_the_others_run(
         if run.arm == "mimetic":
             raise InputError("mimetic seed 0: the loss is nan at step 3")
         run.directory.mkdir(parents=True)
-        run.metrics.append({"step": STEPS, "eval_accuracy": 0.5, "eval_loss": 1.0, "seconds": 1.0})
+        evaluation = {"eval_accuracy": 0.5, "eval_loss": 1.0, "eval_count": 360}
+        run.metrics.append({"step": STEPS, **evaluation, "seconds": 1.0, "finished": True})
 
     measured = {"config": "digits_vit", "images_per_second": 1.0, "mfu": None}
     monkeypatch.setattr(gpu_results, "train", train)

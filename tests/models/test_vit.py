@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import functools
+import re
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
-from mimetic_jax import InputError
-from mimetic_jax.models import ViT
+from mimetic_jax import InputError, plan, rewrite, schemes, weights
+from mimetic_jax.models import VARIANTS, ViT
+from mimetic_jax.models.vit import Dropout
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
@@ -16,11 +22,54 @@ def images(batch=2, side=8, channels=3):
     return jax.random.normal(jax.random.key(1), (batch, side, side, channels))
 
 
-def test_vit_tiny_has_timms_number_of_parameters():
-    """vit_tiny_patch16_224 of timm and DeiT: 5 717 416."""
-    model = ViT(num_classes=1000, width=192, depth=12, heads=3, patch=16)
+@pytest.mark.parametrize(
+    ("variant", "count"), [("Ti", 5_717_416), ("S", 22_050_664), ("B", 86_567_656)]
+)
+def test_number_of_parameters(variant, count):
+    """Those of vit_{tiny,small,base}_patch16_224 of timm and DeiT."""
+    model = ViT(num_classes=1000, patch=16, **VARIANTS[variant])
     shapes = jax.eval_shape(model.init, KEY, jnp.zeros((1, 224, 224, 3)))
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 5_717_416
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
+
+
+RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4}
+DROPPED = {"dropout": 0.2, "drop_path": 0.5}
+
+
+def recorded(golden, base):
+    """Parameters of a model and its logits with and without dropout, as recorded when attention
+    was Flax's own layer."""
+    arrays = golden("vit")
+    prefix = f"{base}/params/"
+    flat = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    params = traverse_util.unflatten_dict(flat, sep="/")
+    return {"params": params}, arrays[f"{base}/logits"], arrays[f"{base}/logits_train"]
+
+
+def train_logits(model, variables, x, key):
+    return jax.jit(lambda v: model.apply(v, x, train=True, rngs={"dropout": key}))(variables)
+
+
+@pytest.mark.parametrize(("base", "pool"), [("timm", "token"), ("torch", "mean")])
+def test_parameters_and_results_stay_what_they_were(golden, base, pool):
+    model = ViT(**RECORDED, **DROPPED, base=base, pool=pool)
+    found, variables = jax.jit(model.init_with_output)(KEY, images())
+    expected, logits, _ = recorded(golden, base)
+    assert jax.tree.structure(variables) == jax.tree.structure(expected)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), variables, expected
+    )
+    np.testing.assert_allclose(found, logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{}, {"fused_qkv": True, "remat": True}])
+def test_training_results_stay_what_they_were(golden, change):
+    model = ViT(**RECORDED, **DROPPED, **change)
+    variables, _, logits_train = recorded(golden, "timm")
+    shapes = jax.eval_shape(model.init, KEY, images())
+    assert jax.tree.map(jnp.shape, variables) == jax.tree.map(jnp.shape, shapes)
+    found = train_logits(model, variables, images(), jax.random.key(2))
+    np.testing.assert_allclose(found, logits_train, atol=1e-5)
 
 
 def test_patch_embedding_is_the_strided_convolution():
@@ -55,15 +104,15 @@ def test_mean_pooling_without_positions_ignores_the_order_of_patches():
 
 @pytest.mark.parametrize("pool", ["token", "mean"])
 def test_class_token(pool):
-    params = ViT(**SMALL, pool=pool).init(KEY, images())["params"]
+    params = jax.eval_shape(ViT(**SMALL, pool=pool).init, KEY, images())["params"]
     assert params["pos_embed"].shape == (1, 4 + (pool == "token"), 24)
     assert ("cls_token" in params) == (pool == "token")
 
 
 def test_base_initializations():
-    big = {**SMALL, "width": 192}
-    timm = ViT(**big).init(KEY, images())["params"]
-    torch = ViT(**big, base="torch").init(KEY, images())["params"]
+    big = {**SMALL, "width": 192, "depth": 1}
+    timm = jax.jit(ViT(**big).init)(KEY, images())["params"]
+    torch = jax.jit(ViT(**big, base="torch").init)(KEY, images())["params"]
     query = timm["block_0"]["attention"]["query"]
     assert float(query["kernel"].std()) == pytest.approx(0.02, rel=0.02)
     assert not query["bias"].any()
@@ -98,12 +147,145 @@ def test_stochastic_depth_drops_whole_samples():
     assert 2 <= len(np.unique(np.round(dropped, 4), axis=0)) <= 8
 
 
+def unstacked(params):
+    """The tree of the unrolled model from that of the scanned one."""
+    depth = jax.tree.leaves(params["blocks"])[0].shape[0]
+    layers = {
+        f"block_{layer}": jax.tree.map(lambda leaf, layer=layer: leaf[layer], params["blocks"])
+        for layer in range(depth)
+    }
+    return {name: leaf for name, leaf in params.items() if name != "blocks"} | layers
+
+
+@functools.cache
+def scanned_params(**fields):
+    model = ViT(**{**SMALL, "base": "torch", "scan": True, **fields})
+    return jax.jit(model.init)(KEY, images())["params"]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def loss_and_gradient(model, params):
+    return jax.value_and_grad(lambda p: (model.apply({"params": p}, images()) ** 2).sum())(params)
+
+
+@pytest.mark.parametrize("change", [{}, {"remat": True, "fused_qkv": True}])
+def test_scan_is_the_unrolled_function_of_stacked_parameters(change):
+    params = scanned_params()
+    loss, gradient = loss_and_gradient(ViT(**SMALL, scan=True, **change), params)
+    expected, expected_gradient = loss_and_gradient(ViT(**SMALL), unstacked(params))
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        unstacked(gradient),
+        expected_gradient,
+    )
+
+
+def test_scanned_layers_are_drawn_apart_and_like_the_unrolled():
+    params = unstacked(scanned_params())
+    expected = jax.eval_shape(ViT(**SMALL).init, KEY, images())["params"]
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
+    kernels = [params[f"block_{layer}"]["mlp"]["fc1"]["kernel"] for layer in (0, 1)]
+    assert not np.isclose(*kernels).all(axis=0).any()
+    for kernel in kernels:  # U(±1/√24)
+        assert float(kernel.std()) == pytest.approx((3 * 24) ** -0.5, rel=0.05)
+
+
+def test_scan_drops_paths_in_later_layers_only():
+    """Of two layers the first has rate 0 and the second .9: four outcomes, not sixteen."""
+    x = jnp.broadcast_to(images(1), (64, 8, 8, 3))
+    model = ViT(**SMALL, drop_path=0.9, scan=True, remat=True)
+    dropped = train_logits(model, {"params": scanned_params()}, x, KEY)
+    outcomes, counts = np.unique(np.round(dropped, 4), axis=0, return_counts=True)
+    assert 2 <= len(outcomes) <= 4
+    assert counts.max() / 64 == pytest.approx(0.81, abs=0.15)  # both branches dropped
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("axes", [(), (1, 2)])
+def test_dropout_is_flaxs_and_takes_a_traced_rate(rate, axes):
+    x = jax.random.normal(KEY, (16, 5, 3))
+    rngs = {"dropout": jax.random.key(3)}
+    expected = nn.Dropout(rate, axes, deterministic=False).apply({}, x, rngs=rngs)
+    layer = Dropout(axes)
+    np.testing.assert_array_equal(layer.apply({}, x, rate, True, rngs=rngs), expected)
+    traced = jax.jit(lambda rate: layer.apply({}, x, rate, True, rngs=rngs))(rate)
+    np.testing.assert_allclose(traced, expected, rtol=1e-6)
+    np.testing.assert_array_equal(layer.apply({}, x, rate, False), x)
+
+
+def test_remat_recomputes_blocks():
+    variables = ViT(**SMALL).init(KEY, images())
+
+    def gelus(**change):
+        model = ViT(**SMALL, **change)
+        gradient = jax.grad(lambda v: model.apply(v, images()).sum())
+        return len(re.findall("= erfc? ", str(jax.make_jaxpr(gradient)(variables))))
+
+    assert (gelus(), gelus(remat=True)) == (2, 4)
+
+
+def wide_params():
+    """A scanned tree of width 32 on 6x6 patches, of any values."""
+    model = ViT(num_classes=5, width=32, depth=2, heads=2, patch=2, scan=True)
+    shapes = jax.eval_shape(model.init, KEY, images(side=12))["params"]
+    random = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: jnp.array(0.02 * random.normal(size=leaf.shape)), shapes)
+
+
+def products(params):
+    """query·keyᵀ [L, H, D, D] and value·out [L, D, D]."""
+    kernels = {
+        name: np.asarray(leaves["kernel"], np.float64)
+        for name, leaves in params["blocks"]["attention"].items()
+    }
+    query_key = np.einsum("ldhk,lehk->lhde", kernels["query"], kernels["key"])
+    return query_key, np.einsum("ldhk,lhke->lde", kernels["value"], kernels["out"])
+
+
+def test_mimetic_gives_its_products_in_a_scanned_tree():
+    """Without noise the laws are exact: V·out = −.4 I, and Q·Kᵀ of rank K has trace .7 K."""
+    params = wide_params()
+    exact = schemes.Mimetic(alpha_qk=0.0, alpha_vo=0.0)
+    assert len(plan(params, exact)) == 8
+    query_key, value_out = products(rewrite(KEY, params, exact))
+    np.testing.assert_allclose(value_out, -0.4 * np.eye(32)[None].repeat(2, 0), atol=1e-5)
+    np.testing.assert_allclose(np.einsum("lhdd->lh", query_key), 0.7 * 16, rtol=1e-5)
+    new = rewrite(KEY, params, schemes.Mimetic())
+    query_key, value_out = products(new)
+    np.testing.assert_allclose(np.einsum("ldd->l", value_out) / 32, -0.4, atol=0.05)
+    assert not np.allclose(value_out[0], value_out[1], atol=0.1)
+    assert np.linalg.matrix_rank(query_key, tol=1e-4).tolist() == [[16, 16], [16, 16]]
+
+
+def test_sincos_and_impulse_find_the_position_table_of_a_scanned_tree():
+    params = wide_params()
+    table = rewrite(KEY, params, schemes.SinCos())["pos_embed"]
+    np.testing.assert_allclose(table[0, 1:], weights.sincos_2d(6, 6, 32), atol=1e-6)
+    scheme = schemes.Impulse(rank=16)
+    new = rewrite(KEY, params, scheme)
+    # The law: logits of normalised positions are largest at the head's offset.
+    position = np.asarray(params["pos_embed"], np.float64)[0, 1:]
+    inputs = (position - position.mean(1, keepdims=True)) / position.std(1, keepdims=True)
+    query_key, _ = products(new)
+    logits = np.einsum("nd,lhde,me->lhnm", inputs, query_key, inputs)
+    row, column = np.divmod(logits.argmax(-1), 6)
+    here_row, here_column = np.divmod(np.arange(36), 6)
+    inside = (here_row % 5 > 0) & (here_column % 5 > 0)
+    offsets = np.stack([row - here_row, column - here_column], -1)[:, :, inside]
+    assert (offsets == offsets[:, :, :1]).all()  # each head at one place, away from the border
+    assert (np.abs(offsets) <= 1).all()
+    assert not (offsets[:, 0] == offsets[:, 1]).all()
+    np.testing.assert_allclose(new["pos_embed"], 18 * params["pos_embed"], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"heads": 5}, "heads 5 does not divide width 24"),
         ({"patch": 3}, "patch 3 does not divide the image 8x8"),
         ({"pool": "max"}, "unknown pool 'max'"),
+        ({"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
         ({"base": "tim"}, "did you mean 'timm'"),
     ],
 )

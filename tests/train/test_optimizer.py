@@ -6,8 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from mimetic_jax import InputError
-from mimetic_jax.train.optimizer import adamw
+from mimetic_jax import InputError, paths
+from mimetic_jax.models import ViT
+from mimetic_jax.train.optimizer import NO_DECAY, adamw, make_optimizer
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
@@ -75,3 +76,102 @@ def test_without_rules_it_is_optax_adamw():
 def test_bad_input(options, words):
     with pytest.raises(InputError, match=words):
         adamw(optax.constant_schedule(1.0), **options)
+
+
+TREE = ("kernel", "bias", "pos_embed")
+
+
+@pytest.mark.parametrize("eps", ["1e-8", "1e-3"])
+@pytest.mark.parametrize("clip", [0, 1])
+def test_six_steps_are_those_of_pytorch(golden, eps, clip):
+    """torch.optim.AdamW of PyTorch 2.13 in float64, with clip_grad_norm_ and a rate per step.
+
+    Two groups, kernel with weight decay 0.05 and the rest without. Gradients are normal draws that
+    halve with each step, so that three of six are clipped. Unclipped steps agree to rounding;
+    clipped ones to the 1e-6 that PyTorch adds to the norm, in moves of 0.03.
+    """
+    torch = golden("torch_adamw")
+    with jax.enable_x64(True):
+        rates = jnp.asarray(torch["rates"])
+        optimizer = make_optimizer(
+            "adamw",
+            lambda step: rates[step],
+            weight_decay=float(torch["weight_decay"]),
+            betas=tuple(torch["betas"].tolist()),
+            eps=float(eps),
+            clip=clip,
+            decay_rules=NO_DECAY,
+        )
+        params = {name: jnp.asarray(torch[f"initial_{name}"]) for name in TREE}
+        state = optimizer.init(params)
+        for step in range(len(rates)):
+            grads = {name: jnp.asarray(torch[f"gradients_{name}"][step]) for name in TREE}
+            updates, state = optimizer.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+            for name in TREE:
+                expected = torch[f"eps{eps}_clip{clip}_{name}"][step]
+                assert params[name].dtype == jnp.float64
+                np.testing.assert_allclose(
+                    params[name], expected, rtol=0, atol=1e-8 if clip else 1e-14
+                )
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_no_decay_is_what_timm_excludes(pool):
+    """Everything of one dimension, and biases, positions and class token of any."""
+    model = ViT(num_classes=10, width=16, depth=2, heads=2, patch=4, pool=pool)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 8, 8, 3)))
+    named, _ = paths.flatten(shapes["params"])
+    excluded = {path for path, _ in named if paths.first_match(NO_DECAY, path, 1.0) == 0}
+    assert excluded == {
+        path
+        for path, leaf in named
+        if leaf.ndim <= 1 or path.split("/")[-1] in ("bias", "pos_embed", "cls_token")
+    }
+    assert {path for path, _ in named if path.endswith("kernel")} == {
+        path for path, _ in named
+    } - excluded
+
+
+def test_no_decay_matches_whole_names():
+    kept = ("patch_embed/kernel", "bias_net/kernel", "rescale", "token_embed/embedding")
+    assert [paths.first_match(NO_DECAY, path, 1.0) for path in kept] == [1.0] * 4
+
+
+def test_adam_is_adamw_without_decay():
+    options = {"clip": 1.0, "eps": 1e-3, "rate_rules": ((r"kernel", 2.0),)}
+    adam = run(make_optimizer("adam", optax.constant_schedule(0.01), **options))
+    decoupled = run(adamw(optax.constant_schedule(0.01), **options))
+    jax.tree.map(np.testing.assert_array_equal, adam, decoupled)
+
+
+def test_sgd_is_the_clipped_gradient():
+    optimizer = make_optimizer(
+        "sgd",
+        lambda step: 4.0 / (step + 1),
+        clip=0.35,
+        rate_rules=((r"frozen", 0.0), (r"bias", 0.5)),
+    )
+    params = run(optimizer, steps=3)
+    expected = jax.tree.map(lambda p: np.asarray(p, np.float64), PARAMS)
+    for step in range(3):
+        grads = jax.tree.map(lambda g: np.asarray(g, np.float64), gradients(step)["a"])
+        norm = np.sqrt(sum((g**2).sum() for g in grads.values()))
+        for name, rate in (("kernel", 4.0), ("bias", 2.0)):
+            expected["a"][name] -= rate / (step + 1) * grads[name] * min(1, 0.35 / norm)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("adamww", {}, "unknown optimizer 'adamww'.*did you mean 'adamw'"),
+        ("adam", {"weight_decay": 0.01}, "adam has no weight decay: set 0.01 to 0"),
+        ("sgd", {"weight_decay": 0.01}, "sgd has no weight decay"),
+        ("sgd", {"clip": -1.0}, "clip norm -1.0"),
+        ("adamw", {"decay_rules": ((r"x", -2.0),)}, "factor -2.0 of rule 'x'"),
+    ],
+)
+def test_bad_optimizer(name, options, words):
+    with pytest.raises(InputError, match=words):
+        make_optimizer(name, optax.constant_schedule(1.0), **options)

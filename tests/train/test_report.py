@@ -8,14 +8,16 @@ import scipy.stats
 
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.report import paired_difference, summarize
+from mimetic_jax.train.task import Score
 
 
-def write_run(workdir, arm, seed, curve, steps_done=True):
+def write_run(workdir, arm, seed, curve, finished=True, name="accuracy"):
     run = Run.of(workdir, arm, seed)
     run.directory.mkdir(parents=True)
-    for step, accuracy in curve:
+    for step, value in curve:
+        last = {"finished": True} if finished and step == curve[-1][0] else {}
         run.metrics.append(
-            {"step": step, "eval_accuracy": accuracy, "eval_loss": 1.0, "seconds": 2.0}
+            {"step": step, f"eval_{name}": value, "eval_count": 1, "seconds": 2.0, **last}
         )
 
 
@@ -26,11 +28,11 @@ def workdir(tmp_path):
         write_run(tmp_path, "norm_matched", seed, [(0, 0.1), (10, 0.65), (20, matched / 100)])
         write_run(tmp_path, "mimetic", seed, [(0, 0.1), (10, 0.75), (20, mimetic / 100)])
     write_run(tmp_path, "slow", 0, [(0, 0.1), (10, 0.2), (20, 0.3)])
-    write_run(tmp_path, "unfinished", 0, [(0, 0.1), (10, 0.9)])
+    write_run(tmp_path, "unfinished", 0, [(0, 0.1), (10, 0.9)], finished=False)
     return tmp_path
 
 
-PLAN = [(arm, 20) for arm in ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")]
+ARMS = ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")
 
 
 def test_interval_is_students_t_over_pairs():
@@ -43,7 +45,7 @@ def test_interval_is_students_t_over_pairs():
 
 
 def test_summary(workdir):
-    text = summarize(workdir, PLAN, seeds=(0, 1, 2))
+    text = summarize(workdir, ARMS, seeds=(0, 1, 2))
     rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
     assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
     mimetic = rows["mimetic"]
@@ -64,9 +66,22 @@ def test_no_claim_where_the_interval_holds_zero(tmp_path):
         write_run(tmp_path, "default", seed, [(20, default / 100)])
         write_run(tmp_path, "arm", seed, [(20, arm / 100)])
     assert "no difference that these seeds show" in summarize(
-        tmp_path, [("default", 20), ("arm", 20)], (0, 1, 2)
+        tmp_path, ("default", "arm"), (0, 1, 2)
     )
 
 
 def test_nothing_finished(tmp_path):
-    assert summarize(tmp_path, PLAN, (0,)) == "no finished run yet"
+    assert summarize(tmp_path, ARMS, (0,)) == "no finished run yet"
+
+
+def test_a_score_of_which_less_is_better(tmp_path):
+    for seed, (default, arm) in enumerate([(90, 80), (92, 81), (91, 82)]):
+        write_run(tmp_path, "default", seed, [(0, 999), (20, default)], name="perplexity")
+        write_run(tmp_path, "arm", seed, [(0, 999), (10, 85), (20, arm)], name="perplexity")
+    score = Score("perplexity", "perplexity", higher=False)
+    text = summarize(tmp_path, ("default", "arm"), (0, 1, 2), score)
+    assert "| arm     | 81.00 ± 1.00 | 3" in text
+    assert "arm against default: -10.00 [-12.48, -7.52], n=3: better" in text
+    (_, row) = json.loads((tmp_path / "summary.json").read_text())
+    assert row["perplexity_mean"] == pytest.approx(81.0)
+    assert row["steps_to"]["default"] == [10, 10, 10]

@@ -73,7 +73,7 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
         final_params(whole, undisturbed),
         final_params(resumed, tmp_path),
     )
-    clocks = ("seconds", "examples_per_second")
+    clocks = ("seconds", "examples_per_second", "input_bound")
     records, expected = (
         [
             {name: value for name, value in record.items() if name not in clocks}

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.train.schedule import make_schedule
+from mimetic_jax.train.schedule import SCHEDULES, make_schedule, scaled_rate
 
 
 @pytest.mark.parametrize(
@@ -28,10 +30,99 @@ def test_cosine():
     ]
 
 
+def test_cosine_ends_at_its_final_rate_and_stays_there_while_cooling_down():
+    schedule = make_schedule("cosine", 1.0, 110, warmup=10, warmup_from=0.2, final=0.1, cooldown=20)
+    rates = [float(schedule(step)) for step in (0, 5, 10, 50, 90, 109)]
+    assert rates == pytest.approx([0.2, 0.6, 1, 0.55, 0.1, 0.1])
+
+
 def test_constant():
     schedule = make_schedule("constant", 2.0, 10, warmup=4)
     assert [float(schedule(step)) for step in (0, 2, 4, 9)] == [0, 1, 2, 2]
     assert float(make_schedule("constant", 2.0, 10)(0)) == 2
+    assert float(make_schedule("constant", 2.0, 10, warmup=4, warmup_from=1.0)(2)) == 1.5
+
+
+def test_golden_weight_selection(golden):
+    """Two epochs of warm-up and four of cosine, four steps each.
+
+    The original reaches its peak in the last warm-up step and repeats it in the next one; ours is
+    there only in the next one, so its warm-up is lower by 7/8.
+    """
+    expected = golden("schedules")["wsel_iter_lr_6ep_4per_warm2"]
+    schedule = make_schedule("cosine", 2e-3, 24, warmup=8, final=1e-6)
+    rates = np.array([schedule(step) for step in range(24)])
+    np.testing.assert_allclose(rates[8:], expected[8:], rtol=1e-5)
+    np.testing.assert_allclose(rates[:8], expected[:8] * 7 / 8, rtol=1e-6)
+
+
+TIMM = {
+    "deit": (310, {"peak": 1e-3, "warmup": 5, "warmup_from": 1e-6, "final": 1e-5, "cooldown": 10}),
+    "small": (300, {"peak": 2e-3, "warmup": 50, "warmup_from": 1e-6, "final": 1e-6}),
+}
+
+
+@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("steps_per_epoch", [1, 7])
+def test_golden_timm_cosine(golden, name, steps_per_epoch):
+    """One value an epoch, 310 of them with DeiT's ten epochs of cool-down."""
+    epochs, options = TIMM[name]
+    peak = options["peak"]
+    schedule = make_schedule(
+        "timm_cosine",
+        peak,
+        epochs * steps_per_epoch,
+        warmup=options["warmup"] * steps_per_epoch,
+        warmup_from=options["warmup_from"],
+        final=options["final"],
+        cooldown=options.get("cooldown", 0) * steps_per_epoch,
+        steps_per_epoch=steps_per_epoch,
+    )
+    rates = jax.vmap(schedule)(jnp.arange(epochs * steps_per_epoch))
+    expected = np.repeat(golden("schedules")[f"{name}_epoch_lr"], steps_per_epoch)
+    np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-7 * peak)
+    assert float(schedule(epochs * steps_per_epoch + 100)) == pytest.approx(options["final"])
+
+
+def test_timm_cosine_drops_at_the_end_of_its_warmup():
+    schedule = make_schedule("timm_cosine", 1.0, 100, warmup=50)
+    assert [float(schedule(step)) for step in (49, 50)] == pytest.approx([0.98, 0.5])
+
+
+def test_timm_cosine_without_warmup_starts_at_its_peak():
+    schedule = make_schedule("timm_cosine", 1.0, 100, final=0.2, steps_per_epoch=10)
+    assert [float(schedule(step)) for step in (0, 9, 50)] == pytest.approx([1, 1, 0.6])
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_can_be_traced(name):
+    options = {} if name == "triangle" else {"warmup": 4, "warmup_from": 0.1}
+    schedule = make_schedule(name, 1.0, 20, **options)
+    steps = jnp.arange(25)
+    traced = jax.jit(jax.vmap(schedule))(steps)
+    np.testing.assert_allclose(traced, [schedule(int(step)) for step in steps], atol=1e-6)
+    assert traced.dtype == jnp.float32
+    assert 0 <= traced.min() <= traced.max() <= 1.000001
+
+
+def test_scaled_rate():
+    assert scaled_rate(5e-4, 1024, 512, "linear") == 1e-3
+    assert scaled_rate(5e-4, 1024, 512, "sqrt") == pytest.approx(5e-4 * 2**0.5, rel=1e-15)
+    assert scaled_rate(5e-4, 128, 512, "sqrt") == 2.5e-4
+    assert scaled_rate(2e-3, 4096, 0, "sqrt") == 2e-3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((1e-3, 512, 256, "square"), "unknown learning-rate scaling 'square'"),
+        ((1e-3, 0, 256), "from batch 256 to batch 0"),
+        ((1e-3, 512, -256), "from batch -256 to batch 512"),
+    ],
+)
+def test_bad_scaling(arguments, words):
+    with pytest.raises(InputError, match=words):
+        scaled_rate(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +136,22 @@ def test_constant():
 def test_bad_input(arguments, words):
     with pytest.raises(InputError, match=words):
         make_schedule(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("cosine", {"final": -0.5}, "final learning rate -0.5 is negative"),
+        ("cosine", {"warmup": 2, "warmup_from": -1.0}, "first learning rate -1.0 is negative"),
+        ("timm_cosine", {"warmup": 4, "cooldown": 6}, "6 cool-down steps don't fit 10 .* 4 of"),
+        ("triangle", {"cooldown": 2}, "the triangle schedule has no cool-down: 2 steps"),
+        ("timm_cosine", {"warmup": 4, "steps_per_epoch": 3}, "4 warm-up steps .* epochs of 3"),
+        ("timm_cosine", {"steps_per_epoch": 0}, "steps_per_epoch 0"),
+    ],
+)
+def test_bad_options(name, options, words):
+    with pytest.raises(InputError, match=words):
+        make_schedule(name, 1.0, 10, **options)
 
 
 def test_warmup_must_fit():

@@ -4,64 +4,112 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
-from mimetic_jax.models import ViT
+from mimetic_jax import data
+from mimetic_jax.train.config import default
 from mimetic_jax.train.state import TrainState, stream
-from mimetic_jax.train.step import count_batch, make_train_step
+from mimetic_jax.train.step import make_train_step
+from mimetic_jax.train.vision import ImageTask
 
-MODEL = ViT(num_classes=10, width=16, depth=1, heads=2, patch=4)
-IMAGES = jax.random.normal(jax.random.key(1), (16, 8, 8, 1))
-LABELS = jax.random.randint(jax.random.key(2), (16,), 0, 10)
 SGD = optax.sgd(0.1)
+PIXELS = jax.random.randint(jax.random.key(1), (16, 8, 8, 1), 0, 256).astype(jnp.uint8)
+LABELS = jax.random.randint(jax.random.key(2), (16,), 0, 10)
 
 
-def initial(seed=0):
-    params = MODEL.init(jax.random.key(seed), IMAGES)["params"]
-    return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params))
+def digits_task(**overrides):
+    config = default()
+    config.model.update(width=16, depth=1, heads=2, patch=4)
+    config.update_from_flattened_dict(overrides)
+    return ImageTask(config, data.describe("digits"))
+
+
+def batch_of(task):
+    return task.prepare(jax.random.key(3), jnp.int32(0), (PIXELS, LABELS))
+
+
+def initial(task, seed=0, ema=False):
+    params = task.init(jax.random.key(seed))
+    average = params if ema else None
+    return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params), ema=average)
 
 
 def test_accumulation_is_the_whole_batch():
-    key = jax.random.key(0)
-    whole, metrics = make_train_step(MODEL, SGD)(initial(), (IMAGES, LABELS), key)
-    parts, same = make_train_step(MODEL, SGD, accumulate=4)(initial(), (IMAGES, LABELS), key)
+    task, key = digits_task(), jax.random.key(0)
+    state, batch = initial(task), batch_of(task)
+    whole, metrics = make_train_step(task.loss, SGD)(state, batch, key)
+    parts, same = make_train_step(task.loss, SGD, accumulate=4)(state, batch, key)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), whole, parts)
     np.testing.assert_allclose(metrics["loss"], same["loss"], rtol=1e-6)
     np.testing.assert_allclose(metrics["grad_norm"], same["grad_norm"], rtol=1e-5)
 
 
 def test_loss_is_cross_entropy_with_smoothed_labels():
-    state = initial()
-    step = make_train_step(MODEL, SGD, label_smoothing=0.1)
-    _, metrics = step(state, (IMAGES, LABELS), jax.random.key(0))
-    logits = np.asarray(MODEL.apply({"params": state.params}, IMAGES), np.float64)
+    task = digits_task(label_smoothing=0.1)
+    state, (images, targets) = initial(task), batch_of(task)
+    _, metrics = make_train_step(task.loss, SGD)(state, (images, targets), jax.random.key(0))
+    logits = np.asarray(task.model.apply({"params": state.params}, images), np.float64)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    targets = 0.9 * np.eye(10)[np.asarray(LABELS)] + 0.01
-    np.testing.assert_allclose(metrics["loss"], -(targets * log_p).sum(-1).mean(), rtol=1e-5)
+    truth = 0.9 * np.eye(10)[np.asarray(LABELS)] + 0.01
+    np.testing.assert_allclose(metrics["loss"], -(truth * log_p).sum(-1).mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["accuracy"], (logits.argmax(-1) == LABELS).mean())
+
+
+def test_the_average_of_parameters():
+    task, key = digits_task(), jax.random.key(0)
+    step, batch = make_train_step(task.loss, SGD, ema=0.75), batch_of(task)
+    first, _ = step(initial(task, ema=True), batch, key)
+    second, _ = step(first, batch, key)
+    start = initial(task).params
+    expected = jax.tree.map(
+        lambda a, b, c: 0.75 * (0.75 * a + 0.25 * b) + 0.25 * c, start, first.params, second.params
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), second.ema, expected)
 
 
 def test_step_vmaps_over_members():
     """Ordinary training is a population of one."""
-    step = make_train_step(MODEL, SGD)
-    members = [initial(0), initial(1)]
+    task = digits_task()
+    step, batch = make_train_step(task.loss, SGD), batch_of(task)
+    members = [initial(task, 0), initial(task, 1)]
     together = jax.tree.map(lambda *x: jnp.stack(x), *members)
     keys = jax.random.split(jax.random.key(0), 2)
-    new, _ = jax.vmap(step, (0, None, 0))(together, (IMAGES, LABELS), keys)
+    new, _ = jax.vmap(step, (0, None, 0))(together, batch, keys)
     for index, member in enumerate(members):
-        alone, _ = step(member, (IMAGES, LABELS), keys[index])
+        alone, _ = step(member, batch, keys[index])
         jax.tree.map(
             lambda a, b, i=index: np.testing.assert_allclose(a[i], b, atol=1e-5), new, alone
         )
 
 
 def test_padding_counts_nothing():
-    params = initial().params
+    task = digits_task()
+    params = initial(task).params
     weights = jnp.ones(16).at[10:].set(0)
-    padded = count_batch(MODEL, params, (IMAGES, LABELS), weights)
-    alone = count_batch(MODEL, params, (IMAGES[:10], LABELS[:10]), jnp.ones(10))
+    padded = task.count(params, (PIXELS, LABELS), weights)
+    alone = task.count(params, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
     assert int(padded["count"]) == 10
     assert int(padded["correct"]) == int(alone["correct"])
     np.testing.assert_allclose(padded["loss"], alone["loss"], rtol=1e-5)
+
+
+def test_another_size_than_the_images_have():
+    """Trained on and tested on at the size that the model is for."""
+    task = digits_task(**{"data.size": 16})
+    images, _ = batch_of(task)
+    assert images.shape == (16, 16, 16, 1)
+    assert task.view(PIXELS).shape == (16, 16, 16, 1)
+    assert task.grid() == (4, 4)
+    assert initial(task).params["pos_embed"].shape == (1, 17, 16)
+
+
+@pytest.mark.parametrize("alpha", [{"data.mix.mixup": 0.8}, {"data.mix.cutmix": 1.0}])
+def test_mixed_targets_reach_the_loss(alpha):
+    images, targets = batch_of(digits_task(**alpha))
+    plain_images, plain = batch_of(digits_task())
+    np.testing.assert_allclose(targets.sum(-1), 1, rtol=1e-5)
+    assert not np.allclose(images, plain_images)
+    assert not np.allclose(targets, plain)
 
 
 def test_streams_differ_by_seed_and_name():

@@ -1,0 +1,151 @@
+"""How fast images are decoded and cropped: ours against Pillow's loop, and one thread against two.
+
+python benchmarks/input.py [--tar=FILE] [--size=224] [--seconds=2]
+
+Without a tar of JPEGs, 500x375 images with the spectrum of photographs are made, at quality 90.
+Images per second of processor time compare the work alone, on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from mimetic_jax.data.archive import Archive
+from mimetic_jax.data.stream import train_batches
+from mimetic_jax.data.views import eval_view, random_crop, train_view
+
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Encoded images held in memory, all of one class."""
+
+    encoded: list[bytes]
+    num_classes: int = 1
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.zeros(len(self), np.int32)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def name(self, index: int) -> str:
+        return str(index)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self.encoded[index], 0
+
+
+def photograph(seed: int, height: int = 375, width: int = 500) -> bytes:
+    """A JPEG of 1/f noise."""
+    from PIL import Image
+
+    rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None]
+    amplitude = 1 / np.maximum(np.hypot(rows, columns), 1 / width)
+    grey, *colours = (
+        np.fft.irfft2(np.fft.rfft2(noise) * amplitude, (height, width))
+        for noise in np.random.default_rng(seed).normal(size=(4, height, width))
+    )
+    pixels = np.stack([grey + 0.3 * colour for colour in colours], axis=2)
+    levels = np.clip(128 + 55 * pixels / pixels.std(), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def pillow_view(data: bytes, size: int, rng: np.random.Generator) -> np.ndarray:
+    """The same crop by Pillow alone."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    top, left, height, width = random_crop(rng, image.height, image.width, SCALE, RATIO)
+    box = (left, top, left + width, top + height)
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def pillow_centre(data: bytes, size: int) -> np.ndarray:
+    """The evaluation view by Pillow alone."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    scale = int(size / 0.875) / min(image.size)
+    resized = image.resize((int(image.width * scale), int(image.height * scale)))
+    left, top = (resized.width - size) // 2, (resized.height - size) // 2
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
+
+
+def rate(function: Callable[[bytes, int], object], encoded: list[bytes], seconds: float) -> float:
+    """Images per second of processor time."""
+    began, count = time.process_time(), 0
+    while time.process_time() - began < seconds:
+        function(encoded[count % len(encoded)], count)
+        count += 1
+    return count / (time.process_time() - began)
+
+
+def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tuple[float, float]:
+    """Images per second of wall time through the whole stream, and the cores it kept busy."""
+    with train_batches(images, len(images), size, 0, 0, 100_000, threads=threads) as stream:
+        next(stream)
+        began, processor, count = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - began < seconds:
+            count += len(next(stream)[1])
+        wall = time.perf_counter() - began
+        return count / wall, (time.process_time() - processor) / wall
+
+
+def main() -> None:
+    """Print a line for each measurement."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tar", type=Path, help="a tar of JPEGs to use instead")
+    parser.add_argument("--size", type=int, default=224, help="of the crops, in pixels")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
+    flags = parser.parse_args()
+    if flags.tar:
+        archive = Archive(flags.tar)
+        jpegs = [i for i, name in enumerate(archive.files) if name.lower().endswith(".jpeg")][:128]
+        encoded = [archive.read(index) for index in jpegs]
+    else:
+        encoded = [photograph(seed) for seed in range(64)]
+    size, kilobytes = flags.size, sum(map(len, encoded)) / len(encoded) / 1000
+    print(f"{len(encoded)} JPEGs of {kilobytes:.0f} kB, crops of {size} pixels")
+    for name, theirs, ours in (
+        (
+            "random crop",
+            lambda data, n: pillow_view(data, size, np.random.default_rng(n)),
+            lambda data, n: train_view(data, size, np.random.default_rng(n)),
+        ),
+        (
+            "centre",
+            lambda data, n: pillow_centre(data, size),
+            lambda data, n: eval_view(data, size, 0.875),
+        ),
+    ):
+        baseline = rate(theirs, encoded, flags.seconds)
+        measured = rate(ours, encoded, flags.seconds)
+        print(
+            f"{name:<20}{measured:7.0f} images/s per core, Pillow {baseline:.0f}, "
+            f"ratio {measured / baseline:.2f}"
+        )
+    images = Images(encoded)
+    single = 0.0
+    for threads in (1, 2):
+        measured, cores = stream_rates(images, size, threads, flags.seconds)
+        single = single or measured
+        print(
+            f"{f'stream, {threads} thread(s)':<20}{measured:7.0f} images/s, "
+            f"{measured / single:.2f} times one thread, {cores:.2f} cores busy"
+        )
+
+
+if __name__ == "__main__":
+    main()

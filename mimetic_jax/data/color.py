@@ -1,0 +1,371 @@
+"""Operations on colour, as Pillow's on bytes: levels 0..255 in, levels 0..255 out.
+
+An image is float32 [h, w, C] with C = 3 (Pillow's "RGB") or 1 ("L"), and holds whole numbers after
+every operation, so that operations can be chained as on Pillow's images. What depends on the level
+alone takes levels of any shape, a ramp of all 256 as well: see `apply_table`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError
+
+LEVELS = 256
+
+
+def invert(levels: jax.Array) -> jax.Array:
+    """`255 - level`, as `ImageOps.invert`.
+
+    >>> invert(jnp.array([0.0, 200.0])).tolist()
+    [255.0, 55.0]
+    """
+    return 255 - levels
+
+
+def posterize(levels: jax.Array, bits: jax.Array | float) -> jax.Array:
+    """Keeps the highest bits of each level, as `ImageOps.posterize`.
+
+    >>> posterize(jnp.array([37.0, 200.0]), 3).tolist()
+    [32.0, 192.0]
+
+    Args:
+        levels: float32 of any shape.
+        bits: how many of the eight to keep, a whole number from 0 to 8; may be traced.
+    """
+    step = jnp.exp2(8 - jnp.clip(jnp.asarray(bits, jnp.float32), 0, 8))
+    return jnp.floor(levels / step) * step
+
+
+def solarize(levels: jax.Array, threshold: jax.Array | float) -> jax.Array:
+    """Inverts the levels from the threshold on, as `ImageOps.solarize`.
+
+    >>> solarize(jnp.array([127.0, 128.0]), 128).tolist()
+    [127.0, 127.0]
+    """
+    return jnp.where(levels < threshold, levels, 255 - levels)
+
+
+def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
+    """Lifts the levels below 128, as timm's operation of that name.
+
+    >>> solarize_add(jnp.array([10.0, 127.0, 128.0]), 50).tolist()
+    [60.0, 177.0, 128.0]
+    """
+    return jnp.where(levels < 128, jnp.minimum(levels + add, 255), levels)
+
+
+def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """Away from black (factor above 1) or towards it, as `ImageEnhance.Brightness`.
+
+    >>> brightness(jnp.array([10.0, 201.0]), 1.5).tolist()
+    [15.0, 255.0]
+    """
+    return blend(jnp.zeros_like(levels), levels, factor)
+
+
+def contrast(image: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """Away from the mean grey, or towards it, as `ImageEnhance.Contrast`.
+
+    Args:
+        image: float32 [h, w, C].
+        factor: 1 keeps the image, 0 leaves grey.
+    """
+    return blend(mean_grey(image), image, factor)
+
+
+def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """Away from grey, or towards it, as `ImageEnhance.Color`: the saturation.
+
+    Args:
+        image: float32 [h, w, C]; one of a single channel stays as it is.
+        factor: 1 keeps the image, 0 leaves grey.
+    """
+    return blend(grayscale(image), image, factor)
+
+
+def sharpness(image: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """Away from the smoothed image, or towards it, as `ImageEnhance.Sharpness`.
+
+    Args:
+        image: float32 [h, w, C].
+        factor: 1 keeps the image, 0 leaves it smoothed.
+    """
+    return blend(smooth(image), image, factor)
+
+
+def autocontrast(image: jax.Array) -> jax.Array:
+    """Stretches each channel from 0 to 255, as `ImageOps.autocontrast`.
+
+    Args:
+        image: float32 [h, w, C].
+    """
+    return apply_table(image, autocontrast_table(histogram(image)))
+
+
+def equalize(image: jax.Array) -> jax.Array:
+    """Makes the levels of each channel about equally frequent, as `ImageOps.equalize`.
+
+    Args:
+        image: float32 [h, w, C].
+    """
+    return apply_table(image, equalize_table(histogram(image)))
+
+
+def hue(image: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """Turns the colour circle, as torchvision's `adjust_hue` does on Pillow's images.
+
+    Args:
+        image: float32 [h, w, C]; one of a single channel stays as it is.
+        factor: of a turn, from -1/2 to 1/2.
+
+    Reference: torchvision/transforms/_functional_pil.py; the bytes of hue, saturation and value
+    between are those of Pillow's Convert.c.
+    """
+    if image.shape[-1] == 1:
+        return image
+    turn, saturation, value = _hue_saturation_value(image)
+    # The bytes of torchvision wrap around: a turn is 256 of them here, and 255 everywhere else.
+    turn = (turn + jnp.trunc(jnp.asarray(factor, jnp.float32) * 255)) % 256
+    sector = turn * 6 / 255
+    part = sector - jnp.floor(sector)
+    share = saturation / 255
+    low = _rounded(value * (1 - share))
+    falling = _rounded(value * (1 - share * part))
+    rising = _rounded(value * (1 - share * (1 - part)))
+    order = jnp.floor(sector).astype(jnp.int32) % 6
+    red = jnp.stack([value, falling, low, low, rising, value])
+    green = jnp.stack([rising, value, value, falling, low, low])
+    blue = jnp.stack([low, low, rising, value, value, falling])
+    at = jnp.arange(6)[:, None, None] == order
+    return jnp.stack([jnp.where(at, c, 0).sum(axis=0) for c in (red, green, blue)], axis=-1)
+
+
+def grayscale(image: jax.Array) -> jax.Array:
+    """The luma in every channel, as Pillow's `convert("L")`.
+
+    L = ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋
+
+    Args:
+        image: float32 [h, w, C]; one of a single channel stays as it is.
+    """
+    _check_channels(image)
+    if image.shape[-1] == 1:
+        return image
+    # These sums are below 2^24, where float32 has every whole number.
+    luma = image[..., 0] * 19595 + image[..., 1] * 38470 + image[..., 2] * 7471
+    luma = jnp.floor((luma + 32768) / 65536)
+    return jnp.broadcast_to(luma[..., None], image.shape)
+
+
+def mean_grey(image: jax.Array) -> jax.Array:
+    """The mean luma, rounded: what `ImageEnhance.Contrast` blends with.
+
+    Args:
+        image: float32 [h, w, C] of at most four million pixels.
+
+    Returns:
+        float32 [].
+    """
+    grey = grayscale(image)[..., 0].astype(jnp.int32)
+    return ((2 * grey.sum() + grey.size) // (2 * grey.size)).astype(jnp.float32)
+
+
+def smooth(image: jax.Array) -> jax.Array:
+    """A mean over 3×3 with weight 5 at the centre, as `ImageFilter.SMOOTH`.
+
+    The outermost pixels stay as they are.
+
+    Args:
+        image: float32 [h, w, C].
+    """
+    height, width, _ = image.shape
+    around = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
+    around = around[:-2] + around[1:-1] + around[2:]
+    around = around[:, :-2] + around[:, 1:-1] + around[:, 2:]
+    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    inner = (rows > 0) & (rows < height - 1) & (columns > 0) & (columns < width - 1)
+    return jnp.where(inner, _rounded((around + 4 * image) / 13), image)
+
+
+def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
+    """`start + factor · (end - start)`, truncated and clipped as by `Image.blend`.
+
+    Args:
+        start: float32 levels, what factor 0 gives.
+        end: float32 levels, what factor 1 gives.
+        factor: beyond 1 it extrapolates; may be traced.
+    """
+    return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
+
+
+def histogram(image: jax.Array) -> jax.Array:
+    """How many pixels of each channel have each level.
+
+    Args:
+        image: float32 [h, w, C].
+
+    Returns:
+        int32 [C, 256].
+    """
+    channels = image.shape[-1]
+    bins = image.astype(jnp.int32) + LEVELS * jnp.arange(channels)
+    # One scatter beats comparing each pixel with 256 levels sixty times on a CPU.
+    counts = jnp.zeros(channels * LEVELS, jnp.int32)
+    counts = counts.at[bins.reshape(-1)].add(1, mode="promise_in_bounds")
+    return counts.reshape(channels, LEVELS)
+
+
+def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
+    """Looks every level up, channel by channel, as `Image.point`.
+
+    Args:
+        image: float32 [h, w, C].
+        table: float32 [C, 256], or [1, 256] for all channels.
+    """
+    offset = LEVELS * jnp.arange(table.shape[0])
+    place = image.astype(jnp.int32) + offset
+    return table.reshape(-1).at[place].get(mode="promise_in_bounds")
+
+
+def autocontrast_table(counts: jax.Array) -> jax.Array:
+    """The table of `autocontrast`: ⌊255 (level - lowest) / (highest - lowest)⌋.
+
+    Args:
+        counts: int32 [C, 256] of `histogram`.
+
+    Returns:
+        float32 [C, 256].
+    """
+    level = jnp.arange(LEVELS)
+    lowest = jnp.min(jnp.where(counts > 0, level, LEVELS), axis=1, keepdims=True)
+    highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)
+    stretched = 255 * (level - lowest) // jnp.maximum(highest - lowest, 1)
+    code = (lowest * LEVELS + highest) * LEVELS + level
+    short = jnp.asarray(_truncated_short())
+    place = jnp.minimum(jnp.searchsorted(short, code), len(short) - 1)
+    stretched = jnp.clip(stretched - (short[place] == code), 0, 255)
+    return jnp.where(highest > lowest, stretched, level).astype(jnp.float32)
+
+
+def equalize_table(counts: jax.Array) -> jax.Array:
+    """The table of `equalize`: ⌊(pixels below + step / 2) / step⌋.
+
+    step is 1/255 of the pixels that aren't of the highest level present.
+
+    Args:
+        counts: int32 [C, 256] of `histogram`.
+
+    Returns:
+        float32 [C, 256].
+    """
+    level = jnp.arange(LEVELS)
+    highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)
+    at_highest = jnp.sum(jnp.where(level == highest, counts, 0), axis=1, keepdims=True)
+    step = (counts.sum(axis=1, keepdims=True) - at_highest) // 255
+    below = jnp.cumsum(counts, axis=1) - counts
+    equal = jnp.minimum((below + step // 2) // jnp.maximum(step, 1), 255)
+    return jnp.where(step > 0, equal, level).astype(jnp.float32)
+
+
+def color_jitter(
+    key: jax.Array,
+    image: jax.Array,
+    brightness_range: float,
+    contrast_range: float,
+    saturation_range: float,
+    hue_range: float = 0.0,
+) -> jax.Array:
+    """Brightness, contrast, saturation and hue in random order, as torchvision's `ColorJitter`.
+
+    The factor of each of the first three is uniform over max(0, 1 - range) to 1 + range, that of
+    hue over ±range. An operation of range 0 is left out.
+
+    Args:
+        key: decides the order and the factors.
+        image: float32 [h, w, C].
+        brightness_range: at least 0.
+        contrast_range: at least 0.
+        saturation_range: at least 0.
+        hue_range: from 0 to 1/2.
+
+    Returns:
+        float32 [h, w, C].
+
+    Raises:
+        InputError: a range is outside of its bounds.
+
+    Reference: torchvision/transforms/transforms.py.
+    """
+    ranges = (brightness_range, contrast_range, saturation_range, hue_range)
+    if not (min(ranges) >= 0 and hue_range <= 0.5):
+        raise InputError(f"jitter ranges {ranges} must be at least 0, and that of hue at most 0.5")
+    order_key, factor_key = jax.random.split(key)
+    uniform = jax.random.uniform(factor_key, (4,))
+    operations = []
+    for index, operation in enumerate((brightness, contrast, color, hue)):
+        low, high = max(0.0, 1 - ranges[index]), 1 + ranges[index]
+        if operation is hue:
+            low, high = -hue_range, hue_range
+        if ranges[index]:
+            factor = low + (high - low) * uniform[index]
+            operations.append(functools.partial(operation, factor=factor))
+    order = jax.random.permutation(order_key, len(operations))
+    for place in range(len(operations)):
+        image = jax.lax.switch(order[place], operations, image)
+    return image
+
+
+def _hue_saturation_value(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Pillow's bytes of HSV, each float32 [h, w]."""
+    _check_channels(image)
+    red, green, blue = image[..., 0], image[..., 1], image[..., 2]
+    value, lowest = image.max(axis=-1), image.min(axis=-1)
+    span = jnp.maximum(value - lowest, 1)
+    from_red, from_green, from_blue = ((value - c) / span for c in (red, green, blue))
+    sector = jnp.where(
+        red == value,
+        from_blue - from_green,
+        jnp.where(green == value, 2 + from_red - from_blue, 4 + from_green - from_red),
+    )
+    sixth = sector / 6
+    turn = jnp.where(sixth < 0, sixth + 1, sixth)
+    grey = value == lowest
+    saturation = span / jnp.maximum(value, 1)
+    return (
+        jnp.where(grey, 0, jnp.floor(turn * 255)),
+        jnp.where(grey, 0, jnp.floor(saturation * 255)),
+        value,
+    )
+
+
+def _rounded(levels: jax.Array) -> jax.Array:
+    return jnp.floor(levels + 0.5)
+
+
+@functools.cache
+def _truncated_short() -> np.ndarray:
+    """Codes (lowest, highest, level) where Pillow truncates a whole number one short, ascending.
+
+    It stretches in float64 and truncates, so that 255 (level - lowest) / (highest - lowest) may
+    come out as 254.99…: at one of six pairs of lowest and highest.
+    """
+    codes = []
+    highest, level = np.mgrid[:LEVELS, :LEVELS]
+    for lowest in range(LEVELS - 1):
+        inside = (highest > lowest) & (level > lowest) & (level <= highest)
+        span = np.where(inside, highest - lowest, 1)
+        scale = 255.0 / span
+        stretched = (level * scale - lowest * scale).astype(int)
+        short = inside & (stretched < 255 * (level - lowest) // span)
+        codes.append(((lowest * LEVELS + highest) * LEVELS + level)[short])
+    return np.concatenate(codes).astype(np.int32)
+
+
+def _check_channels(image: jax.Array) -> None:
+    if image.shape[-1] not in (1, 3):
+        raise InputError(f"{image.shape[-1]} channels are neither grey (1) nor colour (3)")

@@ -1,0 +1,101 @@
+"""Holes in normalised images: cutout and random erasing."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError, unknown
+
+ERASE_MODES = ("const", "pixel")
+
+# Least and most of the image's area and of height / width, and how often a rectangle is sought.
+AREA = (0.02, 1 / 3)
+ASPECT = (0.3, 1 / 0.3)
+ATTEMPTS = 10
+
+
+def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
+    """Sets a square to 0, the mean colour; its centre is uniform and it is clipped at the border.
+
+    Args:
+        key: decides where.
+        image: float [h, w, C], normalised.
+        side: of the square, in pixels.
+
+    Raises:
+        InputError: the square is larger than the image.
+
+    Reference: DeVries & Taylor 2017, "Improved regularization of convolutional neural networks
+    with cutout".
+    """
+    height, width, _ = image.shape
+    if side > min(height, width):
+        raise InputError(f"cutout of side {side} is larger than the {height}x{width} images")
+    centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+    top, left = centre - side // 2
+    return jnp.where(_rectangle(height, width, top, left, side, side), 0.0, image)
+
+
+def random_erasing(
+    key: jax.Array, image: jax.Array, probability: float, mode: str = "pixel"
+) -> jax.Array:
+    """Fills a random rectangle, with some probability.
+
+    Up to ten times: area ~ U(0.02, 1/3) · h · w and log(h' / w') ~ U(log 0.3, log 1/0.3); the first
+    rectangle that is lower and narrower than the image is taken, at a uniform place.
+
+    Args:
+        key: decides.
+        image: float [h, w, C], normalised.
+        probability: that anything is erased.
+        mode: "const" fills with 0, "pixel" with a normal number for each pixel and channel.
+
+    Raises:
+        InputError: the probability isn't in 0 to 1, or the mode is unknown.
+
+    Reference: Zhong et al. 2017, "Random erasing data augmentation"; timm/data/random_erasing.py
+    with its default of one rectangle.
+    """
+    check_erasing(probability, mode)
+    height, width, _ = image.shape
+    apply_key, area_key, aspect_key, place_key, noise_key = jax.random.split(key, 5)
+    low, high = AREA
+    area = height * width * jax.random.uniform(area_key, (ATTEMPTS,), minval=low, maxval=high)
+    low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
+    aspect = jnp.exp(jax.random.uniform(aspect_key, (ATTEMPTS,), minval=low, maxval=high))
+    heights = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
+    widths = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
+    fits = (heights < height) & (widths < width)
+    first = jnp.argmax(fits)
+    most = jnp.stack([height - heights[first], width - widths[first]])
+    top, left = jax.random.randint(place_key, (2,), 0, jnp.maximum(most, 0) + 1)
+
+    erased = jax.random.bernoulli(apply_key, probability) & fits.any()
+    hole = _rectangle(height, width, top, left, heights[first], widths[first]) & erased
+    pixel = mode == "pixel"
+    fill = jax.random.normal(noise_key, image.shape, image.dtype) if pixel else 0.0
+    return jnp.where(hole, fill, image)
+
+
+def check_erasing(probability: float, mode: str) -> None:
+    """Raise InputError unless `random_erasing` can work with these."""
+    if not 0 <= probability <= 1:
+        raise InputError(f"erase {probability} isn't a probability from 0 to 1")
+    if mode not in ERASE_MODES:
+        raise unknown("erase_mode", mode, ERASE_MODES)
+
+
+def _rectangle(
+    height: int,
+    width: int,
+    top: jax.Array,
+    left: jax.Array,
+    tall: jax.Array | int,
+    wide: jax.Array | int,
+) -> jax.Array:
+    """The pixels inside of it, [h, w, 1]."""
+    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)

@@ -1,0 +1,363 @@
+"""Operations on places: crops, resampling to another size, and affine maps, as Pillow's on bytes.
+
+An image is [h, w, C]; what is resampled is float32 and holds levels 0..255, whole numbers before
+and after.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError, unknown
+
+INTERPOLATIONS = ("bilinear", "bicubic", "random")
+AFFINE_INTERPOLATIONS = ("nearest", *INTERPOLATIONS)
+
+# Of torchvision's RandomResizedCrop, and of timm's RandomErasing.
+ATTEMPTS = 10
+
+
+def flip(key: jax.Array, image: jax.Array) -> jax.Array:
+    """Mirrors left and right with probability 1/2.
+
+    Args:
+        key: decides.
+        image: [h, w, C] of any type.
+    """
+    return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
+
+
+def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
+    """A random window of the image's own size, after black was put around it.
+
+    Args:
+        key: decides where.
+        image: [h, w, C] of any type.
+        padding: pixels of black on each side.
+    """
+    padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
+    top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
+    # Under vmap a slice beats a gather by row and column, and a sum over offsets by far.
+    return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+
+
+def random_box(
+    key: jax.Array,
+    height: int,
+    width: int,
+    scale: tuple[float, ...],
+    ratio: tuple[float, ...],
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The box of torchvision's `RandomResizedCrop`.
+
+    Ten times: area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits is
+    taken, at a uniform place. If none does, the largest central one with a ratio in range.
+
+    Args:
+        key: decides.
+        height: h, of the image.
+        width: w, of the image.
+        scale: least and most of the image's area.
+        ratio: least and most width / height.
+
+    Returns:
+        top, left, height and width, int32 [] each.
+
+    Reference: Szegedy et al. 2015, "Going deeper with convolutions";
+    torchvision/transforms/transforms.py.
+    """
+    area_key, ratio_key, place_key = jax.random.split(key, 3)
+    low, high = scale
+    area = height * width * jax.random.uniform(area_key, (ATTEMPTS,), minval=low, maxval=high)
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = jnp.exp(jax.random.uniform(ratio_key, (ATTEMPTS,), minval=low, maxval=high))
+    widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
+    heights = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+
+    first, found = jnp.argmax(fits), fits.any()
+    central_width = min(width, max(1, round(height * ratio[1])))
+    central_height = min(height, max(1, round(width / ratio[0])))
+    box_width = jnp.where(found, widths[first], central_width)
+    box_height = jnp.where(found, heights[first], central_height)
+    most = jnp.stack([height - box_height, width - box_width])
+    place = jax.random.randint(place_key, (2,), 0, most + 1)
+    top, left = jnp.where(found, place, most // 2)
+    return top, left, box_height, box_width
+
+
+def resized_crop(
+    key: jax.Array,
+    image: jax.Array,
+    size: tuple[int, ...],
+    scale: tuple[float, ...] = (0.08, 1.0),
+    ratio: tuple[float, ...] = (3 / 4, 4 / 3),
+    interpolation: str = "bilinear",
+) -> jax.Array:
+    """A box of random area, shape and place, resized: torchvision's `RandomResizedCrop`.
+
+    As `crop(box).resize(size)` of Pillow, with its antialiasing: pixels outside of the box play no
+    part.
+
+    Args:
+        key: decides the box, and a random interpolation.
+        image: [h, w, C] levels of any type.
+        size: height and width of the result.
+        scale: least and most of the image's area.
+        ratio: least and most width / height of the box.
+        interpolation: "bilinear", "bicubic", or "random" for either with probability 1/2.
+
+    Returns:
+        [*size, C] of the type of `image`.
+
+    Raises:
+        InputError: the interpolation is unknown.
+    """
+    box_key, interpolation_key = jax.random.split(key)
+    full_height, full_width, _ = image.shape
+    top, left, height, width = random_box(box_key, full_height, full_width, scale, ratio)
+    cubic = _is_cubic(interpolation, interpolation_key)
+    rows = _weights(size[0], full_height, top, height, cubic)
+    columns = _weights(size[1], full_width, left, width, cubic)
+    return _resample(image, rows, columns)
+
+
+def resize(
+    images: jax.Array,
+    size: tuple[int, ...],
+    interpolation: str = "bilinear",
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """The whole images in another size, as Pillow's `resize` with its antialiasing.
+
+    >>> resize(jnp.array([[[0.0], [100.0]]]), (1, 4))[0, :, 0].tolist()
+    [0.0, 25.0, 75.0, 100.0]
+
+    Args:
+        images: [..., h, w, C] levels of any type.
+        size: height and width of the result.
+        interpolation: "bilinear", "bicubic" or, with a key, "random".
+        key: decides a random interpolation.
+
+    Returns:
+        [..., *size, C] of the type of `images`.
+
+    Raises:
+        InputError: the interpolation is unknown, or random without a key.
+    """
+    height, width = images.shape[-3:-1]
+    cubic = _is_cubic(interpolation, key)
+    rows = _weights(size[0], height, 0, height, cubic)
+    columns = _weights(size[1], width, 0, width, cubic)
+    return _resample(images, rows, columns)
+
+
+def central_view(
+    images: jax.Array, size: int, fraction: float, interpolation: str = "bicubic"
+) -> jax.Array:
+    """What evaluation sees: the shorter side resized to ⌊size / fraction⌋, then the centre.
+
+    As torchvision's Resize and CenterCrop on Pillow's images.
+
+    Args:
+        images: [..., h, w, C] levels of any type.
+        size: s, side of the result.
+        fraction: of the shorter side that is seen; 0.875 is 224 of 256.
+        interpolation: "bilinear" or "bicubic".
+
+    Returns:
+        [..., s, s, C] of the type of `images`.
+
+    Raises:
+        InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
+    """
+    if size < 1:
+        raise InputError(f"image size {size} isn't at least 1 pixel")
+    if not 0 < fraction <= 1:
+        raise InputError(f"crop fraction {fraction} isn't above 0 and at most 1")
+    height, width = images.shape[-3:-1]
+    shorter = math.floor(size / fraction)
+    cubic = _is_cubic(interpolation, None)
+    views = []
+    for side in (height, width):
+        resized = int(shorter * side / min(height, width))
+        start = round((resized - size) / 2)
+        # Only the rows and columns that are seen are computed.
+        views.append(_weights(resized, side, 0, side, cubic)[start : start + size])
+    return _resample(images, *views)
+
+
+def identity() -> jax.Array:
+    """The matrix that leaves every pixel where it is, for `affine`."""
+    return _matrix(1, 0, 0, 0, 1, 0)
+
+
+def shear_x(factor: jax.Array | float) -> jax.Array:
+    """The matrix whose rows shift by factor · y, for `affine`."""
+    return _matrix(1, factor, 0, 0, 1, 0)
+
+
+def shear_y(factor: jax.Array | float) -> jax.Array:
+    """The matrix whose columns shift by factor · x, for `affine`."""
+    return _matrix(1, 0, 0, factor, 1, 0)
+
+
+def translate_x(pixels: jax.Array | float) -> jax.Array:
+    """The matrix that moves what is seen to the left, for `affine`."""
+    return _matrix(1, 0, pixels, 0, 1, 0)
+
+
+def translate_y(pixels: jax.Array | float) -> jax.Array:
+    """The matrix that moves what is seen up, for `affine`."""
+    return _matrix(1, 0, 0, 0, 1, pixels)
+
+
+def rotate(degrees: jax.Array | float, height: int, width: int) -> jax.Array:
+    """The matrix that turns counter-clockwise about the centre, as `Image.rotate`, for `affine`."""
+    angle = -jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
+    cos, sin, x, y = jnp.cos(angle), jnp.sin(angle), width / 2, height / 2
+    return _matrix(cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
+
+
+def affine(
+    image: jax.Array,
+    matrix: jax.Array,
+    interpolation: str = "nearest",
+    fill: jax.Array | float = 0.0,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """Takes each pixel (x, y) from (ax + by + c, dx + ey + f), as `Image.transform`.
+
+    Places count from the image's corner, so that the centre of the first pixel is (1/2, 1/2).
+
+    Args:
+        image: float32 [h, w, C].
+        matrix: a, b, c, d, e, f: float32 [6].
+        interpolation: "nearest", "bilinear", "bicubic" (steeper than that of `resize`: Keys'
+            constant is -1 here) or, with a key, "random" for one of the latter two.
+        fill: levels of what comes from outside: a number, or C of them.
+        key: decides a random interpolation.
+
+    Returns:
+        float32 [h, w, C].
+
+    Raises:
+        InputError: the interpolation is unknown, or random without a key.
+
+    Reference: Pillow's Geometry.c.
+    """
+    height, width, channels = image.shape
+    if interpolation not in AFFINE_INTERPOLATIONS:
+        raise unknown("interpolation", interpolation, AFFINE_INTERPOLATIONS)
+    if interpolation == "nearest":
+        x, y = _fixed_point(matrix, height, width)
+    else:
+        rows, columns = jnp.arange(height)[:, None] + 0.5, jnp.arange(width) + 0.5
+        x = matrix[0] * columns + matrix[1] * rows + matrix[2]
+        y = matrix[3] * columns + matrix[4] * rows + matrix[5]
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    # The fill is one more pixel: masking it in afterwards costs as much as the look-up.
+    outside = jnp.broadcast_to(jnp.asarray(fill, image.dtype), (1, channels))
+    pixels = jnp.concatenate([image.reshape(-1, channels), outside])
+
+    def take(row: jax.Array, column: jax.Array) -> jax.Array:
+        place = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
+        return pixels.at[jnp.where(inside, place, height * width)].get(mode="promise_in_bounds")
+
+    if interpolation == "nearest":
+        return take(y, x)
+    cubic = _is_cubic(interpolation, key)
+    left, top = jnp.floor(x - 0.5), jnp.floor(y - 0.5)
+    dx, dy = (x - 0.5 - left)[..., None], (y - 0.5 - top)[..., None]
+    column, row = left.astype(jnp.int32), top.astype(jnp.int32)
+    # A pixel more on each side for the cubic; the linear one leaves it out.
+    taps = range(0, 2) if cubic is False else range(-1, 3)
+    lines = [
+        _interpolate([take(row + down, column + right) for right in taps], dx, cubic)
+        for down in taps
+    ]
+    return jnp.floor(jnp.clip(_interpolate(lines, dy, cubic), 0, 255))
+
+
+def _matrix(*entries: jax.Array | float) -> jax.Array:
+    return jnp.stack([jnp.asarray(entry, jnp.float32) for entry in entries])
+
+
+def _fixed_point(matrix: jax.Array, height: int, width: int) -> tuple[jax.Array, jax.Array]:
+    """Where each pixel comes from, in whole pixels, int32 [h, w] each: sums of 1/65536 pixels."""
+
+    def fixed(number: jax.Array) -> jax.Array:
+        whole = jnp.floor(number)
+        # Apart, because float32 hasn't the digits of both.
+        rest = jnp.floor((number - whole) * 65536 + 0.5)
+        return whole.astype(jnp.int32) * 65536 + rest.astype(jnp.int32)
+
+    a, b, c, d, e, f = matrix
+    rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
+    x = fixed(c + a / 2 + b / 2) + fixed(a) * columns + fixed(b) * rows
+    y = fixed(f + d / 2 + e / 2) + fixed(d) * columns + fixed(e) * rows
+    return x >> 16, y >> 16
+
+
+def _interpolate(values: list[jax.Array], part: jax.Array, cubic: jax.Array | bool) -> jax.Array:
+    """Between the middle two of four values, or between two; in Pillow's order of sums."""
+    if cubic is False:
+        return values[0] + (values[1] - values[0]) * part
+    first, second, third, fourth = values
+    slope = third - jnp.where(cubic, first, second)
+    bend = jnp.where(cubic, 2 * (first - second) + third - fourth, 0)
+    twist = jnp.where(cubic, -first + second - third + fourth, 0)
+    return second + part * (slope + part * (bend + part * twist))
+
+
+def _is_cubic(interpolation: str, key: jax.Array | None) -> jax.Array | bool:
+    """Known beforehand, unless it is left to the key."""
+    if interpolation not in INTERPOLATIONS:
+        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+    if interpolation != "random":
+        return interpolation == "bicubic"
+    if key is None:
+        raise InputError("a random interpolation needs a key: choose bilinear or bicubic")
+    return jax.random.bernoulli(key)
+
+
+def _weights(
+    size: int,
+    full: int,
+    start: jax.Array | int,
+    length: jax.Array | int,
+    cubic: jax.Array | bool,
+) -> jax.Array:
+    """What pixels of a side [size] take from those of the full one: [size, full], rows sum to 1.
+
+    Pillow's filters, stretched where the side shrinks, over the part start .. start + length.
+    """
+    place = jnp.arange(full) - start
+    # Twice the distance of centres, times size: a whole number, so that none of it is lost.
+    apart = (2 * place + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
+    x = jnp.abs(apart / (2 * jnp.maximum(length, size)))
+    linear = jnp.maximum(1 - x, 0)
+    # Keys' cubic with a = -1/2.
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * -0.5
+    keys = jnp.where(x < 1, near, jnp.where(x < 2, far, 0))
+    weights = jnp.where(cubic, keys, linear)
+    weights = jnp.where((place >= 0) & (place < length), weights, 0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _resample(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+    """Along the width and then the height, rounded to levels after each, as Pillow does."""
+    # Anything below float32, as accelerators like to take, would be off by whole levels.
+    exact = jax.lax.Precision.HIGHEST
+    levels = images.astype(jnp.float32)
+    levels = _to_levels(jnp.einsum("ow,...hwc->...hoc", columns, levels, precision=exact))
+    levels = _to_levels(jnp.einsum("oh,...hwc->...owc", rows, levels, precision=exact))
+    return levels.astype(images.dtype)
+
+
+def _to_levels(values: jax.Array) -> jax.Array:
+    return jnp.clip(jnp.floor(values + 0.5), 0, 255)

@@ -1,0 +1,121 @@
+"""Which files of a folder or archive are the images of a split, and of which class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from mimetic_jax.errors import InputError
+
+_SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+_SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+class Container(Protocol):
+    """Files by number: `Folder` or `Archive`."""
+
+    path: Path
+    files: list[str]
+    folders: list[str]
+
+    def read(self, index: int) -> bytes:
+        """The content of file `index`."""
+        ...
+
+
+def find_split(container: Container, split: str) -> tuple[list[int], list[str], list[str]]:
+    """The images of a split with the class of each.
+
+    Three forms are read, also when they lie in a folder of the container: `SPLIT/CLASS/...`, as
+    ImageFolder wants it; Tiny ImageNet's, where `val/val_annotations.txt` names the class of each
+    of `val/images`; and `CLASS/...` with no splits, which is taken for "train". "val" and
+    "validation" mean the same.
+
+    Returns:
+        Number in the container and class of each image, and the sorted names of all classes: of the
+        training split where there is one, so that a class has one number in every split.
+
+    Raises:
+        InputError: no such split, an empty class, or a class that training doesn't have.
+    """
+    wanted = _SPLITS.get(split, split)
+    images = [
+        (index, _place(name))
+        for index, name in enumerate(container.files)
+        if name.lower().endswith(_SUFFIXES) and not _hidden(name)
+    ]
+    if not images:
+        raise InputError(f"{container.path} holds no images ({', '.join(_SUFFIXES)})")
+    by_split: dict[str, list[tuple[int, str]]] = {}
+    for index, (found, label) in images:
+        by_split.setdefault(found, []).append((index, label))
+    without_splits = set(by_split) == {""}
+    if without_splits:
+        by_split = {"train": by_split[""]}
+    if wanted not in by_split:
+        known = ", ".join(sorted(set(by_split) - {""}))
+        raise InputError(f"{container.path} has no images of split {split!r}, only of: {known}")
+    chosen = by_split[wanted]
+    annotations = _annotations(container, wanted)
+    if annotations is not None:
+        chosen = [(index, _annotated(container, index, annotations)) for index, _ in chosen]
+    else:
+        _check_folders(container, "" if without_splits else wanted, chosen)
+    labels = [label for _, label in chosen]
+    classes = sorted({label for _, label in by_split.get("train", chosen)})
+    strange = sorted(set(labels) - set(classes))
+    if "" in labels:
+        name = container.files[chosen[labels.index("")][0]]
+        raise InputError(f"{container.path}: {name} lies outside the folders of classes")
+    if strange:
+        raise InputError(f"{container.path}: {split} has class {strange[0]}, which train hasn't")
+    return [index for index, _ in chosen], labels, classes
+
+
+def _hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".") or name.startswith("__MACOSX/")
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Split, or "" where none is named, and class of a file."""
+    folders = [part for part in name.split("/")[:-1] if part not in ("", ".")]
+    for depth, folder in enumerate(folders):
+        if folder in _SPLITS:
+            return _SPLITS[folder], folders[depth + 1] if folders[depth + 1 :] else ""
+    if folders[-1:] == ["images"]:
+        folders.pop()
+    return "", folders[-1] if folders else ""
+
+
+def _annotations(container: Container, split: str) -> dict[str, str] | None:
+    """File name to class of Tiny ImageNet's validation images, or None for another layout."""
+    for index, name in enumerate(container.files):
+        if split == "validation" and f"/{name}".endswith("/val/val_annotations.txt"):
+            lines = container.read(index).decode().splitlines()
+            fields = [line.split("\t") for line in lines if line.strip()]
+            if any(len(line) < 2 for line in fields):
+                raise InputError(f"{container.path}:{name} has lines without FILE<tab>CLASS")
+            return {line[0]: line[1] for line in fields}
+    return None
+
+
+def _annotated(container: Container, index: int, annotations: dict[str, str]) -> str:
+    name = container.files[index].rpartition("/")[2]
+    if name not in annotations:
+        raise InputError(f"{container.path}: val_annotations.txt doesn't name {name}")
+    return annotations[name]
+
+
+def _check_folders(container: Container, split: str, images: list[tuple[int, str]]) -> None:
+    """An empty folder of a class would shift the numbers of those after it."""
+    labels, used = {label for _, label in images}, {""}
+    for index, _ in images:
+        folder = container.files[index].rpartition("/")[0]
+        while folder not in used:
+            used.add(folder)
+            folder = folder.rpartition("/")[0]
+    for folder in container.folders:
+        found, label = _place(f"{folder}/")
+        is_class = found == split and label and not _hidden(folder)
+        if is_class and label not in labels and folder not in used:
+            raise InputError(f"{container.path}: class folder {folder} holds no images")

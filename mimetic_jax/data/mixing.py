@@ -1,0 +1,111 @@
+"""Mixup and CutMix: a batch blended with itself in reverse, images and targets alike."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixing:
+    """How a batch is mixed; nothing by default.
+
+    Args:
+        mixup: α of Beta(α, α), from which the share λ that an image keeps is drawn; 0 for no mixup.
+        cutmix: the same for CutMix, where λ is the share of its area that an image keeps.
+        prob: probability that a batch is mixed at all.
+        switch: probability of CutMix where both are on.
+
+    Raises:
+        InputError: an α is negative, or a probability outside of 0 to 1.
+
+    Reference: Zhang et al. 2017, "mixup"; Yun et al. 2019, "CutMix"; the fields are those of timm.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    prob: float = 1.0
+    switch: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.mixup >= 0 and self.cutmix >= 0):
+            raise InputError(f"mixup {self.mixup} and cutmix {self.cutmix} must be at least 0")
+        if not (0 <= self.prob <= 1 and 0 <= self.switch <= 1):
+            raise InputError(f"prob {self.prob} and switch {self.switch} must be from 0 to 1")
+
+
+def mix(
+    mixing: Mixing,
+    key: jax.Array,
+    images: jax.Array,
+    labels: jax.Array,
+    num_classes: int,
+    smoothing: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """Mixes a batch with itself in reverse, and makes the targets.
+
+    images: λ x + (1 - λ) x[::-1], or x with a box of x[::-1]
+    targets: λ t + (1 - λ) t[::-1] with t = (1 - s) onehot + s / classes
+
+    One λ, and one box, a batch. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform centre; where
+    it is cut at the border, λ becomes the true share.
+
+    >>> images, targets = jnp.zeros((2, 4, 4, 3)), jnp.array([0, 1])
+    >>> mix(Mixing(), jax.random.key(0), images, targets, 4, smoothing=0.2)[1][0]
+    Array([0.85, 0.05, 0.05, 0.05], dtype=float32)
+
+    Args:
+        mixing: what to do; static.
+        key: one a batch, and nothing else, decides.
+        images: float [B, h, w, C].
+        labels: integers [B].
+        num_classes: static.
+        smoothing: s, the part of each target that is spread over all classes.
+
+    Returns:
+        images like those given and targets float32 [B, classes].
+
+    Raises:
+        InputError: smoothing isn't in 0 to 1.
+
+    Reference: timm/data/mixup.py, class Mixup in batch mode.
+    """
+    if not 0 <= smoothing <= 1:
+        raise InputError(f"smoothing {smoothing} isn't from 0 to 1")
+    one_hot = jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)
+    targets = (1 - smoothing) * one_hot + smoothing / num_classes
+    if not (mixing.mixup or mixing.cutmix):
+        return images, targets
+    cut, share, inside = _draw(mixing, key, *images.shape[1:3])
+    weight = share.astype(images.dtype)
+    blended = weight * images + (1 - weight) * images[::-1]
+    pasted = jnp.where(inside, images[::-1], images)
+    mixed = jnp.where(cut, pasted, blended)
+    return mixed, share * targets + (1 - share) * targets[::-1]
+
+
+def _draw(
+    mixing: Mixing, key: jax.Array, height: int, width: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whether it is CutMix, λ, and the pixels inside of the box [h, w, 1]."""
+    apply_key, switch_key, share_key, centre_key = jax.random.split(key, 4)
+    both = mixing.mixup and mixing.cutmix
+    switch = mixing.switch if both else float(mixing.cutmix > 0)
+    cut = jax.random.bernoulli(switch_key, switch)
+    alpha = jnp.where(cut, mixing.cutmix, mixing.mixup)
+    share = jax.random.beta(share_key, alpha, alpha)
+    share = jnp.where(jax.random.bernoulli(apply_key, mixing.prob), share, 1.0)
+
+    size = jnp.array([height, width])
+    # The share of 1 is a box without pixels.
+    side = jnp.floor(size * jnp.sqrt(1 - share)).astype(jnp.int32)
+    centre = jax.random.randint(centre_key, (2,), 0, size)
+    start, end = jnp.clip(centre - side // 2, 0, size), jnp.clip(centre + side // 2, 0, size)
+    rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
+    inside = (rows >= start[0]) & (rows < end[0]) & (columns >= start[1]) & (columns < end[1])
+    kept = 1 - jnp.prod(end - start) / (height * width)
+    return cut, jnp.where(cut, kept, share), inside

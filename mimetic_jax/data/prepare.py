@@ -1,0 +1,127 @@
+"""Prepares a data set once, through TFDS, in the form that is read without TensorFlow.
+
+    python -m mimetic_jax.data.prepare NAME --data_dir=DIR [--manual_dir=DIR]
+
+This alone needs TensorFlow: TFDS unpacks and converts its own data sets with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mimetic_jax.data import array_record
+from mimetic_jax.data.info import DatasetInfo, describe, names
+from mimetic_jax.errors import InputError
+
+# (name in TFDS, data folder, folder of the files placed by hand) -> None
+Build = Callable[[str, Path, Path], None]
+
+# What TFDS may not download, because its owner asks for an account.
+_MANUAL = {"imagenet2012": ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar")}
+
+
+def prepare(
+    name: str, data_dir: str, manual_dir: str | None = None, *, build: Build | None = None
+) -> Path:
+    """Downloads and converts a data set into `data_dir/TFDS_NAME/VERSION`, unless it is there.
+
+    Args:
+        name: a name that `data.describe` knows.
+        data_dir: the folder that will hold it; "~" is the home folder.
+        manual_dir: where the files lie that can't be downloaded without an account;
+            DATA_DIR/downloads/manual unless given.
+        build: what does the work, instead of TFDS.
+
+    Returns:
+        The folder with the prepared data.
+
+    Raises:
+        InputError: TFDS doesn't have the data set, it is there in another file format, files to be
+            placed by hand are missing, TensorFlow isn't installed, or TFDS failed.
+    """
+    info = describe(name)
+    if not info.tfds:
+        raise InputError(f"{name} isn't in TFDS, nothing is prepared: it comes from {info.source}")
+    root = Path(data_dir).expanduser()
+    if prepared := array_record.find(root, info.tfds):
+        return _readable(prepared)
+    manual = Path(manual_dir).expanduser() if manual_dir else root / "downloads" / "manual"
+    _check_manual(info, manual)
+    try:
+        (build or _build)(info.tfds, root, manual)
+    except InputError:
+        raise
+    except Exception as error:  # The network, the disk, a checksum, TensorFlow: anything.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"TFDS couldn't prepare {name} in {root} ({reason})") from error
+    if prepared := array_record.find(root, info.tfds):
+        return _readable(prepared)
+    raise InputError(f"TFDS ended without {root / info.tfds}/VERSION/dataset_info.json")
+
+
+def _readable(prepared: Path) -> Path:
+    found = json.loads((prepared / "dataset_info.json").read_text()).get("fileFormat", "tfrecord")
+    if found != "array_record":
+        raise InputError(
+            f"{prepared} holds the data as {found}, which needs TensorFlow to read: "
+            "remove it, or prepare into another --data_dir"
+        )
+    return prepared
+
+
+def _check_manual(info: DatasetInfo, manual: Path) -> None:
+    files = _MANUAL.get(info.name, ())
+    missing = [file for file in files if not (manual / file).is_file()]
+    if missing:
+        raise InputError(
+            f"{info.name} must be downloaded by hand, with an account of {info.source}: "
+            f"place {' and '.join(missing)} in {manual}, unpacked no further, or give their folder "
+            "as --manual_dir"
+        )
+
+
+def _build(name: str, root: Path, manual: Path) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InputError(
+            "TFDS prepares data with TensorFlow, which isn't installed: "
+            "pip install 'mimetic-jax[prepare]'"
+        )
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder(name, data_dir=root, file_format="array_record")
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(manual_dir=manual),
+    )
+
+
+def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) -> None:
+    """The command line; a mistake is told in one line, with exit status 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mimetic_jax.data.prepare",
+        description="Prepare a data set once, through TFDS, to be read without TensorFlow.",
+    )
+    known = [name for name in names() if describe(name).tfds]
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(known)}")
+    parser.add_argument("--data_dir", required=True, metavar="DIR", help="where it will lie")
+    parser.add_argument(
+        "--manual_dir",
+        metavar="DIR",
+        help="where the files lie that need an account to download "
+        f"({', '.join(_MANUAL)}); DATA_DIR/downloads/manual unless given",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        folder = prepare(options.name, options.data_dir, options.manual_dir, build=build)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{options.name} is in {folder}: train with --config.data.dir={options.data_dir}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""Text as token numbers: the Penn Treebank, WikiText, and files of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mimetic_jax.errors import InputError, unknown
+
+_LEVELS = ("word", "char")
+_CHUNK = 2**22  # bytes read at once: the strings of a chunk take some twenty times its size
+
+
+@dataclasses.dataclass(frozen=True)
+class TextInfo:
+    """Size and origin of a text.
+
+    Args:
+        name: the name `load` takes.
+        level: what a token is, "word" or "char".
+        vocabulary: number of different tokens.
+        num_train: tokens of the training text, ends of lines included.
+        num_valid: of the validation text.
+        num_test: of the test text.
+        files: its training, validation and test file.
+        md5: their checksums in the canonical release; "" where we have none.
+        folders: where the files may lie below `data_dir`.
+        source: the canonical release.
+    """
+
+    name: str
+    level: str
+    vocabulary: int
+    num_train: int
+    num_valid: int
+    num_test: int
+    files: tuple[str, str, str]
+    md5: tuple[str, str, str]
+    folders: tuple[str, ...]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """Training, validation and test text as token numbers, with one vocabulary.
+
+    >>> tokens = np.array([0, 1, 0], np.int32)
+    >>> Corpus("ab", ("a", "b"), tokens, tokens, tokens).vocabulary[1]
+    'b'
+
+    Args:
+        name: what the text is called in configs and tables.
+        vocabulary: token n is `vocabulary[n]`.
+        train: int32 [N], each in [0, V).
+        valid: int32.
+        test: int32.
+
+    Raises:
+        InputError: a text is empty, or not of such numbers.
+    """
+
+    name: str
+    vocabulary: tuple[str, ...]
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+
+    def __post_init__(self) -> None:
+        for split in ("train", "valid", "test"):
+            tokens = getattr(self, split)
+            if tokens.dtype != np.int32 or tokens.ndim != 1 or not tokens.size:
+                raise InputError(
+                    f"{self.name} {split} is {tokens.dtype} of shape {tokens.shape}, "
+                    "expected int32 of shape (tokens,), at least one"
+                )
+            if tokens.min() < 0 or tokens.max() >= len(self.vocabulary):
+                raise InputError(
+                    f"{self.name} {split} runs from {tokens.min()} to {tokens.max()}, "
+                    f"expected 0 to {len(self.vocabulary) - 1}"
+                )
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change when any token or symbol does."""
+        digest = hashlib.sha256("\0".join(self.vocabulary).encode())
+        for tokens in (self.train, self.valid, self.test):
+            digest.update(repr(tokens.shape).encode())
+            digest.update(np.ascontiguousarray(tokens).data)
+        return digest.hexdigest()[:16]
+
+
+_PTB = ("ptb", "simple-examples/data")
+_PTB_SOURCE = "Mikolov's simple-examples.tgz, http://www.fit.vutbr.cz/~imikolov/rnnlm/"
+_WIKI_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
+_WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
+
+_KNOWN = {
+    info.name: info
+    for info in (
+        TextInfo(
+            "ptb_word",
+            "word",
+            10_000,
+            929_589,
+            73_760,
+            82_430,
+            files=("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
+            md5=(
+                "f26c4b92c5fdc7b3f8c7cdcb991d8420",
+                "aa0affc06ff7c36e977d7cd49e3839bf",
+                "8b80168b89c18661a38ef683c0dc3721",
+            ),
+            folders=_PTB,
+            source=_PTB_SOURCE,
+        ),
+        TextInfo(
+            "ptb_char",
+            "char",
+            50,
+            5_017_482,
+            393_042,
+            442_423,
+            files=("ptb.char.train.txt", "ptb.char.valid.txt", "ptb.char.test.txt"),
+            md5=(
+                "874909f99060142f6b88cc74c34baaa2",
+                "9e0fe5bec2a8bf43fd686dc23d5ab8bb",
+                "1f9a2d1afe00f76e8bfbe09a65439681",
+            ),
+            folders=_PTB,
+            source=_PTB_SOURCE,
+        ),
+        TextInfo(
+            "wikitext2",
+            "word",
+            33_278,
+            2_088_628,
+            217_646,
+            245_569,
+            files=_WIKI_FILES,
+            md5=(
+                "34a77ebe59551b3a3b3d8c0a2797c976",
+                "d756d22ab2310e7e60c094bea5c5a8eb",
+                "781c9418ab9414bd09e4aad825aae752",
+            ),
+            folders=("wikitext-2",),
+            source=f"wikitext-2-v1 of {_WIKI_SOURCE}",
+        ),
+        TextInfo(
+            "wikitext103",
+            "word",
+            267_735,
+            103_227_021,
+            217_646,
+            245_569,
+            files=_WIKI_FILES,
+            md5=("", "b465742f79b17b85bad5699479b13301", "f202e4c8148839782adc13e7d1ca58e0"),
+            folders=("wikitext-103",),
+            source=f"wikitext-103-v1 of {_WIKI_SOURCE}",
+        ),
+    )
+}
+
+
+def describe(name: str) -> TextInfo:
+    """The size of a text, from its name alone: no file is opened.
+
+    >>> describe("ptb_word").vocabulary
+    10000
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    if name not in _KNOWN:
+        raise unknown("text", name, _KNOWN)
+    return _KNOWN[name]
+
+
+def load(name: str, data_dir: str | None) -> Corpus:
+    """A published text, whole.
+
+    Words are what whitespace separates, with "<eos>" after every line. Characters ("ptb_char") are
+    those of Mikolov's character files, where each sentence is its words with a space between and a
+    newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt, which gives the same.
+    The program of Bai et al. instead reads the word files raw, with five characters "<eos>" for the
+    newline and spaces around it: 5 % more characters, all of them easy, that the published counts
+    don't have either. The files may be cut-down copies; checksums are told, not checked.
+
+    Args:
+        name: "ptb_word", "ptb_char", "wikitext2" or "wikitext103".
+        data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 of
+            them; "~" is the home folder.
+
+    Returns:
+        The corpus; its vocabulary is in order of first appearance in train, valid, test.
+
+    Raises:
+        InputError: the name is unknown, or the files are missing or no text.
+
+    Reference: An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence
+    Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
+    """
+    info = describe(name)
+    if not data_dir:
+        raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
+    root = Path(data_dir).expanduser()
+    forms = [(info.files, _spaced if name == "ptb_char" else _raw)]
+    if name == "ptb_char":
+        forms.append((describe("ptb_word").files, _stripped))
+    found = "" if root.is_dir() else " (no such folder)"
+    for files, clean in forms:
+        for folder in (root, *(root / below for below in info.folders)):
+            missing = [file for file in files if not (folder / file).is_file()]
+            if not missing:
+                texts = [_text(folder / file, clean) for file in files]
+                return _corpus(name, texts, info.level)
+            if len(missing) < len(files):
+                found = f" ({folder} lacks {', '.join(missing)})"
+    raise InputError(f"no {name} in {data_dir}{found}: {_expected(info)}")
+
+
+def load_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
+    """A text of one's own, whole.
+
+    Args:
+        data_dir: the folder; "~" is the home folder. Its name becomes the corpus'.
+        files: names of the training, validation and test file, UTF-8.
+        level: "word" for what whitespace separates, with "<eos>" after every line; "char" for every
+            character as it stands.
+
+    Raises:
+        InputError: a file is missing or no text, or the level is unknown.
+    """
+    if level not in _LEVELS:
+        raise unknown("level", level, _LEVELS)
+    root = Path(data_dir).expanduser()
+    missing = [file for file in files if not (root / file).is_file()]
+    if missing:
+        raise InputError(f"{root} lacks {', '.join(missing)}")
+    return _corpus(root.name, [_text(root / file, _raw) for file in files], level)
+
+
+def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
+    r"""Another text in the numbers of a corpus' vocabulary.
+
+    >>> encode("to be\nto", ("to", "<eos>", "be"), "word").tolist()
+    [0, 2, 1, 0, 1]
+
+    Args:
+        text: any text.
+        vocabulary: token n is `vocabulary[n]`.
+        level: "word" or "char", as in `load_folder`.
+
+    Returns:
+        int32 [N].
+
+    Raises:
+        InputError: a token isn't in the vocabulary, or the level is unknown.
+    """
+    if level not in _LEVELS:
+        raise unknown("level", level, _LEVELS)
+    numbers = {symbol: number for number, symbol in enumerate(vocabulary)}
+    tokens = _words(text) if level == "word" else list(text)
+    for position, token in enumerate(tokens):
+        if token not in numbers:
+            raise InputError(
+                f"{level} {token!r} (token {position}) isn't among the {len(numbers)} tokens of "
+                "the vocabulary"
+            )
+    return np.array([numbers[token] for token in tokens], np.int32)
+
+
+def _expected(info: TextInfo) -> str:
+    files = ", ".join(
+        f"{file} (md5 {md5})" if md5 else file
+        for file, md5 in zip(info.files, info.md5, strict=True)
+    )
+    either = f", or {', '.join(describe('ptb_word').files)}," if info.name == "ptb_char" else ""
+    return f"expected {files}{either} there or in {' or '.join(info.folders)}, from {info.source}"
+
+
+def _text(path: Path, clean: Callable[[str], str]) -> Iterator[str]:
+    """The text of a file in parts that end with a line."""
+    offset = 0
+    with path.open("rb") as file:
+        while part := file.read(_CHUNK) + file.readline():
+            try:
+                yield clean(part.decode())
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path} isn't UTF-8: byte {offset + error.start} is {part[error.start]:#04x}"
+                ) from error
+            offset += len(part)
+    if not offset:
+        raise InputError(f"{path} is empty")
+
+
+def _raw(text: str) -> str:
+    return text
+
+
+def _spaced(text: str) -> str:
+    """Of Mikolov's form, where each character is followed by a space and a space is "_"."""
+    return text.replace(" ", "").replace("_", " ")
+
+
+def _stripped(text: str) -> str:
+    """Lines without the spaces around them."""
+    return "".join(f"{' '.join(line.split())}\n" for line in text.splitlines())
+
+
+def _words(text: str) -> list[str]:
+    if not text.endswith("\n"):
+        text += "\n"
+    return text.replace("\n", " <eos> ").split()
+
+
+def _corpus(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a symbol's number is how many came before it
+    split = _words if level == "word" else _raw
+
+    def encoded(part: str) -> np.ndarray:
+        tokens = split(part)
+        return np.fromiter(map(numbers.__getitem__, tokens), np.int32, len(tokens))
+
+    train, valid, test = (np.concatenate([encoded(part) for part in text]) for text in texts)
+    return Corpus(name, tuple(numbers), train, valid, test)

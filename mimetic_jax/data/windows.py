@@ -1,0 +1,162 @@
+"""Which stretch of a text a step sees, as index arithmetic: the protocol of Bai et al.
+
+A window is `length` tokens and the tokens after them as targets. Only its last `valid` targets
+count; the `length - valid` before them are context, which other windows count.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError
+
+
+def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
+    """A text cut into rows that are read side by side; what doesn't fill them is left out.
+
+    >>> batchify(np.arange(7), 2).tolist()
+    [[0, 1, 2], [3, 4, 5]]
+
+    Args:
+        tokens: [N].
+        batch: B, the number of rows.
+
+    Returns:
+        [B, M] with M = N // B.
+
+    Raises:
+        InputError: B is below 1, or a row would be empty.
+    """
+    if not 1 <= batch <= len(tokens):
+        raise InputError(f"batch {batch} isn't between 1 and the {len(tokens)} tokens of the text")
+    return tokens[: len(tokens) // batch * batch].reshape(batch, -1)
+
+
+def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
+    """The number of windows in an epoch: the steps of a pass over the rows of `batchify`.
+
+    Windows start `valid` tokens apart as long as one target counts.
+
+    >>> train_windows(num_tokens=929_589, batch=16, length=80, valid=40)
+    1452
+
+    Args:
+        num_tokens: N of the text.
+        batch: B.
+        length: tokens of a window.
+        valid: targets of it that count.
+
+    Raises:
+        InputError: the text or its rows are shorter than a window with its targets, or `valid` is
+            above `length`.
+    """
+    _check(num_tokens, batch, length, valid)
+    row = num_tokens // batch
+    if row <= length:
+        raise InputError(
+            f"{num_tokens} tokens in {batch} rows are {row} a row, too short for windows of "
+            f"{length} and a target"
+        )
+    return -(-(row - 1 - (length - valid)) // valid)
+
+
+def window(
+    rows: jax.Array, index: jax.Array | int, length: int, valid: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Inputs, targets and weights of one step.
+
+    The last window of an epoch may run over the end of the rows. It keeps its shape: the last token
+    is repeated there with weight 0, which no causal model sees at the positions that count.
+
+    Args:
+        rows: int32 [B, M] of `batchify`.
+        index: from 0 to `train_windows` - 1; may be traced.
+        length: tokens of a window, static.
+        valid: targets of it that count, static.
+
+    Returns:
+        inputs and targets int32 [B, length], and weights float32 [B, length], 1 for targets that
+        count and 0 else.
+
+    Reference: word_cnn of the program of Bai et al. (An Empirical Evaluation of Generic
+    Convolutional and Recurrent Networks for Sequence Modeling). Its char_cnn differs in one case:
+    where a last window has no target that counts it takes the mean of nothing.
+    """
+    last = rows.shape[1] - 1
+    position = index * valid + jnp.arange(length)
+    inputs = rows[:, jnp.minimum(position, last)]
+    targets = rows[:, jnp.minimum(position + 1, last)]
+    counts = (position < last) & (jnp.arange(length) >= length - valid)
+    return inputs, targets, jnp.broadcast_to(counts.astype(jnp.float32), inputs.shape)
+
+
+def eval_windows(
+    num_tokens: int, batch: int, length: int, valid: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Windows that count every token once, for any batch size.
+
+    Every token but the first, which nothing precedes, is the target of one window, with at least
+    `length - valid` tokens of context, or all there are. The windows are those of one row; the
+    first counts all of its targets. The program of Bai et al. cuts the text into 10 rows for words
+    instead, and leaves out the context of each row and what doesn't fill the rows.
+
+    >>> starts, weights = eval_windows(num_tokens=7, batch=2, length=4, valid=2)
+    >>> starts.tolist(), weights.tolist()
+    ([[0, 2]], [[[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]])
+
+    Args:
+        num_tokens: N of the text.
+        batch: B, windows in a step.
+        length: tokens of a window.
+        valid: how far apart windows start.
+
+    Returns:
+        starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
+        and weights 0. The weights sum to N - 1.
+
+    Raises:
+        InputError: the text is shorter than a window and its target, `valid` is above `length`, or
+            B is below 1.
+    """
+    _check(num_tokens, batch, length, valid)
+    count = 1 + max(0, -(-(num_tokens - 1 - length) // valid))
+    starts = np.arange(-(-count // batch) * batch, dtype=np.int32) * np.int32(valid)
+    position = np.arange(length)
+    # A target counts in the first window that reaches it.
+    new = (position >= length - valid) | (starts[:, None] == 0)
+    weights = new & (starts[:, None] + position < num_tokens - 1)
+    weights[count:] = False
+    starts[count:] = 0
+    shape = (-1, batch)
+    return starts.reshape(shape), weights.astype(np.float32).reshape(*shape, length)
+
+
+def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """Inputs and targets of the windows that start there.
+
+    Past the end of the text the last token is repeated.
+
+    Args:
+        tokens: int32 [N].
+        starts: int32 [B], one step of `eval_windows`; may be traced.
+        length: tokens of a window, static.
+
+    Returns:
+        inputs and targets int32 [B, length].
+    """
+    position = starts[:, None] + jnp.arange(length)
+    last = len(tokens) - 1
+    return tokens[jnp.minimum(position, last)], tokens[jnp.minimum(position + 1, last)]
+
+
+def _check(num_tokens: int, batch: int, length: int, valid: int) -> None:
+    if batch < 1:
+        raise InputError(f"batch {batch} must be at least 1")
+    if not 1 <= valid <= length:
+        raise InputError(f"valid {valid} isn't between 1 and the window's length {length}")
+    if num_tokens <= length:
+        raise InputError(
+            f"a text of {num_tokens} tokens is too short for windows of {length} and a target"
+        )

@@ -1,0 +1,107 @@
+"""Self-attention with the stock parameter tree of Flax, on the fastest kernel there is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.init import Initializer
+
+
+class Attention(nn.Module):
+    """Σ_h softmax(q_h k_hᵀ / √K) v_h W_out,h, with q, k, v = x W + b: full or causal.
+
+    Names, shapes and initial values of the parameters are those of
+    `nn.MultiHeadDotProductAttention`: kernels query, key, value [D, H, K] and out [H, K, D],
+    biases [H, K] and [D]. Softmax is float32 in any dtype. Half precision on an NVIDIA GPU uses
+    cuDNN's flash attention where it has the head width, everything else XLA.
+
+    Attributes:
+        num_heads: H, a divisor of D.
+        kernel_init, bias_init: called with flattened shapes, as by the stock layer.
+        qkv_bias: whether query, key and value have biases; out has one.
+        fused_qkv: one product for the three projections; the parameters stay separate.
+        causal: token n attends to tokens 0 … n only.
+        dtype: of the computation; parameters are float32.
+
+    Raises:
+        InputError: if H does not divide D.
+
+    Example:
+        >>> layer = Attention(num_heads=2)
+        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+        >>> params["query"]["kernel"].shape, params["out"]["kernel"].shape
+        ((16, 2, 8), (2, 8, 16))
+
+    Reference: Attention Is All You Need, section 3.2.
+    """
+
+    num_heads: int
+    kernel_init: Initializer = nn.linear.default_kernel_init
+    bias_init: Initializer = nn.initializers.zeros
+    qkv_bias: bool = True
+    fused_qkv: bool = False
+    causal: bool = False
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, N, D] from [B, N, D]."""
+        width = x.shape[-1]
+        if width % self.num_heads:
+            raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
+        if self.fused_qkv and not self.is_initializing():
+            query, key, value = self._fused(x)
+        else:
+            query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
+        attended = jax.nn.dot_product_attention(
+            query,
+            key,
+            value,
+            is_causal=self.causal,
+            implementation=_implementation(query.dtype, query.shape[-1]),
+        )
+        return nn.DenseGeneral(
+            width,
+            axis=(-2, -1),
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            dtype=self.dtype,
+            name="out",
+        )(attended)
+
+    def _dense(self, name: str, width: int) -> nn.DenseGeneral:
+        return nn.DenseGeneral(
+            (self.num_heads, width // self.num_heads),
+            use_bias=self.qkv_bias,
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            dtype=self.dtype,
+            name=name,
+        )
+
+    def _fused(self, x: jax.Array) -> list[jax.Array]:
+        """Query, key and value [B, N, H, K] from the parameters that three layers drew."""
+        layers: list[Any] = [
+            self.get_variable("params", name) for name in ("query", "key", "value")
+        ]
+        # Heads are joined, not columns: a kernel that is sharded over heads stays sharded so.
+        kernel = jnp.concatenate([layer["kernel"] for layer in layers], axis=1)
+        joint = jnp.tensordot(x.astype(self.dtype), kernel.astype(self.dtype), axes=1)
+        if self.qkv_bias:
+            joint += jnp.concatenate([layer["bias"] for layer in layers]).astype(self.dtype)
+        return jnp.split(joint, 3, axis=-2)
+
+
+def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cudnn", "xla"]:
+    """What `jax.nn.dot_product_attention` shall use: "cudnn" where that can't fail, else "xla"."""
+    device = jax.local_devices()[0]
+    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+        return "xla"
+    recent = tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
+    half = dtype in (jnp.bfloat16, jnp.float16)
+    return "cudnn" if recent and half and head_width % 8 == 0 and head_width <= 128 else "xla"

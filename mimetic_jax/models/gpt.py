@@ -1,0 +1,158 @@
+"""A decoder-only transformer for text: pre-norm, with the output tied to the embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.init import base_init
+from mimetic_jax.models.vit import MLP, Dropout
+
+
+class GPT(nn.Module):
+    """A causal language model: token n of the output is made of tokens 0 … n.
+
+    Calling it gives the hidden states [B, N, D] whose products with the embedding are the logits:
+    with a large vocabulary those of a whole batch don't fit in memory, and
+    `train.cross_entropy.token_losses` takes them a part at a time. `logits` makes all of them.
+    Attention has the parameter names of Flax's own layer.
+
+    Attributes:
+        vocab: V.
+        width: D.
+        depth: L.
+        heads: H, a divisor of D.
+        mlp_ratio: F / D.
+        positions: "sinusoidal", a fixed table of any length, added to √D times the embedding:
+            tied embeddings must be small for the logits' sake, and would drown in sines of
+            amplitude 1. Or "learned", a table `pos_embed` as small as the embedding, which is added
+            as it is.
+        max_length: rows of the learned table; the longest input.
+        dropout: rate after positions, attention and MLP layers.
+        embedding_dropout: rate at which whole tokens of the vocabulary become 0 in the input, one
+            draw per call for all their places.
+        base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
+            as in GPT-2; or "torch", whose linear layers are PyTorch's. The embedding, which is the
+            output layer too, is a normal of .02 in both.
+        remat: recompute each block in the backward pass: memory of its inputs only, for about a
+            third more arithmetic.
+        dtype: of the computation; parameters, softmax, the last norm and logits stay float32.
+
+    Example:
+        >>> model = GPT(vocab=50, width=16, depth=1, heads=2)
+        >>> tokens = jnp.zeros((1, 8), jnp.int32)
+        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
+        >>> jax.jit(model.apply)(variables, tokens).shape
+        (1, 8, 16)
+        >>> jax.jit(lambda v: model.apply(v, tokens, method="logits"))(variables).shape
+        (1, 8, 50)
+
+    Reference: Attention Is All You Need, with norms in front of the layers as in Language Models
+    are Unsupervised Multitask Learners; embedding dropout of Regularizing and Optimizing LSTM
+    Language Models (AWD-LSTM), section 4.3.
+    """
+
+    vocab: int
+    width: int = 384
+    depth: int = 12
+    heads: int = 8
+    mlp_ratio: float = 4.0
+    positions: str = "sinusoidal"
+    max_length: int = 1024
+    dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    base: str = "timm"
+    remat: bool = False
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array, train: bool = False) -> jax.Array:
+        """Hidden states float32 [B, N, D] of tokens int32 [B, N]; "dropout" rng as in `ViT`."""
+        length = tokens.shape[1]
+        self._check(length)
+        init = base_init(self.base)
+        embedding: Any = self.param("embedding", init.position, (self.vocab, self.width))
+        # Used by `logits` alone, but drawn here, where `init` comes.
+        self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
+        x = embedding[tokens]
+        if train and self.embedding_dropout:
+            x *= Dropout()(jnp.ones((self.vocab, 1)), self.embedding_dropout, train)[tokens]
+        if self.positions == "learned":
+            x += self.param("pos_embed", init.position, (1, self.max_length, self.width))[
+                :, :length
+            ]
+        else:
+            x = x * self.width**0.5 + _sinusoids(length, self.width)
+        x = Dropout()(x.astype(self.dtype), self.dropout, train)
+        block: Any = nn.remat(Block, static_argnums=(2,)) if self.remat else Block
+        for layer in range(self.depth):
+            x = block(
+                heads=self.heads,
+                mlp_ratio=self.mlp_ratio,
+                dropout=self.dropout,
+                base=self.base,
+                dtype=self.dtype,
+                name=f"block_{layer}",
+            )(x, train)
+        return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+
+    def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
+        """Logits float32 [B, N, V] of the next tokens."""
+        hidden = self(tokens, train)
+        embedding = self.get_variable("params", "embedding")
+        return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
+
+    def _check(self, length: int) -> None:
+        if self.width % self.heads:
+            raise InputError(f"heads {self.heads} does not divide width {self.width}")
+        if self.positions not in ("sinusoidal", "learned"):
+            raise unknown("positions", self.positions, ("sinusoidal", "learned"))
+        if self.positions == "learned" and length > self.max_length:
+            raise InputError(f"{length} tokens are more than the {self.max_length} positions")
+        for name in ("dropout", "embedding_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)} is not in [0, 1)")
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    heads: int
+    mlp_ratio: float
+    dropout: float
+    base: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """The stream [B, N, D]."""
+        init = base_init(self.base)
+
+        def norm(name: str) -> nn.LayerNorm:
+            return nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
+
+        attention = Attention(
+            num_heads=self.heads,
+            kernel_init=init.linear,
+            bias_init=init.linear_bias(x.shape[-1]),
+            causal=True,
+            dtype=self.dtype,
+            name="attention",
+        )
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
+        x += Dropout()(attention(norm("norm1")(x)), self.dropout, train)
+        return x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train)
+
+
+def _sinusoids(length: int, width: int) -> np.ndarray:
+    """Sines and cosines of Attention Is All You Need, interleaved: float32 [N, D]."""
+    frequencies = 10_000.0 ** (-2 * np.arange((width + 1) // 2) / width)
+    angles = np.arange(length)[:, None] * frequencies
+    waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)
+    return waves[:, :width].astype(np.float32)

@@ -1,0 +1,58 @@
+"""Position tables for another resolution."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+
+
+def resample(
+    table: jax.typing.ArrayLike,
+    grid_from: tuple[int, int],
+    grid_to: tuple[int, int],
+    prefix: int = 0,
+) -> jax.Array:
+    """A position table resampled to another grid of patches: bicubic, antialiased.
+
+    Keys' cubic with a = −1/2, widened where the grid shrinks, and weights renormalised at the
+    borders. That is PyTorch's `interpolate(mode="bicubic", antialias=True)`, which timm uses, to
+    float precision. It isn't `antialias=False`, which the first DeiT code and Hugging Face use:
+    a = −3/4 and repeated borders, never widened. On tables of white noise, the worst case, the
+    two differ by a standard deviation of 0.07 from 14x14 to 16x16.
+
+    Args:
+        table: [1, N, D]: prefix rows, then the grid's, row by row.
+        grid_from: (h, w) of the table.
+        grid_to: (h, w) wanted.
+        prefix: rows in front that belong to no patch and stay as they are: 1 with a class token.
+
+    Returns:
+        [1, prefix + h·w, D], in the table's dtype; the same values if the grids are equal.
+
+    Raises:
+        InputError: if the table is not one of prefix + h·w rows, or the wanted grid is empty.
+
+    Example:
+        >>> resample(jnp.ones((1, 5, 3)), (2, 2), (4, 4), prefix=1).shape
+        (1, 17, 3)
+
+    Reference: timm, layers/pos_embed.py.
+    """
+    table = jnp.asarray(table)
+    (h, w), (new_h, new_w) = grid_from, grid_to
+    if table.ndim != 3 or table.shape[:2] != (1, prefix + h * w):
+        raise InputError(
+            f"a position table of shape {table.shape} does not hold {prefix} rows and a {h}x{w} "
+            "grid"
+        )
+    if new_h < 1 or new_w < 1:
+        raise InputError(f"the grid {new_h}x{new_w} is empty")
+    if (h, w) == (new_h, new_w):
+        return table
+    width = table.shape[-1]
+    patches = table[0, prefix:].astype(jnp.float32).reshape(h, w, width)
+    patches = jax.image.resize(patches, (new_h, new_w, width), "cubic", antialias=True)
+    patches = patches.reshape(1, -1, width).astype(table.dtype)
+    return jnp.concatenate([table[:, :prefix], patches], axis=1)

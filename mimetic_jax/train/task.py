@@ -1,0 +1,123 @@
+"""What a program trains and where its examples come from, as the two interfaces it knows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias
+
+import jax
+
+from mimetic_jax.train.step import Metrics
+
+Examples: TypeAlias = tuple[jax.Array, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The number that a comparison is about.
+
+    Attributes:
+        name: of the record in metrics.jsonl, after "eval_".
+        label: of the table's column, with its unit.
+        scale: from the record to the column: 100 for percent.
+        higher: whether more is better.
+    """
+
+    name: str
+    label: str
+    scale: float = 1.0
+    higher: bool = True
+
+
+ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What a test of parameters gave: means over `count` examples, each counted once."""
+
+    values: dict[str, float]
+    count: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Task(Protocol):
+    """A model and its loss."""
+
+    score: Score
+    unit: str  # of what a rate counts: images, tokens
+
+    def init(self, key: jax.Array) -> Any:
+        """Parameters, by the model's own initialization."""
+
+    def grid(self) -> tuple[int, int] | None:
+        """(h, w) of the patches, where there are any."""
+
+    def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
+        """The batch that `loss` takes: augmented by a key a step and an example."""
+
+    def loss(self, params: Any, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
+        """Mean loss of a batch, with means by name; the key is for dropout."""
+
+    def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
+        """Sums over examples to test on, each counted by its weight, and the `count` of them."""
+
+    def evaluation(self, sums: dict[str, Any]) -> Evaluation:
+        """The means that sums of `count` give."""
+
+    def batch_shapes(self) -> Any:
+        """Shapes of a batch as `prepare` returns it."""
+
+    def zeros(self) -> Metrics:
+        """The sums of no examples."""
+
+    def metric_names(self) -> tuple[str, ...]:
+        """The names in the loss's metrics."""
+
+    def progress(self, means: dict[str, float]) -> str:
+        """The loss's metrics for a person."""
+
+
+class Feed(Protocol):
+    """Where a step's examples come from."""
+
+    steps_per_epoch: int
+    max_dispatch: int
+
+    def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
+        """What a dispatch's steps share, such as the order of an epoch; traced."""
+
+    def examples(self, arrays: Any, shared: Any, step: jax.Array) -> Examples:
+        """The examples of a step; traced."""
+
+    def place(self, dataset: Any) -> Any:
+        """The data set where training and testing want it."""
+
+    def sample(self, data: Any) -> jax.Array:
+        """One example to test on, as it is stored."""
+
+    def session(self, data: Any, seed: int, first_step: int, steps: int) -> Session:
+        """The arrays that dispatches from a step on are called with."""
+
+    def test(self, params: Any, data: Any) -> dict[str, Any]:
+        """Sums over the test set, on the host."""
+
+    def data_bytes(self) -> int:
+        """Bytes of data on every device."""
+
+
+class Session(Protocol):
+    """The data of one run's training, dispatch by dispatch."""
+
+    def arrays(self) -> Any:
+        """What the next dispatch is called with; may wait for it."""
+
+    def notes(self) -> Iterator[str]:
+        """What a person should know since the last call: damaged images passed over."""
+
+    def close(self) -> None:
+        """Let go of threads."""

@@ -1,0 +1,127 @@
+"""Classifying images: the model, its augmentation, its loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+from mimetic_jax import data as datasets
+from mimetic_jax import models
+from mimetic_jax.train.step import Metrics
+from mimetic_jax.train.task import ACCURACY, Evaluation, Examples
+
+
+class ImageTask:
+    """A classifier of images.
+
+    Attributes:
+        model: a Linen module: images [B, h, w, C] float32 → logits [B, classes].
+        info: of the data, at the size that the model sees.
+        augmentation, mixing: of training images.
+    """
+
+    score, unit = ACCURACY, "images"
+
+    def __init__(self, config: ConfigDict, info: datasets.DatasetInfo) -> None:
+        fields = config.model.to_dict()
+        size, batch = config.data.size, config.batch
+        shape = (size, size, info.image_shape[-1]) if size else info.image_shape
+        self.info, self.batch = dataclasses.replace(info, image_shape=shape), batch
+        self.model = models.ViT(
+            num_classes=info.num_classes, **{**fields, "dtype": jnp.dtype(fields["dtype"])}
+        )
+        self.augmentation = device_augmentation(config, info)
+        self.mixing = datasets.Mixing(**config.data.mix)
+        self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
+
+    def init(self, key: jax.Array) -> Any:
+        return self.model.init(key, jnp.zeros((1, *self.info.image_shape)))["params"]
+
+    def grid(self) -> tuple[int, int]:
+        height, width, _ = self.info.image_shape
+        return height // self.model.patch, width // self.model.patch
+
+    def prepare(
+        self, key: jax.Array, step: jax.Array, examples: Examples
+    ) -> tuple[jax.Array, jax.Array]:
+        """Images [B, h, w, C] float32 and targets [B, classes], from pixels and labels."""
+        pixels, labels = examples
+        keys = datasets.example_keys(key, step, len(labels))
+        images = datasets.augment(self.augmentation, keys, pixels, self.info.mean, self.info.std)
+        return datasets.mix(
+            self.mixing,
+            jax.random.fold_in(jax.random.fold_in(key, 1), step),
+            images,
+            labels,
+            self.info.num_classes,
+            self.smoothing,
+        )
+
+    def loss(
+        self, params: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array
+    ) -> tuple[jax.Array, Metrics]:
+        """Cross-entropy; the accuracy counts a mixed image's larger share."""
+        images, targets = batch
+        logits: Any = self.model.apply(
+            {"params": params}, images, train=True, rngs={"dropout": key}
+        )
+        value = optax.softmax_cross_entropy(logits, targets).mean()
+        right = logits.argmax(-1) == targets.argmax(-1)
+        return value, {"loss": value, "accuracy": right.mean()}
+
+    def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
+        """`correct` and `count` as int32, exact for any number of examples; the sum of `loss`."""
+        images, labels = examples
+        logits: Any = self.model.apply({"params": params}, self.view(images), train=False)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        counted = weights > 0
+        return {
+            "correct": ((logits.argmax(-1) == labels) & counted).sum(dtype=jnp.int32),
+            "count": counted.sum(dtype=jnp.int32),
+            "loss": jnp.where(counted, losses, 0).sum(),
+        }
+
+    def view(self, pixels: jax.Array) -> jax.Array:
+        """Images as they are tested on: normalised, at the model's size."""
+        if pixels.shape[1:] != self.info.image_shape:
+            size = self.info.image_shape[0]
+            pixels = datasets.central_view(pixels, size, self.eval_fraction, "bicubic")
+        return datasets.normalize(pixels, self.info.mean, self.info.std)
+
+    def evaluation(self, sums: dict[str, Any]) -> Evaluation:
+        count = int(sums["count"])
+        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
+        return Evaluation(
+            {"accuracy": accuracy, "loss": loss},
+            count,
+            f"test accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} examples)",
+        )
+
+    def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        return (
+            jax.ShapeDtypeStruct((self.batch, *self.info.image_shape), jnp.float32),
+            jax.ShapeDtypeStruct((self.batch, self.info.num_classes), jnp.float32),
+        )
+
+    def zeros(self) -> Metrics:
+        nothing = jnp.zeros((), jnp.int32)
+        return {"correct": nothing, "count": nothing, "loss": jnp.zeros(())}
+
+    def metric_names(self) -> tuple[str, ...]:
+        return "loss", "accuracy"
+
+    def progress(self, means: dict[str, float]) -> str:
+        return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
+
+
+def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
+    """What is left for the device to do: images that stream are cropped where they are decoded."""
+    fields = config.data.augment.to_dict()
+    if info.streamed:
+        fields |= {"crop_scale": ()}
+    return datasets.Augmentation(size=config.data.size, **fields)

@@ -1,0 +1,56 @@
+"""Starting from somebody else's parameters: a checkpoint of ours, or a pretrained file."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax import models, paths
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.checkpoint import read_params
+from mimetic_jax.weights import select
+
+_FILES = (".npz", ".safetensors")
+
+
+def warm_start(params: Any, source: str, arm: str, seed: int, say: Callable[[str], None]) -> Any:
+    """Parameters taken from a source; what it doesn't have stays.
+
+    - the folder of a run, `WORKDIR/runs/ARM/SEED`: by weight selection, so that a larger model
+      gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
+      head stays.
+    - `.npz` or `.safetensors`: a pretrained ViT, see `models.pretrained.load`.
+
+    Args:
+        params: as initialised.
+        source: the folder or file; "{arm}" and "{seed}" in it are filled in.
+        arm: of the run.
+        seed: of the run.
+        say: prints a line.
+
+    Raises:
+        InputError: there is no such source, or it doesn't fit.
+    """
+    path = pathlib.Path(source.replace("{arm}", arm).replace("{seed}", str(seed))).expanduser()
+    if path.suffix in _FILES:
+        return models.pretrained.load(path, params, say=say)
+    if not (path / "checkpoints").is_dir():
+        raise InputError(
+            f"init_from {path} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
+            f"{' or '.join(_FILES)} file"
+        )
+    named, treedef = paths.flatten(params)
+    teacher = dict(paths.flatten(read_params(path / "checkpoints", say))[0])
+    chosen = select(teacher, {name: leaf.shape for name, leaf in named})
+    say(f"starts from {len(chosen)} of {len(named)} parameters of {path}")
+    leaves = [
+        jax.device_put(jnp.asarray(chosen[name], leaf.dtype), leaf.sharding)
+        if name in chosen
+        else leaf
+        for name, leaf in named
+    ]
+    return jax.tree.unflatten(treedef, leaves)

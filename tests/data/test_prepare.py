@@ -1,0 +1,203 @@
+"""Preparing through TFDS: everything but TensorFlow's own part of it.
+
+A builder of our own stands in for TFDS's: it writes true array_record data with no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data import prepare, stl10, svhn
+from mimetic_jax.data.info import describe
+from mimetic_jax.errors import InputError
+
+SIZES = {"train": 5, "test": 3}
+
+
+def split(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(SIZES[name])
+    images = rng.integers(0, 256, (SIZES[name], size, size, 3), np.uint8)
+    return images, rng.integers(0, 10, SIZES[name])
+
+
+def builder(size: int, file_format: str = "array_record") -> prepare.Build:
+    """Writes square images of `size` pixels under whatever name is asked for."""
+
+    def build(wanted: str, root: Path, manual: Path) -> None:
+        import tensorflow_datasets as tfds
+        from PIL import Image
+
+        with tfds.core.registered.skip_registration():
+
+            class Builder(tfds.core.GeneratorBasedBuilder):
+                VERSION = tfds.core.Version("3.1.0")
+                name = wanted
+
+                def _info(self) -> Any:
+                    features = {
+                        "image": tfds.features.Image(shape=(size, size, 3)),
+                        "label": tfds.features.ClassLabel(num_classes=10),
+                    }
+                    return tfds.core.DatasetInfo(
+                        builder=self, features=tfds.features.FeaturesDict(features)
+                    )
+
+                def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+                    return {part: self._generate_examples(part) for part in SIZES}
+
+                def _generate_examples(self, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
+                    for index, (image, label) in enumerate(zip(*split(part, size), strict=True)):
+                        file = io.BytesIO()
+                        Image.fromarray(image).save(file, "PNG")
+                        file.seek(0)
+                        yield index, {"image": file, "label": int(label)}
+
+        Builder(data_dir=root, file_format="array_record").download_and_prepare()
+        description = root / wanted / "3.1.0" / "dataset_info.json"
+        description.write_text(description.read_text().replace("array_record", file_format))
+
+    return build
+
+
+def nothing(name: str, root: Path, manual: Path) -> None:
+    raise AssertionError(f"{name} must not be built")
+
+
+def refused(*words: str, **arguments: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        prepare.prepare(**arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize(("name", "load"), [("svhn", svhn.load), ("stl10", stl10.load)])
+def test_what_was_prepared_is_loaded(tmp_path: Path, name: str, load: Callable[..., Any]) -> None:
+    size = describe(name).image_shape[0]
+    folder = prepare.prepare(name, str(tmp_path), build=builder(size))
+    assert folder == tmp_path / describe(name).tfds / "3.1.0"
+    data = load(str(tmp_path))
+    assert data.name == name
+    for part, images, labels in (
+        ("train", data.train_images, data.train_labels),
+        ("test", data.test_images, data.test_labels),
+    ):
+        expected = {image.tobytes(): label for image, label in zip(*split(part, size), strict=True)}
+        found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
+        assert found == expected
+
+
+def test_what_is_there_is_not_prepared_again(tmp_path: Path) -> None:
+    first = prepare.prepare("svhn", str(tmp_path), build=builder(32))
+    assert prepare.prepare("svhn", str(tmp_path), build=nothing) == first
+
+
+def test_another_file_format_is_told(tmp_path: Path) -> None:
+    builder(32, file_format="tfrecord")("svhn_cropped", tmp_path, tmp_path)
+    refused("as tfrecord", "3.1.0", name="svhn", data_dir=str(tmp_path), build=nothing)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_imagenet_says_which_files_to_place_where(tmp_path: Path, given: bool) -> None:
+    manual = tmp_path / ("mine" if given else "downloads/manual")
+    arguments: dict[str, Any] = {
+        "name": "imagenet2012",
+        "data_dir": str(tmp_path),
+        "manual_dir": str(manual) if given else None,
+    }
+    train, validation = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+    refused(f"{train} and {validation} in {manual}", "image-net.org", build=nothing, **arguments)
+    manual.mkdir(parents=True)
+    (manual / train).touch()
+    refused(f"place {validation} in {manual}", build=nothing, **arguments)
+    (manual / validation).touch()
+    seen = []
+    refused(
+        "TFDS ended without",
+        build=lambda name, root, folder: seen.append((name, root, folder)),
+        **arguments,
+    )
+    assert seen == [("imagenet2012", tmp_path, manual)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digits", "scikit-learn"),
+        ("tiny_imagenet", "tiny-imagenet-200.zip"),
+        ("svnh", "did you mean 'svhn'"),
+    ],
+)
+def test_sets_that_tfds_does_not_have(tmp_path: Path, name: str, words: str) -> None:
+    refused(words, name=name, data_dir=str(tmp_path), build=nothing)
+
+
+def test_a_failure_of_tfds_is_told_in_one_line(tmp_path: Path) -> None:
+    def fail(name: str, root: Path, manual: Path) -> None:
+        raise ConnectionError("no route\nto host")
+
+    refused(
+        "couldn't prepare svhn", "no route to host", name="svhn", data_dir=str(tmp_path), build=fail
+    )
+
+
+def test_without_tensorflow_the_extra_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
+    refused("TensorFlow", "mimetic-jax[prepare]", name="svhn", data_dir=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_tfds_is_asked_for_array_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow_datasets as tfds
+
+    built: dict[str, Any] = {}
+
+    class Recorder:
+        def __init__(self, name: str, **options: Any) -> None:
+            built.update(options, name=name)
+
+        def download_and_prepare(self, download_config: Any) -> None:
+            built["manual"] = download_config.manual_dir
+            builder(32)(built["name"], built["data_dir"], tmp_path)
+
+    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(tfds, "builder", Recorder)
+    prepare.prepare("svhn", str(tmp_path), str(tmp_path / "mine"))
+    assert built == {
+        "name": "svhn_cropped",
+        "data_dir": tmp_path,
+        "file_format": "array_record",
+        "manual": tmp_path / "mine",
+    }
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare.main(["svhn", f"--data_dir={tmp_path}"], build=builder(32))
+    assert f"svhn is in {tmp_path / 'svhn_cropped' / '3.1.0'}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        prepare.main(["digits", f"--data_dir={tmp_path}"])
+    assert capsys.readouterr().err.startswith("error: digits isn't in TFDS")
+
+
+def test_help_needs_no_tensorflow() -> None:
+    program = (
+        "import runpy, sys\n"
+        "sys.modules.update(tensorflow=None, tensorflow_datasets=None)\n"
+        "sys.argv = ['prepare', '--help']\n"
+        "runpy.run_module('mimetic_jax.data.prepare', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for word in ("imagenet2012", "--data_dir", "--manual_dir"):
+        assert word in done.stdout

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import re
+import types
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, plan, schemes
+from mimetic_jax.models import Attention, attention
+
+KEY = jax.random.key(0)
+NORMAL = nn.initializers.normal(0.5)
+
+
+def inputs(batch=2, tokens=7, width=24):
+    return jax.random.normal(jax.random.key(1), (batch, tokens, width))
+
+
+def stock(**fields):
+    return nn.MultiHeadDotProductAttention(
+        num_heads=3, bias_init=NORMAL, force_fp32_for_softmax=True, **fields
+    )
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+class Named(nn.Module):
+    """A layer below the root, where keys depend on the path."""
+
+    layer: type
+    fields: dict
+
+    @nn.compact
+    def __call__(self, x):
+        return self.layer(num_heads=3, **self.fields, name="attention")(x)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kernel_init", [nn.initializers.lecun_normal(), NORMAL])
+def test_initial_values_are_the_stock_layers_bit_for_bit(fused, kernel_init):
+    fields = {"kernel_init": kernel_init, "bias_init": NORMAL}
+    expected = Named(nn.MultiHeadDotProductAttention, fields).init(KEY, inputs())
+    ours = Named(Attention, {**fields, "fused_qkv": fused}).init(KEY, inputs())
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, ours, expected)
+
+
+def test_default_initializers_are_the_stock_layers():
+    expected = nn.MultiHeadDotProductAttention(num_heads=3).init(KEY, inputs())
+    jax.tree.map(np.testing.assert_array_equal, Attention(3).init(KEY, inputs()), expected)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_formula_in_float64(fused, causal):
+    layer = Attention(3, kernel_init=NORMAL, bias_init=NORMAL, fused_qkv=fused, causal=causal)
+    x = inputs()
+    variables = layer.init(KEY, x)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables["params"])
+    query, key, value = (
+        np.einsum("bnd,dhk->bhnk", x, p[name]["kernel"]) + p[name]["bias"][:, None]
+        for name in ("query", "key", "value")
+    )
+    logits = np.einsum("bhnk,bhmk->bhnm", query, key) / np.sqrt(8)
+    if causal:
+        logits = np.where(np.tri(7), logits, -np.inf)
+    heads = np.einsum("bhnm,bhmk->bhnk", softmax(logits), value)
+    expected = np.einsum("bhnk,hkd->bnd", heads, p["out"]["kernel"]) + p["out"]["bias"]
+    np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_are_the_stock_layers(fused):
+    x = inputs()
+    variables = stock().init(KEY, x)
+
+    def gradients(layer):
+        gradient = jax.grad(lambda v, x: (layer.apply(v, x) ** 2).sum(), argnums=(0, 1))
+        return jax.jit(gradient)(variables, x)
+
+    ours = gradients(Attention(3, bias_init=NORMAL, fused_qkv=fused))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+        ours,
+        gradients(stock()),
+    )
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_without_qkv_bias(fused):
+    layer = Attention(3, bias_init=NORMAL, qkv_bias=False, fused_qkv=fused)
+    params = layer.init(KEY, inputs())["params"]
+    assert {name: set(leaves) for name, leaves in params.items()} == {
+        "query": {"kernel"},
+        "key": {"kernel"},
+        "value": {"kernel"},
+        "out": {"kernel", "bias"},
+    }
+    zero = {name: {"bias": jnp.zeros((3, 8))} | params[name] for name in params if name != "out"}
+    expected = stock().apply({"params": params | zero}, inputs())
+    ours = layer.apply({"params": params}, inputs())
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_bfloat16_keeps_its_softmax_in_float32(fused):
+    x = inputs()
+    variables = Attention(3, bias_init=NORMAL).init(KEY, x)
+    layer = Attention(3, fused_qkv=fused, dtype=jnp.bfloat16)
+    ours = layer.apply(variables, x)
+    assert ours.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+        ours.astype(jnp.float32), Attention(3).apply(variables, x), atol=0.05
+    )
+
+    program = str(jax.make_jaxpr(layer.apply)(variables, x))
+    assert set(re.findall(r":(\w+)\[[\d,]*\] = exp ", program)) == {"f32"}
+
+
+def test_fused_makes_one_product_of_three():
+    x = inputs()
+    variables = Attention(3).init(KEY, x)
+
+    def products(fused):
+        layer = Attention(3, fused_qkv=fused)
+        return str(jax.make_jaxpr(layer.apply)(variables, x)).count("dot_general")
+
+    assert products(False) - products(True) == 2
+
+
+def test_causal_attention_does_not_see_later_tokens():
+    layer = Attention(3, causal=True)
+    x = inputs()
+    variables = layer.init(KEY, x)
+    before, after = layer.apply(variables, x), layer.apply(variables, x.at[:, 4].add(1.0))
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (np.abs(before - after)[:, 4:].max(-1) > 1e-3).all()
+
+
+def test_rewrite_finds_it():
+    params = Attention(3).init(KEY, inputs())["params"]
+    assert len(plan(params, schemes.Mimetic())) == 8
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "capability", "dtype", "head_width", "expected"),
+    [
+        ("cpu", "cpu", None, jnp.bfloat16, 64, "xla"),
+        ("tpu", "libtpu", None, jnp.bfloat16, 64, "xla"),
+        ("gpu", "cuda 12090", "9.0", jnp.bfloat16, 64, "cudnn"),
+        ("gpu", "cuda 12090", "8.0", jnp.float16, 128, "cudnn"),
+        ("gpu", "cuda 12090", "10.0", jnp.bfloat16, 32, "cudnn"),
+        ("gpu", "cuda 12090", "9.0", jnp.float32, 64, "xla"),
+        ("gpu", "cuda 12090", "9.0", jnp.bfloat16, 60, "xla"),
+        ("gpu", "cuda 12090", "9.0", jnp.bfloat16, 136, "xla"),
+        ("gpu", "cuda 12090", "7.5", jnp.float16, 64, "xla"),
+        ("gpu", "rocm 60300", "gfx90a", jnp.bfloat16, 64, "xla"),
+    ],
+)
+def test_choice_of_kernel(monkeypatch, platform, version, capability, dtype, head_width, expected):
+    client = types.SimpleNamespace(platform_version=version)
+    device = types.SimpleNamespace(platform=platform, client=client, compute_capability=capability)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert attention._implementation(jnp.dtype(dtype), head_width) == expected
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="num_heads 5 does not divide dim 24"):
+        jax.eval_shape(Attention(5).init, KEY, inputs())

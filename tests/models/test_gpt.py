@@ -1,0 +1,329 @@
+"""The language model: its formula in float64, causality, and that schemes find its weights."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.special import erf
+
+from mimetic_jax import InputError, plan, rewrite, schemes, weights
+from mimetic_jax.models.gpt import GPT, _sinusoids
+
+KEY = jax.random.key(0)
+SMALL = {"vocab": 11, "width": 12, "depth": 2, "heads": 3}
+
+
+def tokens(batch: int = 2, length: int = 7) -> jax.Array:
+    return jax.random.randint(jax.random.key(1), (batch, length), 0, SMALL["vocab"])
+
+
+@functools.cache
+def _initial(**changes: Any) -> dict[str, Any]:
+    return jax.jit(GPT(**{**SMALL, **changes}).init)(KEY, tokens())
+
+
+def initial(**changes: Any) -> dict[str, Any]:
+    """Initial variables, compiled once for all tests; the copy may be changed."""
+    return jax.tree.map(jnp.copy, _initial(**changes))
+
+
+def noisy(variables: dict[str, Any]) -> dict[str, Any]:
+    """Weights in which no term of the formula is zero or hidden by a small scale."""
+    leaves, structure = jax.tree.flatten(variables)
+    keys = jax.random.split(KEY, len(leaves))
+    draws = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, draws)
+
+
+def apply(
+    variables: dict[str, Any],
+    x: jax.Array,
+    rng: jax.Array | None = None,
+    method: str | None = None,
+    **changes: Any,
+) -> jax.Array:
+    model = GPT(**{**SMALL, **changes})
+    rngs = None if rng is None else {"dropout": rng}
+
+    def run(variables: dict[str, Any]) -> Any:
+        return model.apply(variables, x, train=rngs is not None, rngs=rngs, method=method)
+
+    return jax.jit(run)(variables)
+
+
+def norm(x: np.ndarray, p: dict[str, np.ndarray]) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return centred / deviation * p["scale"] + p["bias"]
+
+
+def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
+    """Hidden states in float64."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    length, width = ids.shape[1], p["embedding"].shape[1]
+    if positions == "learned":
+        x = p["embedding"][ids] + p["pos_embed"][0, :length]
+    else:
+        place, feature = np.meshgrid(np.arange(length), np.arange(width), indexing="ij")
+        angle = place / 10_000 ** (feature // 2 * 2 / width)
+        table = np.where(feature % 2, np.cos(angle), np.sin(angle))
+        x = p["embedding"][ids] * np.sqrt(width) + table
+    for layer in range(SMALL["depth"]):
+        block = p[f"block_{layer}"]
+        y = norm(x, block["norm1"])
+        query, key, value = (
+            np.einsum("bnd,dhk->bhnk", y, block["attention"][name]["kernel"])
+            + block["attention"][name]["bias"][:, None]
+            for name in ("query", "key", "value")
+        )
+        logits = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+        shares = np.exp(logits) * np.tri(length)
+        heads = shares / shares.sum(-1, keepdims=True) @ value
+        out = block["attention"]["out"]
+        x = x + np.einsum("bhnk,hkd->bnd", heads, out["kernel"]) + out["bias"]
+        fc1, fc2 = block["mlp"]["fc1"], block["mlp"]["fc2"]
+        y = norm(x, block["norm2"]) @ fc1["kernel"] + fc1["bias"]
+        x = x + y * (1 + erf(y / np.sqrt(2))) / 2 @ fc2["kernel"] + fc2["bias"]
+    return norm(x, p["norm"])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_formula_in_float64(positions: str) -> None:
+    variables, x = noisy(initial(positions=positions, max_length=9)), tokens()
+    expected = formula(variables["params"], np.asarray(x), positions)
+    fields = {"positions": positions, "max_length": 9}
+    hidden = apply(variables, x, **fields)
+    np.testing.assert_allclose(hidden, expected, rtol=1e-3, atol=2e-4)
+    p = variables["params"]
+    logits = expected @ np.asarray(p["embedding"], np.float64).T + np.asarray(p["decoder_bias"])
+    found = apply(variables, x, method="logits", **fields)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_token_changes_nothing_before_it(positions: str) -> None:
+    variables, x = noisy(initial(positions=positions, max_length=9)), tokens()
+    changed = x.at[:, 4].set((x[:, 4] + 1) % SMALL["vocab"])
+    before, after = (
+        apply(variables, ids, positions=positions, max_length=9) for ids in (x, changed)
+    )
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (np.abs(before - after)[:, 4:].max(-1) > 1e-4).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 12, 410])
+def test_fixed_positions_are_those_of_the_library(width: int) -> None:
+    for length in (1, 80, 400):
+        table = _sinusoids(length, width)
+        np.testing.assert_array_equal(table, weights.sincos_1d(length, width))
+
+
+def test_parameters() -> None:
+    """Stock attention in every block; one matrix for input and output; no fixed table stored."""
+    params = initial()["params"]
+    assert set(params) == {"embedding", "decoder_bias", "norm", "block_0", "block_1"}
+    assert set(params["block_1"]) == {"norm1", "attention", "norm2", "mlp"}
+    attention = params["block_1"]["attention"]
+    assert {name: attention[name]["kernel"].shape for name in attention} == {
+        **dict.fromkeys(("query", "key", "value"), (12, 3, 4)),
+        "out": (3, 4, 12),
+    }
+    assert params["block_0"]["mlp"]["fc1"]["kernel"].shape == (12, 48)
+    assert params["embedding"].shape == (11, 12)
+    assert not params["decoder_bias"].any()
+    learned = initial(positions="learned", max_length=9)["params"]
+    assert learned["pos_embed"].shape == (1, 9, 12)
+
+
+def test_papers_sizes() -> None:
+    """WikiText-103's width of 410 in 10 heads of 41, 16 layers: parameters counted by hand."""
+    vocab, width, depth = 267_735, 410, 16
+    model = GPT(vocab=vocab, width=width, depth=depth, heads=10)
+    shapes = jax.eval_shape(model.init, KEY, jnp.zeros((1, 80), jnp.int32))["params"]
+    assert shapes["block_0"]["attention"]["query"]["kernel"].shape == (410, 10, 41)
+    block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    assert count == vocab * (width + 1) + depth * block + 2 * width
+
+
+def test_base_initializations() -> None:
+    params = initial(width=96, depth=1)["params"]
+    for kernel in (
+        params["embedding"],
+        params["block_0"]["attention"]["query"]["kernel"],
+        params["block_0"]["mlp"]["fc2"]["kernel"],
+    ):
+        assert float(kernel.std()) == pytest.approx(0.02, rel=0.1)
+    assert not params["block_0"]["attention"]["out"]["bias"].any()
+    torch = initial(width=96, depth=1, base="torch")["params"]
+    kernel, bias = torch["block_0"]["mlp"]["fc2"].values()
+    assert float(jnp.abs(kernel).max()) <= (4 * 96) ** -0.5 + 1e-7
+    assert bias.any()
+    assert float(torch["embedding"].std()) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [schemes.mimetic_language(), schemes.Mimetic(), schemes.NormMatched(like=schemes.Mimetic())],
+    ids=["language", "mimetic", "norm-matched"],
+)
+def test_schemes_find_every_block(scheme: schemes.Scheme) -> None:
+    params = initial()["params"]
+    written = {write.path for write in plan(params, scheme)}
+    kernels = {
+        f"block_{layer}/attention/{name}/kernel"
+        for layer in range(2)
+        for name in ("query", "key", "value", "out")
+    }
+    assert kernels <= written
+    assert all("/attention/" in path for path in written)
+    new = rewrite(KEY, params, scheme)
+    for name in ("embedding", "decoder_bias", "norm"):
+        jax.tree.map(np.testing.assert_array_equal, new[name], params[name])
+    assert np.isfinite(apply({"params": new}, tokens())).all()
+
+
+def test_language_scheme_gives_its_products() -> None:
+    """Query times key is half the identity on the first K coordinates, in all heads and layers;
+    value times out has a mean diagonal of -.2."""
+    params = rewrite(KEY, initial(width=48)["params"], schemes.mimetic_language())
+    for layer in range(2):
+        kernels = {
+            name: np.asarray(leaf["kernel"], np.float64)
+            for name, leaf in params[f"block_{layer}"]["attention"].items()
+        }
+        products = np.einsum("dhk,ehk->hde", kernels["query"], kernels["key"])
+        expected = 0.5 * np.diag(np.arange(48) < 16)
+        np.testing.assert_allclose(products, np.stack([expected] * 3), atol=1e-6)
+        value_out = np.einsum("dhk,hke->de", kernels["value"], kernels["out"])
+        assert np.diag(value_out).mean() == pytest.approx(-0.2, abs=0.02)
+
+
+def test_embedding_dropout_drops_tokens_of_the_vocabulary_everywhere() -> None:
+    """Without layers and positions a dropped token's state is the norm of nothing, its bias 0; a
+    kept one's doesn't change, since a norm ignores the factor 1 / (1 - rate)."""
+    fields = {"depth": 0, "positions": "learned", "vocab": 200}
+    ids = jnp.tile(jnp.arange(200).reshape(2, 100), (1, 2))
+    variables = initial(**fields)
+    variables["params"]["pos_embed"] *= 0
+    variables["params"]["embedding"] *= 1e3  # so that the norm's epsilon doesn't show
+    exact = apply(variables, ids, **fields)
+    runs = [
+        apply(variables, ids, jax.random.key(seed), embedding_dropout=0.4, **fields)
+        for seed in (0, 1)
+    ]
+    masks = []
+    for hidden in runs:
+        np.testing.assert_array_equal(hidden[:, :100], hidden[:, 100:])
+        dropped = ~hidden.any(-1)
+        np.testing.assert_allclose(hidden[~dropped], exact[~dropped], atol=1e-4)
+        masks.append(dropped)
+    assert np.mean(masks) == pytest.approx(0.4, abs=0.08)
+    assert not np.array_equal(*masks)
+
+
+def test_embedding_dropout_scales_what_it_keeps() -> None:
+    """The gradient of the input embeddings' sum is the mask itself: 0 or 1 / (1 - rate)."""
+    fields = {"depth": 0, "positions": "learned", "vocab": 50, "embedding_dropout": 0.5}
+    variables = initial(**fields)
+    # A large position makes the norm all but linear in the embedding that is added to it.
+    variables["params"]["pos_embed"] += 1e3 * jnp.arange(12) / 12
+    ids = jnp.arange(50)[None]
+
+    def slope(rng: jax.Array | None) -> jax.Array:
+        def loss(embedding: jax.Array) -> jax.Array:
+            params = variables["params"] | {"embedding": embedding}
+            hidden = apply({"params": params}, ids, rng, **fields)
+            return (hidden * jnp.arange(12) ** 2).sum()
+
+        return jnp.linalg.norm(jax.grad(loss)(variables["params"]["embedding"]), axis=1)
+
+    ratio = np.asarray(slope(KEY) / slope(None))
+    assert (np.isclose(ratio, 0) | np.isclose(ratio, 2, rtol=1e-3)).all()
+    assert 10 < (ratio > 1).sum() < 40
+
+
+def test_dropout_is_off_unless_training() -> None:
+    variables, x = noisy(initial()), tokens()
+    exact = apply(variables, x)
+    rates = {"dropout": 0.3, "embedding_dropout": 0.3}
+    np.testing.assert_array_equal(apply(variables, x, **rates), exact)
+    for name, rate in rates.items():
+        first, again, other = (
+            apply(variables, x, jax.random.key(seed), **{name: rate}) for seed in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.allclose(first, other)
+        assert not np.allclose(first, exact)
+
+
+def test_remat_recomputes_blocks_and_changes_no_value() -> None:
+    variables, x = noisy(initial(depth=1)), tokens()
+
+    def gradient(remat: bool) -> Any:
+        def loss(variables: dict[str, Any]) -> jax.Array:
+            hidden = apply(variables, x, KEY, remat=remat, depth=1, dropout=0.2)
+            return (hidden * jnp.arange(12)).sum()
+
+        return jax.grad(loss)
+
+    found, expected = gradient(True)(variables), gradient(False)(variables)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
+    programs = [str(jax.make_jaxpr(gradient(remat))(variables)) for remat in (False, True)]
+    assert [len(re.findall("= erfc? ", program)) for program in programs] == [1, 2]
+
+
+def test_bfloat16_computes_close_to_float32() -> None:
+    variables, x = initial(), tokens()
+    exact, rough = apply(variables, x), apply(variables, x, dtype=jnp.bfloat16)
+    assert rough.dtype == jnp.float32
+    np.testing.assert_allclose(exact, rough, atol=0.05)
+    assert not np.array_equal(exact, rough)
+
+
+def test_it_learns_a_cycle() -> None:
+    """Next tokens that are certain: the loss falls from log 11 to almost nothing."""
+    model, optimizer = GPT(**{**SMALL, "depth": 1}), optax.adam(1e-2)
+    ids = (jnp.arange(17)[None] + jnp.arange(8)[:, None]) % 11
+
+    def loss(variables: dict[str, Any]) -> Any:
+        logits: Any = model.apply(variables, ids[:, :-1], method="logits")
+        return optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:]).mean()
+
+    def step(state: Any, _: None) -> tuple[Any, jax.Array]:
+        variables, moments = state
+        value, gradient = jax.value_and_grad(loss)(variables)
+        updates, moments = optimizer.update(gradient, moments)
+        return (optax.apply_updates(variables, updates), moments), value
+
+    variables = initial(depth=1)
+    state = (variables, optimizer.init(variables))
+    _, losses = jax.jit(lambda state: jax.lax.scan(step, state, None, 100))(state)
+    assert float(losses[0]) == pytest.approx(np.log(11), abs=0.2)
+    assert float(losses[-1]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"heads": 5}, "heads 5 does not divide width 12"),
+        ({"positions": "rotary"}, "unknown positions 'rotary'"),
+        ({"positions": "learned", "max_length": 6}, "7 tokens are more than the 6 positions"),
+        ({"dropout": 1.0}, r"dropout 1.0 is not in \[0, 1\)"),
+        ({"embedding_dropout": -0.1}, r"embedding_dropout -0.1 is not in \[0, 1\)"),
+        ({"base": "gpt"}, "unknown base initialization 'gpt'"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        jax.eval_shape(GPT(**{**SMALL, **change}).init, KEY, tokens())
