@@ -275,10 +275,12 @@ def affine(
     column, row = left.astype(jnp.int32), top.astype(jnp.int32)
     # A pixel more on each side for the cubic; the linear one leaves it out.
     taps = range(0, 2) if cubic is False else range(-1, 3)
-    lines = [
-        _interpolate([take(row + down, column + right) for right in taps], dx, cubic)
-        for down in taps
-    ]
+
+    def line(down: jax.Array) -> jax.Array:
+        return _interpolate([take(row + down, column + right) for right in taps], dx, cubic)
+
+    # One line of taps after the other: unrolled, XLA computes all of them anew for every use.
+    lines = jax.lax.map(line, jnp.array(taps))
     return jnp.floor(jnp.clip(_interpolate(lines, dy, cubic), 0, 255))
 
 

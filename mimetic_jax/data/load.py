@@ -25,7 +25,7 @@ class StreamedDataset:
 
 
 def load(
-    name: str, data_dir: str | None = None, subset: float = 1.0
+    name: str, data_dir: str | None = None, subset: float = 1.0, classes: int = 0
 ) -> ImageDataset | StreamedDataset:
     """The data set of that name.
 
@@ -34,12 +34,15 @@ def load(
         data_dir: the folder that holds it; the digits need none.
         subset: share of each class to train on. Smaller shares lie within larger ones, and the
             test images are always all of them.
+        classes: how many there must be, of a streamed set that isn't the published one: a
+            sample, or images of one's own; 0 for the published number.
 
     Raises:
         InputError: the name is unknown (the known ones are listed), or the files aren't usable.
     """
     info = describe(name)
     if info.streamed:
+        info = dataclasses.replace(info, num_classes=classes or info.num_classes)
         return _streamed(info, data_dir, subset)
     dataset = _resident(info, data_dir)
     if subset < 1:

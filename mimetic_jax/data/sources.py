@@ -92,7 +92,7 @@ def labelled(
     if len(classes) != num_classes:
         raise InputError(
             f"{container.path} holds {len(classes)} classes, expected {num_classes}: "
-            f"{', '.join(classes[:3])}, ..."
+            f"{', '.join(classes[:3])}, ... (of a sample, set data.classes)"
         )
     number = {name: label for label, name in enumerate(classes)}
     labels = np.array([number[name] for name in names], np.int32)

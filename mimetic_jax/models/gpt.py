@@ -105,7 +105,7 @@ class GPT(nn.Module):
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
         hidden = self(tokens, train)
-        embedding = self.get_variable("params", "embedding")
+        embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
 
     def _check(self, length: int) -> None:

@@ -77,11 +77,12 @@ class Checkpoints:
         if (step := self._manager.latest_step()) is None:
             return None
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        saved = self._manager.item_metadata(step).state
+        folder = self.directory.absolute() / str(step) / "state"
+        with ocp.StandardCheckpointer() as reader:
+            saved = reader.metadata(folder).item_metadata.tree
         return TrainState(
             **jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
-                dict(saved.tree if hasattr(saved, "tree") else saved),
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
             )
         )
 

@@ -44,7 +44,13 @@ class Comparison:
 
     def __init__(self, config: ConfigDict, say: Say = print) -> None:
         self.config, self.say = config, say
-        self.info = data.describe(config.data.name)
+        info = data.describe(config.data.name)
+        if config.data.classes and not info.streamed:
+            raise InputError(
+                f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
+            )
+        classes = config.data.classes or info.num_classes
+        self.info = dataclasses.replace(info, num_classes=classes)
         self.arms = configs.arms(config)
         self._programs: dict[str, Program] = {}
         # By the share of the training examples that an arm takes.
@@ -160,7 +166,9 @@ class Comparison:
     def _dataset(self, arm: ConfigDict) -> Any:
         share = arm.data.subset
         if share not in self._datasets:
-            self._datasets[share] = data.load(self.info.name, arm.data.dir, share)
+            self._datasets[share] = data.load(
+                self.info.name, arm.data.dir, share, arm.data.classes
+            )
         return self._datasets[share]
 
     def _info(self, arm: ConfigDict) -> data.DatasetInfo:

@@ -34,6 +34,7 @@ def default() -> ConfigDict:
     config.data = ConfigDict()
     config.data.name = "digits"  # see data/info.py
     config.data.dir = config_dict.placeholder(str)  # where it lies
+    config.data.classes = 0  # how many there are; 0: as published (streamed sets)
     config.data.size = 0  # side of the images that the model sees; 0: as the data set has them
     config.data.subset = 1.0  # share of each class to train on
     config.data.repeats = 1  # times each image comes in an epoch (streamed sets)
@@ -154,6 +155,10 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
     for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every"):
         if dict(_numbers(config))[name] < 1:
             raise InputError(f"{name} must be at least 1")
+    if not 0 < config.data.subset <= 1:
+        raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
+    if not config.ema < 1:
+        raise InputError(f"ema {config.ema} is not below 1")
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         raise InputError(f"seeds {tuple(config.seeds)} must be different numbers, at least one")
     if bool(config.epochs) == bool(config.steps):
@@ -187,9 +192,6 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
             raise InputError(f"model.{rate} {config.model[rate]} is not below 1")
     if config.model.dtype not in ("float32", "bfloat16"):
         raise unknown("model.dtype", config.model.dtype, ("float32", "bfloat16"))
-    for name, value in (("data.subset", config.data.subset), ("ema", config.ema)):
-        if not value <= 1:
-            raise InputError(f"{name} {value} is above 1")
     if config.optimizer.warmup and config.optimizer.warmup_epochs:
         raise InputError(
             f"give optimizer.warmup ({config.optimizer.warmup} steps) or warmup_epochs "

@@ -17,7 +17,7 @@ from mimetic_jax import InputError, plan, rewrite, schemes, weights
 from mimetic_jax.models.gpt import GPT, _sinusoids
 
 KEY = jax.random.key(0)
-SMALL = {"vocab": 11, "width": 12, "depth": 2, "heads": 3}
+SMALL = {"vocab": 11, "width": 12, "depth": 1, "heads": 3}
 
 
 def tokens(batch: int = 2, length: int = 7) -> jax.Array:
@@ -31,15 +31,23 @@ def _initial(**changes: Any) -> dict[str, Any]:
 
 def initial(**changes: Any) -> dict[str, Any]:
     """Initial variables, compiled once for all tests; the copy may be changed."""
-    return jax.tree.map(jnp.copy, _initial(**changes))
+    return jax.tree.map(np.copy, _initial(**changes))
 
 
 def noisy(variables: dict[str, Any]) -> dict[str, Any]:
     """Weights in which no term of the formula is zero or hidden by a small scale."""
-    leaves, structure = jax.tree.flatten(variables)
-    keys = jax.random.split(KEY, len(leaves))
-    draws = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, draws)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: leaf + rng.normal(0, 0.3, leaf.shape).astype(np.float32), variables
+    )
+
+
+@functools.cache
+def _program(method: str | None, train: bool, **changes: Any) -> Any:
+    model = GPT(**{**SMALL, **changes})
+    return jax.jit(
+        lambda variables, x, rngs: model.apply(variables, x, train=train, rngs=rngs, method=method)
+    )
 
 
 def apply(
@@ -49,13 +57,9 @@ def apply(
     method: str | None = None,
     **changes: Any,
 ) -> jax.Array:
-    model = GPT(**{**SMALL, **changes})
+    """Hidden states; of training if there is an rng."""
     rngs = None if rng is None else {"dropout": rng}
-
-    def run(variables: dict[str, Any]) -> Any:
-        return model.apply(variables, x, train=rngs is not None, rngs=rngs, method=method)
-
-    return jax.jit(run)(variables)
+    return _program(method, rng is not None, **changes)(variables, x, rngs)
 
 
 def norm(x: np.ndarray, p: dict[str, np.ndarray]) -> np.ndarray:
@@ -75,7 +79,7 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
         angle = place / 10_000 ** (feature // 2 * 2 / width)
         table = np.where(feature % 2, np.cos(angle), np.sin(angle))
         x = p["embedding"][ids] * np.sqrt(width) + table
-    for layer in range(SMALL["depth"]):
+    for layer in range(len([name for name in p if name.startswith("block_")])):
         block = p[f"block_{layer}"]
         y = norm(x, block["norm1"])
         query, key, value = (
@@ -96,9 +100,9 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_formula_in_float64(positions: str) -> None:
-    variables, x = noisy(initial(positions=positions, max_length=9)), tokens()
+    fields = {"positions": positions, "max_length": 9, "depth": 2}
+    variables, x = noisy(initial(**fields)), tokens()
     expected = formula(variables["params"], np.asarray(x), positions)
-    fields = {"positions": positions, "max_length": 9}
     hidden = apply(variables, x, **fields)
     np.testing.assert_allclose(hidden, expected, rtol=1e-3, atol=2e-4)
     p = variables["params"]
@@ -128,7 +132,7 @@ def test_fixed_positions_are_those_of_the_library(width: int) -> None:
 
 def test_parameters() -> None:
     """Stock attention in every block; one matrix for input and output; no fixed table stored."""
-    params = initial()["params"]
+    params = initial(depth=2)["params"]
     assert set(params) == {"embedding", "decoder_bias", "norm", "block_0", "block_1"}
     assert set(params["block_1"]) == {"norm1", "attention", "norm2", "mlp"}
     attention = params["block_1"]["attention"]
@@ -155,7 +159,7 @@ def test_papers_sizes() -> None:
 
 
 def test_base_initializations() -> None:
-    params = initial(width=96, depth=1)["params"]
+    params = initial(width=96)["params"]
     for kernel in (
         params["embedding"],
         params["block_0"]["attention"]["query"]["kernel"],
@@ -163,7 +167,7 @@ def test_base_initializations() -> None:
     ):
         assert float(kernel.std()) == pytest.approx(0.02, rel=0.1)
     assert not params["block_0"]["attention"]["out"]["bias"].any()
-    torch = initial(width=96, depth=1, base="torch")["params"]
+    torch = initial(width=96, base="torch")["params"]
     kernel, bias = torch["block_0"]["mlp"]["fc2"].values()
     assert float(jnp.abs(kernel).max()) <= (4 * 96) ** -0.5 + 1e-7
     assert bias.any()
@@ -176,7 +180,7 @@ def test_base_initializations() -> None:
     ids=["language", "mimetic", "norm-matched"],
 )
 def test_schemes_find_every_block(scheme: schemes.Scheme) -> None:
-    params = initial()["params"]
+    params = initial(depth=2)["params"]
     written = {write.path for write in plan(params, scheme)}
     kernels = {
         f"block_{layer}/attention/{name}/kernel"
@@ -188,13 +192,13 @@ def test_schemes_find_every_block(scheme: schemes.Scheme) -> None:
     new = rewrite(KEY, params, scheme)
     for name in ("embedding", "decoder_bias", "norm"):
         jax.tree.map(np.testing.assert_array_equal, new[name], params[name])
-    assert np.isfinite(apply({"params": new}, tokens())).all()
+    assert np.isfinite(apply({"params": new}, tokens(), depth=2)).all()
 
 
 def test_language_scheme_gives_its_products() -> None:
     """Query times key is half the identity on the first K coordinates, in all heads and layers;
     value times out has a mean diagonal of -.2."""
-    params = rewrite(KEY, initial(width=48)["params"], schemes.mimetic_language())
+    params = rewrite(KEY, initial(width=48, depth=2)["params"], schemes.mimetic_language())
     for layer in range(2):
         kernels = {
             name: np.asarray(leaf["kernel"], np.float64)
@@ -266,16 +270,16 @@ def test_dropout_is_off_unless_training() -> None:
 
 
 def test_remat_recomputes_blocks_and_changes_no_value() -> None:
-    variables, x = noisy(initial(depth=1)), tokens()
+    variables, x = noisy(initial()), tokens()
 
     def gradient(remat: bool) -> Any:
         def loss(variables: dict[str, Any]) -> jax.Array:
-            hidden = apply(variables, x, KEY, remat=remat, depth=1, dropout=0.2)
+            hidden = apply(variables, x, KEY, remat=remat, dropout=0.2)
             return (hidden * jnp.arange(12)).sum()
 
         return jax.grad(loss)
 
-    found, expected = gradient(True)(variables), gradient(False)(variables)
+    found, expected = (jax.jit(gradient(remat))(variables) for remat in (True, False))
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
     )
@@ -293,7 +297,7 @@ def test_bfloat16_computes_close_to_float32() -> None:
 
 def test_it_learns_a_cycle() -> None:
     """Next tokens that are certain: the loss falls from log 11 to almost nothing."""
-    model, optimizer = GPT(**{**SMALL, "depth": 1}), optax.adam(1e-2)
+    model, optimizer = GPT(**SMALL), optax.adam(1e-2)
     ids = (jnp.arange(17)[None] + jnp.arange(8)[:, None]) % 11
 
     def loss(variables: dict[str, Any]) -> Any:
@@ -306,7 +310,7 @@ def test_it_learns_a_cycle() -> None:
         updates, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(variables, updates), moments), value
 
-    variables = initial(depth=1)
+    variables = initial()
     state = (variables, optimizer.init(variables))
     _, losses = jax.jit(lambda state: jax.lax.scan(step, state, None, 100))(state)
     assert float(losses[0]) == pytest.approx(np.log(11), abs=0.2)

@@ -1,0 +1,132 @@
+"""Training on images that stay on disk: the same laws as in memory."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax import InputError
+from mimetic_jax.train import loop
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.loop import Run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """20 train and 11 test JPEGs of different sizes, in two classes that differ in brightness."""
+    root = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 20), ("val", 11)):
+        for index in range(count):
+            label = index % 2
+            path = root / split / f"class_{label}" / f"{index}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            height, width = random.integers(40, 90, 2)
+            pixels = random.integers(0, 100, (height, width, 3)) + 150 * label
+            Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
+    return root
+
+
+@pytest.fixture
+def streamed(tiny, folder):
+    def config(**overrides):
+        settings = {
+            "data.name": "imagenet2012",
+            "data.dir": str(folder),
+            "data.classes": 2,
+            "data.size": 16,
+            "data.augment.crop": 0,
+            "data.augment.crop_scale": (0.3, 1.0),
+            "data.augment.flip": True,
+            "data.threads": 2,
+            "batch": 8,
+            "steps": 10,
+            "eval.batch": 8,
+            "log_every": 2,
+            "checkpoint_every": 4,
+            "model.patch": 8,
+        }
+        return tiny(**{**settings, **overrides})
+
+    return config
+
+
+def train(config, workdir, say=lambda line: None):
+    comparison = Comparison(config, say=say)
+    comparison.train(workdir)
+    return comparison.restored(Run.of(workdir, "run", 0))
+
+
+def test_learns_counts_and_records(streamed, tmp_path):
+    said = []
+    config = streamed(steps=30, **{"optimizer.learning_rate": 3e-3, "eval.every": 0})
+    train(config, tmp_path, said.append)
+    assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 published" in said[0]
+    first, last = Run.of(tmp_path, "run", 0).evaluations()
+    assert first["eval_count"] == last["eval_count"] == 11
+    assert last["eval_loss"] < 0.7 * first["eval_loss"]
+    assert last["eval_accuracy"] > 0.9
+    assert all(0 <= r["input_bound"] <= 1 for r in Run.of(tmp_path, "run", 0).metrics.read()[1:-1])
+
+
+class Killed(BaseException):
+    """What ends a run in the middle, as a signal would."""
+
+
+def test_resume_equals_no_stop(streamed, tmp_path, monkeypatch):
+    """Order, crops and augmentation go on where they were, in the middle of an epoch."""
+    overrides = {"data.repeats": 2, "ema": 0.9, "data.mix.mixup": 0.5}
+    whole = train(streamed(**overrides), tmp_path / "whole")
+    original = loop._check_finite
+
+    def kill(run, first, losses):
+        original(run, first, losses)
+        if first >= 6:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_check_finite", kill)
+        with pytest.raises(Killed):
+            train(streamed(**overrides), tmp_path / "killed")
+    resumed = train(streamed(**overrides), tmp_path / "killed")
+    assert int(resumed.step) == 10
+    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
+
+
+def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
+    damaged = tmp_path / "images"
+    for path in folder.rglob("*.JPEG"):
+        copy = damaged / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes()[:60] if path.name == "3.JPEG" else path.read_bytes())
+    said = []
+    train(streamed(**{"data.dir": str(damaged)}), tmp_path / "run", said.append)
+    assert any("damaged images replaced" in line and "3.JPEG" in line for line in said)
+    last = Run.of(tmp_path / "run", "run", 0).evaluations()[-1]
+    assert last["eval_count"] == 10  # one of the test images is damaged too
+    with pytest.raises(InputError, match=r"3\.JPEG"):
+        train(streamed(**{"data.dir": str(damaged), "data.strict": True}), tmp_path / "strict")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"data.classes": 0}, "holds 2 classes, expected 1000"),
+        ({"batch": 32}, "batch 32 is larger than the 20 train images"),
+        ({"data.dir": None}, "imagenet2012 needs the folder that holds it"),
+        ({"data.subset": 0.0}, "data.subset 0.0"),
+    ],
+)
+def test_bad_input_before_anything_is_written(streamed, tmp_path, overrides, words):
+    with pytest.raises(InputError, match=words) as caught:
+        train(streamed(**overrides), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_subset_trains_on_its_share_alone(streamed, tmp_path):
+    comparison = Comparison(streamed(**{"data.subset": 0.5}), say=lambda line: None)
+    comparison.open()
+    assert comparison.program("run").feed.steps_per_epoch == 1
