@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import time
@@ -12,11 +11,11 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax import data
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, Run, train
 from mimetic_jax.train.mesh import make_mesh
 from mimetic_jax.train.metrics import write_atomically
@@ -44,18 +43,13 @@ class Comparison:
 
     def __init__(self, config: ConfigDict, say: Say = print) -> None:
         self.config, self.say = config, say
-        info = data.describe(config.data.name)
-        if config.data.classes and not info.streamed:
-            raise InputError(
-                f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
-            )
-        classes = config.data.classes or info.num_classes
-        self.info = dataclasses.replace(info, num_classes=classes)
+        self.kind = kind_of(config)
+        self.info = self.kind.describe(config)
         self.arms = configs.arms(config)
         self._programs: dict[str, Program] = {}
-        # By the share of the training examples that an arm takes.
-        self._infos: dict[float, data.DatasetInfo] = {}
-        self._datasets: dict[float, Any] = {}
+        # By what the arms' configurations say of the data.
+        self._infos: dict[str, Any] = {}
+        self._datasets: dict[str, Any] = {}
         self._data: dict[str, Any] = {}
         for name, arm in self.arms.items():
             self._check_arm(name, arm)
@@ -146,12 +140,12 @@ class Comparison:
         """
         for arm in self.arms.values():
             published = self._info(arm)
-            if (info := data.sized(published, self._dataset(arm))) != published:
+            if (info := self.kind.sized(published, self._dataset(arm))) != published:
                 self.say(
                     f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
-                    f"examples there, {published.num_train:,} and {published.num_test:,} published"
+                    f"examples there, {published.num_train:,} and {published.num_test:,} expected"
                 )
-                self._infos[arm.data.subset] = info
+                self._infos[_data_key(arm)] = info
                 self._programs.clear()
         for name, arm in self.arms.items():
             self._check_arm(name, arm)
@@ -164,18 +158,14 @@ class Comparison:
         return self._data[key]
 
     def _dataset(self, arm: ConfigDict) -> Any:
-        share = arm.data.subset
-        if share not in self._datasets:
-            self._datasets[share] = data.load(
-                self.info.name, arm.data.dir, share, arm.data.classes
-            )
-        return self._datasets[share]
+        key = _data_key(arm)
+        if key not in self._datasets:
+            self._datasets[key] = self.kind.load(arm)
+        return self._datasets[key]
 
-    def _info(self, arm: ConfigDict) -> data.DatasetInfo:
+    def _info(self, arm: ConfigDict) -> Any:
         """What is known of the arm's data: as published, until it is opened."""
-        share = arm.data.subset
-        expected = dataclasses.replace(self.info, num_train=round(share * self.info.num_train))
-        return self._infos.get(share, expected)
+        return self._infos.get(_data_key(arm)) or self.kind.describe(arm)
 
     def recognise(self, workdir: pathlib.Path) -> dict[str, Any]:
         """The record of a workdir that is ours: its seeds and arms and those of this config.
@@ -209,11 +199,11 @@ class Comparison:
             raise InputError(f"workdir {workdir} can't be written: {error.strerror}") from error
 
     def _check_arm(self, name: str, arm: ConfigDict) -> None:
-        if len(self.arms) > 1 and arm.data.name != self.config.data.name:
+        if (arm.task, arm.data.name) != (self.config.task, self.config.data.name):
             raise InputError(f"arm {name} trains on other data: arms of a comparison share them")
         try:
             info = self._info(arm)
-            configs.check(arm, info, jax.device_count())
+            configs.check(arm, self.kind.steps_per_epoch(arm, info), jax.device_count())
             key = _program_key(arm)
             if key not in self._programs:
                 mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp)
@@ -228,8 +218,7 @@ def describe(comparison: Comparison) -> str:
     """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes."""
     config, info = comparison.config, comparison.info
     lines = [
-        f"{config.name}: {info.name}, {info.num_train:,} train and {info.num_test:,} test images "
-        f"of {info.image_shape}, {info.num_classes} classes",
+        f"{config.name}: {comparison.kind.summary(info)}",
         f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
@@ -258,6 +247,12 @@ def describe(comparison: Comparison) -> str:
 
 def _megabytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
+
+
+def _data_key(config: ConfigDict) -> str:
+    """What a data set depends on; which of it a program takes is in the program's key."""
+    record = configs.to_json(config)["data"]
+    return json.dumps({name: record.get(name) for name in ("name", "dir", "subset", "classes")})
 
 
 def _program_key(config: ConfigDict) -> str:

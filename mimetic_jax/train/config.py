@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
+from optax import Schedule
 
 from mimetic_jax import schemes
-from mimetic_jax.data import DatasetInfo
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.train.schedule import make_schedule, scaled_rate
+from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 
 
 def default() -> ConfigDict:
-    """Every field there is, with the value it has unless a config says otherwise."""
+    """Every field of training on images, with the value it has unless a config says otherwise."""
     config = ConfigDict()
+    config.task = "images"
     config.name = "unnamed"  # workdir is runs/NAME unless given
     config.seeds = (0,)
     config.scheme = ()  # schemes applied to the model's own draw, left to right
@@ -84,6 +85,7 @@ def default() -> ConfigDict:
     config.optimizer.warmup_epochs = 0.0  # or epochs
     config.optimizer.warmup_from = 0.0  # learning rate
     config.optimizer.final = 0.0  # learning rate where a cosine ends
+    config.optimizer.plateau = ""  # lowers the rate by the validation loss: halve, tenth
     config.optimizer.cooldown_epochs = 0.0  # of the epochs, the last ones, at `final`
     config.optimizer.weight_decay = 0.01
     config.optimizer.betas = (0.9, 0.999)
@@ -100,11 +102,37 @@ def default() -> ConfigDict:
     config.eval = ConfigDict()
     config.eval.batch = 500
     config.eval.every = 0  # steps; 0: only before the first and after the last
+    config.eval.every_epochs = 0.0  # or epochs
     config.log_every = 50  # steps
     config.checkpoint_every = 0  # steps, a multiple of log_every; 0: only after the last
     config.keep_checkpoints = 2
     config.max_dispatch = 50  # steps run on the device without the host
     config.tensorboard = False
+    return config
+
+
+def default_text() -> ConfigDict:
+    """Every field of training on text."""
+    config = default()
+    config.task = "text"
+    config.data = ConfigDict()
+    config.data.name = "ptb_char"  # ptb_word, wikitext2, wikitext103
+    config.data.dir = config_dict.placeholder(str)  # where it lies
+    config.data.length = 400  # tokens of a window
+    config.data.valid = 320  # the last of them count, the others are context
+    config.model = ConfigDict()
+    config.model.width = 384
+    config.model.depth = 12
+    config.model.heads = 8
+    config.model.mlp_ratio = 4.0
+    config.model.positions = "sinusoidal"  # or learned
+    config.model.max_length = 1024  # rows of learned positions
+    config.model.dropout = 0.0
+    config.model.embedding_dropout = 0.0  # of whole tokens of the vocabulary
+    config.model.base = "timm"  # default initialization; or torch
+    config.model.remat = False  # recompute blocks in the backward pass
+    config.model.dtype = "float32"  # of the computation; bfloat16 on accelerators
+    config.eval.batch = 10
     return config
 
 
@@ -143,8 +171,13 @@ def arms(config: ConfigDict) -> dict[str, ConfigDict]:
     return {name: _overridden(config, name, config.arms[name]) for name in config.arms}
 
 
-def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
+def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     """Everything that can be known to be wrong before anything is computed.
+
+    Args:
+        config: of one arm.
+        per_epoch: steps of an epoch of its data.
+        devices: how many there are.
 
     Raises:
         InputError: one line that names the value.
@@ -155,8 +188,6 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
     for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every"):
         if dict(_numbers(config))[name] < 1:
             raise InputError(f"{name} must be at least 1")
-    if not 0 < config.data.subset <= 1:
-        raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
     if not config.ema < 1:
         raise InputError(f"ema {config.ema} is not below 1")
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
@@ -165,9 +196,6 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
         raise InputError(
             f"give epochs or steps, not epochs {config.epochs} and steps {config.steps}"
         )
-    if config.batch > info.num_train:
-        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
-    per_epoch = info.num_train // config.batch
     steps = config.steps or round(config.epochs * per_epoch)
     if steps < 1:
         raise InputError(f"epochs {config.epochs} at batch {config.batch} give no step")
@@ -187,8 +215,8 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
         raise InputError(f"keep_checkpoints {config.keep_checkpoints}: 2 are needed to fall back")
     if not config.label_smoothing < 1:
         raise InputError(f"label_smoothing {config.label_smoothing} is not below 1")
-    for rate in ("dropout", "drop_path"):
-        if not config.model[rate] < 1:
+    for rate in ("dropout", "drop_path", "embedding_dropout"):
+        if not config.model.get(rate, 0.0) < 1:
             raise InputError(f"model.{rate} {config.model[rate]} is not below 1")
     if config.model.dtype not in ("float32", "bfloat16"):
         raise unknown("model.dtype", config.model.dtype, ("float32", "bfloat16"))
@@ -198,12 +226,19 @@ def check(config: ConfigDict, info: DatasetInfo, devices: int) -> None:
             f"({config.optimizer.warmup_epochs}), not both"
         )
     schedule_of(config, steps, per_epoch)
+    if (plateau := config.optimizer.plateau) and plateau not in PLATEAUS:
+        raise unknown("optimizer.plateau", plateau, PLATEAUS)
+    if config.eval.every and config.eval.every_epochs:
+        raise InputError(
+            f"give eval.every ({config.eval.every} steps) or every_epochs "
+            f"({config.eval.every_epochs}), not both"
+        )
     schemes.as_tuple(config.scheme)
     if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")
 
 
-def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Any:
+def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
     """The learning rate of a configuration, as a function of the step.
 
     Raises:

@@ -18,8 +18,7 @@ from mimetic_jax import data as datasets
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import mesh as meshes
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.task import Examples, Feed, Session
-from mimetic_jax.train.vision import ImageTask
+from mimetic_jax.train.task import Examples, Feed, ImageTask, Session, Unchanging
 
 
 def image_feed(config: ConfigDict, info: datasets.DatasetInfo, task: ImageTask, mesh: Mesh) -> Feed:
@@ -87,7 +86,7 @@ class ResidentImages:
         return images[chosen], labels[chosen]
 
     def session(self, data: ResidentData, seed: int, first_step: int, steps: int) -> Session:
-        return _Unchanging(data.train)
+        return Unchanging(data.train)
 
     def test(self, params: Any, data: ResidentData) -> dict[str, Any]:
         return jax.device_get(self._count(params, data.test, data.test_indices, data.test_weights))
@@ -112,20 +111,6 @@ class ResidentImages:
         return jax.lax.scan(add, self.task.zeros(), (indices, weights))[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Unchanging:
-    held: Any
-
-    def arrays(self) -> Any:
-        return self.held
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def close(self) -> None:
-        return None
-
-
 class StreamedImages:
     """Images decoded and cropped on the host, one batch a dispatch, the next one on its way.
 
@@ -138,7 +123,7 @@ class StreamedImages:
     def __init__(
         self, config: ConfigDict, info: datasets.DatasetInfo, task: ImageTask, mesh: Mesh
     ) -> None:
-        self.size, self.task, self.mesh = task.info.image_shape[0], task, mesh
+        self.size, self.task, self.mesh = task.image_shape[0], task, mesh
         self.batch, self.test_batch = config.batch, config.eval.batch
         self.settings = config.data
         self.steps_per_epoch = info.num_train // config.batch
@@ -198,7 +183,7 @@ class StreamedImages:
 
     def data_bytes(self) -> int:
         """Of two batches: the one in use and the next."""
-        pixels = int(np.prod(self.task.info.image_shape))
+        pixels = int(np.prod(self.task.image_shape))
         return 2 * self.batch * (pixels + 4) // self.mesh.size
 
     def _common(self) -> dict[str, Any]:
@@ -215,6 +200,8 @@ class StreamedImages:
 
 
 class _Streaming:
+    waits = True
+
     def __init__(self, stream: Any, put: Callable[[tuple[np.ndarray, ...]], Examples]) -> None:
         self._stream, self._put, self._told = stream, put, 0
 

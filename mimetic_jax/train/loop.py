@@ -19,6 +19,7 @@ from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.metrics import MetricsFile
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
@@ -114,7 +115,9 @@ def _loop(
     keys = stream(run.seed, "data"), stream(run.seed, "dropout")
     writer: Any = _tensorboard(run) if config.tensorboard else None
     metrics, step, end = run.metrics, int(state.step), program.steps
-    cadences = (config.log_every, config.eval.every, config.checkpoint_every)
+    per_epoch = program.feed.steps_per_epoch
+    eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
+    cadences = (config.log_every, eval_every, config.checkpoint_every)
     window: list[dict[str, np.ndarray]] = []
 
     def record(values: dict[str, Any]) -> None:
@@ -132,11 +135,18 @@ def _loop(
         record({**measured, "seconds": seconds, **more})
         say(f"step {step:>6}/{end}  {result}{f'; average: {averaged}' if averaged else ''}")
 
+    def rate_scale() -> jax.Array:
+        if not config.optimizer.plateau:
+            return jnp.float32(1)
+        losses = [past["eval_loss"] for past in run.evaluations() if past["step"] > 0]
+        return jnp.float32(plateau_scale(losses, config.optimizer.plateau))
+
+    scale = rate_scale()
     session, idle = program.feed.session(data, run.seed, step, end), Idle()
     try:
         arrays = session.arrays() if step < end else None
         if arrays is not None:  # No steps: compiles outside the clock.
-            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(0))
+            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(0), scale)
         if step == 0:
             evaluate()
         while step < end:
@@ -144,7 +154,7 @@ def _loop(
             count = min(stop - step, program.feed.max_dispatch)
             began = time.perf_counter()
             idle.dispatching()
-            state, history = program.run_steps(state, arrays, *keys, jnp.int32(count))
+            state, history = program.run_steps(state, arrays, *keys, jnp.int32(count), scale)
             idle.dispatched(history)
             if step + count < end:
                 arrays = session.arrays()  # while the device computes
@@ -157,17 +167,17 @@ def _loop(
             if step == end or due(config.log_every):
                 means = _means(window)
                 window = []
-                rate = step * program.batch / seconds
+                rate = step * program.task.per_step / seconds
                 record(
                     {
                         **means,
-                        "learning_rate": float(program.schedule(step - 1)),
+                        "learning_rate": float(program.schedule(step - 1) * scale),
                         "examples_per_second": rate,
-                        "input_bound": (waited := idle.share()),
+                        "input_bound": (waited := idle.share() if session.waits else 0.0),
                         "seconds": seconds,
                     }
                 )
-                left = (end - step) * program.batch / rate
+                left = (end - step) * program.task.per_step / rate
                 bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
                 say(
                     f"step {step:>6}/{end}  {program.task.progress(means)}  "
@@ -177,8 +187,9 @@ def _loop(
                 for note in session.notes():
                     say(note)
             # Before the checkpoint: a run that continues from it never comes back to this step.
-            if step < end and due(config.eval.every):
+            if step < end and due(eval_every):
                 evaluate()
+                scale = rate_scale()
                 idle.interrupted()
             if step == end or due(config.checkpoint_every):
                 checkpoints.save(state, {"seconds": seconds})

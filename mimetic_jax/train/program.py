@@ -12,17 +12,15 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from mimetic_jax import data as datasets
 from mimetic_jax.rewrite import rewrite
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train import mesh as meshes
 from mimetic_jax.train.config import schedule_of
-from mimetic_jax.train.feeds import image_feed
+from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.step import Metrics, make_train_step
-from mimetic_jax.train.task import Evaluation, Feed, Task
-from mimetic_jax.train.vision import ImageTask
+from mimetic_jax.train.task import Evaluation
 
 
 class Program:
@@ -39,10 +37,9 @@ class Program:
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
     """
 
-    def __init__(self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> None:
+    def __init__(self, config: ConfigDict, info: Any, mesh: Mesh) -> None:
         self.mesh, self.batch = mesh, config.batch
-        self.task: Task = ImageTask(config, info)
-        self.feed: Feed = image_feed(config, info, self.task, mesh)
+        self.task, self.feed = kind_of(config).build(config, info, mesh)
         self.steps = config.steps or round(config.epochs * self.feed.steps_per_epoch)
         self.schedule = schedule_of(config, self.steps, self.feed.steps_per_epoch)
         rates = config.optimizer
@@ -142,10 +139,12 @@ class Program:
         data_key: jax.Array,
         dropout_key: jax.Array,
         count: jax.Array,
+        rate_scale: jax.Array | float = 1.0,
     ) -> tuple[TrainState, Metrics]:
         """`count` ≤ max_dispatch steps in one dispatch; metrics [max_dispatch], NaN beyond count.
 
-        The count is traced: chunks of any length share one compilation.
+        The count is traced: chunks of any length share one compilation. So is the factor of the
+        learning rate, which a plateau rule may lower.
         """
         shared = self.feed.begin(arrays, data_key, state.step)
         prepare_key = jax.random.fold_in(data_key, 1)
@@ -156,7 +155,7 @@ class Program:
             batch = self.task.prepare(prepare_key, state.step, examples)
             batch = jax.lax.with_sharding_constraint(batch, self._batched)
             dropout = jax.random.fold_in(dropout_key, state.step)
-            state, metrics = self._step(state, batch, dropout)
+            state, metrics = self._step(state, batch, dropout, rate_scale)
             return state, jax.tree.map(lambda h, m: h.at[index].set(m), history, metrics)
 
         names = (*self.task.metric_names(), "grad_norm")

@@ -56,7 +56,7 @@ class ArmResult:
     """What the finished runs of an arm reached, by seed."""
 
     arm: str
-    reached: dict[int, float]  # the score after the last step
+    reached: dict[int, float]  # the score of the evaluation that counts
     curve: dict[int, list[tuple[int, float]]]  # (step, score) of every evaluation
     seconds: dict[int, float]  # of training, without compiling
     score: Score = ACCURACY
@@ -75,10 +75,11 @@ class ArmResult:
             for seed, run in runs.items()
             if run.finished()
         }
+        counts = {seed: _counting(run, score) for seed, run in runs.items() if seed in curves}
         return cls(
             arm=arm,
             score=score,
-            reached={seed: curve[-1][1] for seed, curve in curves.items()},
+            reached={seed: curve[counts[seed]][1] for seed, curve in curves.items()},
             curve=curves,
             seconds={seed: runs[seed].evaluations()[-1]["seconds"] for seed in curves},
         )
@@ -118,6 +119,13 @@ class ArmResult:
             for seed, final in sorted(target.reached.items())
             if seed in self.curve
         ]
+
+
+def _counting(run: Run, score: Score) -> int:
+    """Which of a run's evaluations is its result."""
+    if not score.chosen_by:
+        return -1
+    return int(np.argmin([record[f"eval_{score.chosen_by}"] for record in run.evaluations()]))
 
 
 def summarize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from mimetic_jax.errors import InputError, unknown
 
 SCHEDULES = ("constant", "cosine", "timm_cosine", "triangle")
 SCALINGS = ("linear", "sqrt")
+PLATEAUS = ("halve", "tenth")
 
 
 def make_schedule(
@@ -134,3 +136,36 @@ def scaled_rate(rate: float, batch: int, base_batch: int, rule: str = "linear") 
         return rate
     ratio = batch / base_batch
     return rate * (ratio if rule == "linear" else math.sqrt(ratio))
+
+
+def plateau_scale(losses: Sequence[float], rule: str) -> float:
+    """The factor of the learning rate after some evaluations, from their losses alone.
+
+    - "halve": ½ more whenever, after the fifth, a loss isn't below the largest of the five before.
+    - "tenth": ⅒ more whenever, after the fifth, a loss is above the largest of the three before.
+
+    That the history decides, and nothing remembered beside it, makes resuming exact.
+
+    Args:
+        losses: validation losses, one an epoch, oldest first.
+        rule: one of the above.
+
+    Raises:
+        InputError: for an unknown rule.
+
+    Example:
+        >>> plateau_scale([5.0, 4.0, 3.0, 3.0, 3.0, 2.9, 5.0], "tenth")
+        0.1
+
+    Reference: word_cnn and char_cnn of the program of Bai et al., which the self-attention paper's
+    language models follow.
+    """
+    if rule not in PLATEAUS:
+        raise unknown("plateau rule", rule, PLATEAUS)
+    scale = 1.0
+    for index in range(5, len(losses)):
+        if rule == "halve" and losses[index] >= max(losses[index - 5 : index]):
+            scale /= 2
+        if rule == "tenth" and losses[index] > max(losses[index - 3 : index]):
+            scale /= 10
+    return scale

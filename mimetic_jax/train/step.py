@@ -13,7 +13,7 @@ from mimetic_jax.train.state import TrainState
 
 Metrics: TypeAlias = dict[str, jax.Array]
 Loss: TypeAlias = Callable[[Any, Any, jax.Array], tuple[jax.Array, Metrics]]
-TrainStep: TypeAlias = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
+TrainStep: TypeAlias = Callable[..., tuple[TrainState, Metrics]]
 
 
 def make_train_step(
@@ -23,7 +23,9 @@ def make_train_step(
     accumulate: int = 1,
     ema: float = 0.0,
 ) -> TrainStep:
-    """The step (state, batch, dropout key) → (state, metrics): pure, so it can be `vmap`ped.
+    """The step (state, batch, dropout key, factor = 1) → (state, metrics): pure, so it `vmap`s.
+
+    The factor multiplies the updates, and so the learning rate.
 
     Args:
         loss: (params, batch, key) → (mean over the batch, means by name).
@@ -54,9 +56,12 @@ def make_train_step(
         total, _ = jax.lax.scan(add, zeros, (parts, keys))
         return jax.tree.map(lambda x: x / accumulate, total)
 
-    def step(state: TrainState, batch: Any, key: jax.Array) -> tuple[TrainState, Metrics]:
+    def step(
+        state: TrainState, batch: Any, key: jax.Array, rate_scale: jax.Array | float = 1.0
+    ) -> tuple[TrainState, Metrics]:
         grads, metrics = mean_gradient(state.params, batch, key)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        updates = jax.tree.map(lambda update: rate_scale * update, updates)
         params = optax.apply_updates(state.params, updates)
         metrics["grad_norm"] = optax.tree.norm(grads)
         average = state.ema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import jax
 
@@ -22,12 +22,15 @@ class Score:
         label: of the table's column, with its unit.
         scale: from the record to the column: 100 for percent.
         higher: whether more is better.
+        chosen_by: the record whose lowest value says which evaluation counts, such as the loss on
+            a validation text; the last one counts where this is empty.
     """
 
     name: str
     label: str
     scale: float = 1.0
     higher: bool = True
+    chosen_by: str = ""
 
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
@@ -50,6 +53,7 @@ class Task(Protocol):
 
     score: Score
     unit: str  # of what a rate counts: images, tokens
+    per_step: int  # how many of these a step trains on
 
     def init(self, key: jax.Array) -> Any:
         """Parameters, by the model's own initialization."""
@@ -82,6 +86,14 @@ class Task(Protocol):
         """The loss's metrics for a person."""
 
 
+class ImageTask(Task, Protocol):
+    """A task on images."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels that the model sees."""
+
+
 class Feed(Protocol):
     """Where a step's examples come from."""
 
@@ -111,7 +123,13 @@ class Feed(Protocol):
 
 
 class Session(Protocol):
-    """The data of one run's training, dispatch by dispatch."""
+    """The data of one run's training, dispatch by dispatch.
+
+    Attributes:
+        waits: whether `arrays` may have to wait for data.
+    """
+
+    waits: bool
 
     def arrays(self) -> Any:
         """What the next dispatch is called with; may wait for it."""
@@ -121,3 +139,20 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Let go of threads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unchanging:
+    """A session whose every dispatch is called with the same arrays."""
+
+    held: Any
+    waits: ClassVar[bool] = False
+
+    def arrays(self) -> Any:
+        return self.held
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+    def close(self) -> None:
+        return None

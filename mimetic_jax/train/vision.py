@@ -8,12 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from mimetic_jax import data as datasets
 from mimetic_jax import models
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.feeds import image_feed
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.task import ACCURACY, Evaluation, Examples
+from mimetic_jax.train.task import ACCURACY, Evaluation, Examples, Feed
 
 
 class ImageTask:
@@ -31,13 +34,18 @@ class ImageTask:
         fields = config.model.to_dict()
         size, batch = config.data.size, config.batch
         shape = (size, size, info.image_shape[-1]) if size else info.image_shape
-        self.info, self.batch = dataclasses.replace(info, image_shape=shape), batch
+        self.info = dataclasses.replace(info, image_shape=shape)
+        self.batch = self.per_step = batch
         self.model = models.ViT(
             num_classes=info.num_classes, **{**fields, "dtype": jnp.dtype(fields["dtype"])}
         )
         self.augmentation = device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.info.image_shape
 
     def init(self, key: jax.Array) -> Any:
         return self.model.init(key, jnp.zeros((1, *self.info.image_shape)))["params"]
@@ -125,3 +133,47 @@ def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datas
     if info.streamed:
         fields |= {"crop_scale": ()}
     return datasets.Augmentation(size=config.data.size, **fields)
+
+
+class Images:
+    """Image data sets, as a comparison knows them."""
+
+    def describe(self, config: ConfigDict) -> datasets.DatasetInfo:
+        info = datasets.describe(config.data.name)
+        if config.data.classes and not info.streamed:
+            raise InputError(
+                f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
+            )
+        if not 0 < config.data.subset <= 1:
+            raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
+        return dataclasses.replace(
+            info,
+            num_classes=config.data.classes or info.num_classes,
+            num_train=round(config.data.subset * info.num_train),
+        )
+
+    def load(self, config: ConfigDict) -> Any:
+        settings = config.data
+        return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
+
+    def sized(self, info: datasets.DatasetInfo, dataset: Any) -> datasets.DatasetInfo:
+        return datasets.sized(info, dataset)
+
+    def steps_per_epoch(self, config: ConfigDict, info: datasets.DatasetInfo) -> int:
+        if config.batch > info.num_train:
+            raise InputError(
+                f"batch {config.batch} is larger than the {info.num_train} train images"
+            )
+        return info.num_train // config.batch
+
+    def build(
+        self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh
+    ) -> tuple[ImageTask, Feed]:
+        task = ImageTask(config, info)
+        return task, image_feed(config, info, task, mesh)
+
+    def summary(self, info: datasets.DatasetInfo) -> str:
+        return (
+            f"{info.name}, {info.num_train:,} train and {info.num_test:,} test images of "
+            f"{info.image_shape}, {info.num_classes} classes"
+        )

@@ -19,7 +19,7 @@ KEY = jax.random.key(5)
 
 
 def pictures(height: int = 40, width: int = 48) -> np.ndarray:
-    """A gradient, noise, hard edges, 1/f noise, a low contrast, one level, and two channels' worth."""
+    """A gradient, noise, hard edges, 1/f noise, low contrast, one level, and an empty channel."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:height, :width]
     gradient = np.stack([rows * 5, columns * 4, (rows + columns) * 2], axis=-1) % 256
@@ -173,9 +173,7 @@ def test_tiny_images_have_no_inside_to_smooth() -> None:
     np.testing.assert_array_equal(by_us(color.smooth, images), images)
 
 
-def test_jitter_is_a_chain_of_enhancements_in_any_order() -> None:
-    """Recovers order and factors from a flat grey image and a pure colour: brightness before
-    contrast gives the same grey, so two probes are needed."""
+def test_jitters_factors_are_uniform() -> None:
     keys = jax.random.split(KEY, 600)
     image = jnp.asarray(pictures()[3], jnp.float32)
     jitter = jax.jit(
@@ -214,7 +212,7 @@ def test_jitter_of_nothing_is_nothing() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     image = jnp.zeros((4, 4, 3))
-    with pytest.raises(InputError, match="that of hue at most 0.5"):
+    with pytest.raises(InputError, match=r"that of hue at most 0\.5"):
         color.color_jitter(KEY, image, 0.1, 0.1, 0.1, 0.6)
     with pytest.raises(InputError, match="at least 0"):
         color.color_jitter(KEY, image, -0.1, 0.1, 0.1)

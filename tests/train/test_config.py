@@ -5,9 +5,9 @@ import json
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.data import describe
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import config as configs
+from mimetic_jax.train.compare import Comparison
 
 
 def test_arguments_are_typed_like_their_defaults():
@@ -69,7 +69,6 @@ def test_bad_arms(tiny, overrides, words):
         ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
         ({"optimizer.schedule": "triangel"}, "did you mean 'triangle'"),
         ({"batch": 0}, "batch must be at least 1"),
-        ({"batch": 2000}, "batch 2000 is larger than the 1437"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
         ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
@@ -83,12 +82,32 @@ def test_bad_arms(tiny, overrides, words):
         ({"model.drop_path": 1.5}, "model.drop_path 1.5"),
         ({"model.dtype": "float23"}, "did you mean 'float32'"),
         ({"scheme": ("mimetic",)}, "'mimetic' is not a scheme"),
+        ({"ema": 1.0}, "ema 1.0 is not below 1"),
+        ({"optimizer.plateau": "half"}, "did you mean 'halve'"),
+        ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
+        ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
+        ({"optimizer.scaling": "cubic"}, "unknown learning-rate scaling 'cubic'"),
     ],
 )
 def test_checks(tiny, overrides, words):
     with pytest.raises(InputError, match=words) as caught:
-        configs.check(tiny(**overrides), describe("digits"), devices=4)
+        configs.check(tiny(**overrides), per_epoch=44, devices=4)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"task": "image"}, "did you mean 'images'"),
+        ({"batch": 2000}, "batch 2000 is larger than the 1437"),
+        ({"data.subset": 1.5}, "data.subset 1.5 is not above 0 and at most 1"),
+        ({"data.classes": 5}, "data.classes 5: digits has 10 classes"),
+        ({"data.repeats": 3}, "data.repeats 3: repeated augmentation is for streamed images"),
+    ],
+)
+def test_checks_of_the_data(tiny, overrides, words):
+    with pytest.raises(InputError, match=words):
+        Comparison(tiny(**overrides))
 
 
 def test_json_has_everything(tiny):

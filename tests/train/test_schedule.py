@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.train.schedule import SCHEDULES, make_schedule, scaled_rate
+from mimetic_jax.train.schedule import SCHEDULES, make_schedule, plateau_scale, scaled_rate
 
 
 @pytest.mark.parametrize(
@@ -157,3 +157,16 @@ def test_bad_options(name, options, words):
 def test_warmup_must_fit():
     with pytest.raises(InputError, match="10 warm-up steps don't fit 10"):
         make_schedule("cosine", 1.0, 10, warmup=10)
+
+
+@pytest.mark.parametrize(("rule", "name"), [("halve", "word"), ("tenth", "char")])
+def test_golden_plateau_rules(golden, rule, name):
+    arrays = golden("schedules")
+    losses = list(arrays["plateau_val"])
+    rates = [4 * plateau_scale(losses[:epochs], rule) for epochs in range(len(losses) + 1)]
+    np.testing.assert_allclose(rates, arrays[f"plateau_{name}_lr"])
+
+
+def test_unknown_plateau_rule():
+    with pytest.raises(InputError, match="did you mean 'halve'"):
+        plateau_scale([1.0], "half")
