@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import runpy
@@ -124,6 +125,9 @@ def run() -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read has enough: `… --mode=plan | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

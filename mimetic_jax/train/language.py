@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -45,6 +46,7 @@ class TextTask:
         self.length, self.valid = config.data.length, config.data.valid
         self.per_step = config.batch * config.data.valid
         self.score = BITS if info.level == "char" else PERPLEXITY
+        self.chunk_bytes = 2**28  # of logits on a device
         self._mesh = mesh if mesh.size > 1 else None
 
     def init(self, key: jax.Array) -> Any:
@@ -93,6 +95,11 @@ class TextTask:
         tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)
         return tokens, tokens, jax.ShapeDtypeStruct(tokens.shape, jnp.float32)
 
+    def unrolled(self) -> TextTask:
+        task = copy.copy(self)
+        task.chunk_bytes = 2**62
+        return task
+
     def zeros(self) -> Metrics:
         return {"loss": jnp.zeros(()), "count": jnp.zeros((), jnp.int32)}
 
@@ -108,6 +115,7 @@ class TextTask:
             params["embedding"],
             params["decoder_bias"],
             targets.ravel(),
+            chunk_bytes=self.chunk_bytes,
             mesh=self._mesh,
         )
         return losses.reshape(targets.shape)
@@ -149,8 +157,8 @@ class TokenRows:
         tests = {}
         for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
             starts, weights = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
-            starts, weights = (meshes.place(array, self._cut) for array in (starts, weights))
-            tests[prefix] = put(tokens), starts, weights
+            place = functools.partial(meshes.place, sharding=self._cut)
+            tests[prefix] = put(tokens), place(starts), place(weights)
         rows = meshes.place(batchify(corpus.train, self.batch), self._rows)
         return TextData(rows, tests)
 

@@ -100,14 +100,14 @@ class Program:
 
     def describe(self) -> dict[str, Any]:
         """Parameters, FLOPs of a step and bytes per device, without compiling or computing."""
-        step = jax.ShapeDtypeStruct((), jnp.int32)
-        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.shapes)
-        state = state.replace(step=step)
         key = jax.eval_shape(lambda: jax.random.key(0))
+        # Loops count once, however often they run: counted is the same step without any.
+        task = self.task.unrolled()
+        params = jax.eval_shape(task.init, key)
+        gradient = jax.jit(jax.grad(task.loss, has_aux=True))
         # Counted by the CPU backend: those of GPUs and TPUs tell nothing before compiling.
         with jax.default_device(_cpu()):
-            lowered = jax.jit(self._step).lower(state, self.task.batch_shapes(), key)
-            cost = lowered.cost_analysis() or {}
+            cost = gradient.lower(params, task.batch_shapes(), key).cost_analysis() or {}
 
         def bytes_per_device(tree: Any) -> int:
             return sum(

@@ -76,6 +76,9 @@ class Task(Protocol):
     def batch_shapes(self) -> Any:
         """Shapes of a batch as `prepare` returns it."""
 
+    def unrolled(self) -> Task:
+        """The same arithmetic without loops, for counting it."""
+
     def zeros(self) -> Metrics:
         """The sums of no examples."""
 
@@ -123,13 +126,11 @@ class Feed(Protocol):
 
 
 class Session(Protocol):
-    """The data of one run's training, dispatch by dispatch.
+    """The data of one run's training, dispatch by dispatch."""
 
-    Attributes:
-        waits: whether `arrays` may have to wait for data.
-    """
-
-    waits: bool
+    @property
+    def waits(self) -> bool:
+        """Whether `arrays` may have to wait for data."""
 
     def arrays(self) -> Any:
         """What the next dispatch is called with; may wait for it."""

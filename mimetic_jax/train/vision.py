@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -115,6 +116,11 @@ class ImageTask:
             jax.ShapeDtypeStruct((self.batch, *self.info.image_shape), jnp.float32),
             jax.ShapeDtypeStruct((self.batch, self.info.num_classes), jnp.float32),
         )
+
+    def unrolled(self) -> ImageTask:
+        task = copy.copy(self)
+        task.model = self.model.clone(scan=False)
+        return task
 
     def zeros(self) -> Metrics:
         nothing = jnp.zeros((), jnp.int32)

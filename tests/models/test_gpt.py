@@ -161,7 +161,7 @@ def test_papers_sizes() -> None:
 def test_base_initializations() -> None:
     params = initial(width=96)["params"]
     for kernel in (
-        params["embedding"],
+        2 * params["embedding"],  # Bai et al.'s .01
         params["block_0"]["attention"]["query"]["kernel"],
         params["block_0"]["mlp"]["fc2"]["kernel"],
     ):

@@ -13,9 +13,11 @@ from jax.sharding import PartitionSpec as P
 
 import mimetic_jax
 from mimetic_jax import InputError, data
-from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
+from mimetic_jax.data.text import Corpus
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
 from mimetic_jax.train.checkpoint import Checkpoints
-from mimetic_jax.train.config import default
+from mimetic_jax.train.config import default, default_text
+from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
@@ -68,6 +70,42 @@ def test_losses_are_equal(mesh):
     assert tested_many.count == tested_one.count == 360
     accuracies = [tested.values["accuracy"] for tested in (tested_one, tested_many)]
     assert accuracies[1] == pytest.approx(accuracies[0], abs=1 / 360)
+
+
+def text_config():
+    config = default_text()
+    config.data.name, config.data.length, config.data.valid = "ptb_word", 12, 8
+    config.batch, config.steps, config.max_dispatch = 8, 10, 10
+    config.model.update(width=16, depth=1, heads=2)
+    config.optimizer.update(clip=1.0, warmup=2)
+    config.eval.batch = 8
+    return config
+
+
+@functools.cache
+def ten_text_steps(data_axis, fsdp):
+    random = np.random.default_rng(0)
+    tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
+    corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
+    kind = kind_of(text_config())
+    info = kind.sized(kind.describe(text_config()), corpus)
+    mesh = make_mesh(data_axis, fsdp, jax.devices()[: data_axis * fsdp])
+    p = Program(text_config(), info, mesh)
+    placed = p.feed.place(corpus)
+    state = p.initial_state(0, (mimetic_language(),))
+    arrays = p.feed.session(placed, 0, 0, 10).arrays()
+    state, history = p.run_steps(state, arrays, stream(0, "data"), stream(0, "dropout"), 10)
+    return np.asarray(history["loss"]), p.test(state.params, placed)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_losses_of_a_language_model_are_equal(mesh):
+    one, tested_one = ten_text_steps(1, 1)
+    many, tested_many = ten_text_steps(*mesh)
+    np.testing.assert_allclose(many, one, rtol=1e-5)
+    assert tested_many.count == tested_one.count == 102
+    for name, value in tested_one.values.items():
+        assert tested_many.values[name] == pytest.approx(value, rel=1e-5)
 
 
 def test_parameters_and_their_moments_are_cut():

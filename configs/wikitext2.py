@@ -1,0 +1,21 @@
+"""WikiText-2 with the recipe of word-level Penn Treebank; no row of a paper.
+
+Paper: Mimetic Initialization of Self-Attention Layers has no such row; it is the size at which
+    WikiText can be tried without a cluster.
+Command: python main.py --config=configs/wikitext2.py --config.data.dir=DIR --workdir=runs/wikitext2
+Published: nothing.
+Hardware: any.
+Differs from the paper: as configs/ptb_word.py.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import ptb_word
+
+
+def get_config(text: str = "") -> ConfigDict:
+    """Arguments: those of configs/ptb_char.py."""
+    config = ptb_word.get_config(text)
+    config.name = config.name.replace("ptb_word", "wikitext2")
+    config.data.name = "wikitext2"
+    return config
