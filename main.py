@@ -33,6 +33,15 @@ _MODE = flags.DEFINE_enum(
     "train: run what isn't finished, then the table; eval: test the newest checkpoints; "
     "compare: rebuild the table; plan: print what would be done; analyze: look at --what.",
 )
+_ONLY = flags.DEFINE_string(
+    "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
+)
+_DISTRIBUTED = flags.DEFINE_boolean(
+    "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
+)
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many there are, by hand.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which this one is, from 0, by hand.")
 _WHAT = flags.DEFINE_enum(
     "what",
     "products",
@@ -52,15 +61,22 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, and a typo shouldn't.
     from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.products import analyze
-    from mimetic_jax.train import compare
+    from mimetic_jax.train import compare, preemption, processes
 
+    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
     workdir = pathlib.Path(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
     if _MODE.value == "plan":
         print(compare.describe(comparison))
     elif _MODE.value == "train":
-        print(comparison.train(workdir))
+        try:
+            table = comparison.train(workdir, _ONLY.value)
+        except preemption.Preempted as told:
+            print(f"{told}: the same command continues", flush=True)
+            sys.exit(preemption.EXIT_CODE)
+        if processes.is_first():
+            print(table)
     elif _MODE.value == "compare":
         print(comparison.table(workdir))
     elif _MODE.value == "eval":

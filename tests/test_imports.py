@@ -26,7 +26,7 @@ ALLOWED = {
     "nnx": {"rewrite", "schemes"},
     "models": {"errors"},
     "data": {"errors"},
-    "train": {"errors", "paths", "schemes", "rewrite", "models", "data", "weights"},
+    "train": {"errors", "version", "paths", "schemes", "rewrite", "models", "data", "weights"},
     "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "data", "train"},
     "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite"},
 }

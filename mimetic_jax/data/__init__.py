@@ -12,6 +12,7 @@ from mimetic_jax.data.info import DatasetInfo, describe, names
 from mimetic_jax.data.load import StreamedDataset, load, sized
 from mimetic_jax.data.mixing import Mixing, mix
 from mimetic_jax.data.open import open_source
+from mimetic_jax.data.order import TrainOrder
 from mimetic_jax.data.resident import batch_indices, epoch_permutations, padded_batches
 from mimetic_jax.data.sources import ImageSource, Subset
 from mimetic_jax.data.stream import eval_batches, train_batches
@@ -25,6 +26,7 @@ __all__ = [
     "Mixing",
     "StreamedDataset",
     "Subset",
+    "TrainOrder",
     "augment",
     "balanced",
     "batch_indices",

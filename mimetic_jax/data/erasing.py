@@ -61,17 +61,18 @@ def random_erasing(
     """
     check_erasing(probability, mode)
     height, width, _ = image.shape
-    apply_key, area_key, aspect_key, place_key, noise_key = jax.random.split(key, 5)
-    low, high = AREA
-    area = height * width * jax.random.uniform(area_key, (ATTEMPTS,), minval=low, maxval=high)
+    apply_key, draw_key, noise_key = jax.random.split(key, 3)
+    # One call, for each is slow to compile: the attempts, and in the last column the place.
+    drawn = jax.random.uniform(draw_key, (2, ATTEMPTS + 1))
+    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * drawn[0, :-1])
     low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
-    aspect = jnp.exp(jax.random.uniform(aspect_key, (ATTEMPTS,), minval=low, maxval=high))
+    aspect = jnp.exp(low + (high - low) * drawn[1, :-1])
     heights = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
     widths = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
     fits = (heights < height) & (widths < width)
     first = jnp.argmax(fits)
     most = jnp.stack([height - heights[first], width - widths[first]])
-    top, left = jax.random.randint(place_key, (2,), 0, jnp.maximum(most, 0) + 1)
+    top, left = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
 
     erased = jax.random.bernoulli(apply_key, probability) & fits.any()
     hole = _rectangle(height, width, top, left, heights[first], widths[first]) & erased

@@ -69,11 +69,11 @@ def random_box(
     Reference: Szegedy et al. 2015, "Going deeper with convolutions";
     torchvision/transforms/transforms.py.
     """
-    area_key, ratio_key, place_key = jax.random.split(key, 3)
-    low, high = scale
-    area = height * width * jax.random.uniform(area_key, (ATTEMPTS,), minval=low, maxval=high)
+    # One call, for each is slow to compile: the attempts, and in the last column the place.
+    drawn = jax.random.uniform(key, (2, ATTEMPTS + 1))
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * drawn[0, :-1])
     low, high = math.log(ratio[0]), math.log(ratio[1])
-    aspect = jnp.exp(jax.random.uniform(ratio_key, (ATTEMPTS,), minval=low, maxval=high))
+    aspect = jnp.exp(low + (high - low) * drawn[1, :-1])
     widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
     heights = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
@@ -84,7 +84,7 @@ def random_box(
     box_width = jnp.where(found, widths[first], central_width)
     box_height = jnp.where(found, heights[first], central_height)
     most = jnp.stack([height - box_height, width - box_width])
-    place = jax.random.randint(place_key, (2,), 0, most + 1)
+    place = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
     top, left = jnp.where(found, place, most // 2)
     return top, left, box_height, box_width
 

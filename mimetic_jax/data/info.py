@@ -110,6 +110,7 @@ _KNOWN = {
             mean=(0.4802, 0.4481, 0.3975),
             std=(0.2770, 0.2691, 0.2821),
             source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            splits=("train", "validation"),
         ),
         DatasetInfo(
             "food101",

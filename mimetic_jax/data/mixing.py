@@ -92,18 +92,19 @@ def _draw(
     mixing: Mixing, key: jax.Array, height: int, width: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Whether it is CutMix, λ, and the pixels inside of the box [h, w, 1]."""
-    apply_key, switch_key, share_key, centre_key = jax.random.split(key, 4)
+    uniform_key, share_key = jax.random.split(key)
+    uniform = jax.random.uniform(uniform_key, (4,))
     both = mixing.mixup and mixing.cutmix
     switch = mixing.switch if both else float(mixing.cutmix > 0)
-    cut = jax.random.bernoulli(switch_key, switch)
+    cut = uniform[0] < switch
     alpha = jnp.where(cut, mixing.cutmix, mixing.mixup)
     share = jax.random.beta(share_key, alpha, alpha)
-    share = jnp.where(jax.random.bernoulli(apply_key, mixing.prob), share, 1.0)
+    share = jnp.where(uniform[1] < mixing.prob, share, 1.0)
 
     size = jnp.array([height, width])
     # The share of 1 is a box without pixels.
     side = jnp.floor(size * jnp.sqrt(1 - share)).astype(jnp.int32)
-    centre = jax.random.randint(centre_key, (2,), 0, size)
+    centre = jnp.floor(uniform[2:] * size).astype(jnp.int32)
     start, end = jnp.clip(centre - side // 2, 0, size), jnp.clip(centre + side // 2, 0, size)
     rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     inside = (rows >= start[0]) & (rows < end[0]) & (columns >= start[1]) & (columns < end[1])

@@ -200,8 +200,9 @@ def _draw(
     policy: RandAugment, key: jax.Array, height: int, width: int
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Which operation it is, none or one of these being true, and its argument."""
-    choice_key, sign_key, apply_key, level_key = jax.random.split(key, 4)
-    sign = jnp.where(jax.random.bernoulli(sign_key), 1.0, -1.0)
+    uniform_key, level_key = jax.random.split(key)
+    uniform = jax.random.uniform(uniform_key, (3,))
+    sign = jnp.where(uniform[0] < 0.5, 1.0, -1.0)
     if policy.form == "torchvision":
         arguments = torchvision_arguments(policy.magnitude, sign, height, width)
         applied: jax.Array | bool = True
@@ -209,8 +210,8 @@ def _draw(
         noise = policy.magnitude_std * jax.random.normal(level_key)
         level = jnp.clip(policy.magnitude + noise, 0, 10)
         arguments = timm_arguments(level, sign, height, width)
-        applied = jax.random.bernoulli(apply_key)
-    choice = jax.random.randint(choice_key, (), 0, len(arguments))
+        applied = uniform[1] < 0.5
+    choice = jnp.floor(uniform[2] * len(arguments)).astype(jnp.int32)
     chosen = {name: applied & (choice == index) for index, name in enumerate(arguments)}
     every = [jnp.asarray(argument, jnp.float32) for argument in arguments.values()]
     return chosen, jnp.stack(every)[choice]

@@ -5,6 +5,7 @@ The only module that imports Orbax.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.state import TrainState
@@ -96,6 +99,9 @@ class Checkpoints:
                 target.parent.mkdir(exist_ok=True)
                 shutil.move(self.directory / str(step), target)
                 self._say(f"checkpoint {step} moved to {target}")
+
+    def reload(self) -> None:
+        """Look again at what there is."""
         self._manager.reload()
 
     def wait(self) -> None:
@@ -143,10 +149,19 @@ def read_params(directory: pathlib.Path, say: Callable[[str], None]) -> Any:
     return restored[0].params
 
 
-@jax.jit
 def _checksums(tree: Any) -> jax.Array:
     """A number for each leaf that any flipped bit changes, the same on every mesh. [leaves]"""
-    return jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
+    leaves = jax.tree.leaves(tree)
+    where = leaves[0].sharding
+    # Every process must be able to read them.
+    everywhere = NamedSharding(where.mesh, P()) if isinstance(where, NamedSharding) else None
+    return _summed(leaves, everywhere)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _summed(leaves: list[jax.Array], everywhere: NamedSharding | None) -> jax.Array:
+    sums = jnp.stack([_checksum(leaf) for leaf in leaves])
+    return sums if everywhere is None else jax.lax.with_sharding_constraint(sums, everywhere)
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:

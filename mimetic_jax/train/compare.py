@@ -11,17 +11,20 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.kinds import kind_of
-from mimetic_jax.train.loop import Diverged, Run, train
+from mimetic_jax.train.loop import Diverged, train
 from mimetic_jax.train.mesh import make_mesh
 from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
+from mimetic_jax.train.runs import Run
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.version import __version__
 
 Say = Callable[[str], None]
 
@@ -42,7 +45,8 @@ class Comparison:
     """
 
     def __init__(self, config: ConfigDict, say: Say = print) -> None:
-        self.config, self.say = config, say
+        self.config = config
+        self.say: Say = say if is_first() else lambda line: None
         self.kind = kind_of(config)
         self.info = self.kind.describe(config)
         self.arms = configs.arms(config)
@@ -59,21 +63,28 @@ class Comparison:
         config = self.arms[arm]
         return self._programs[_program_key(config)]
 
-    def train(self, workdir: pathlib.Path) -> str:
+    def train(self, workdir: pathlib.Path, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
+
+        Args:
+            workdir: of the comparison.
+            only: "ARM/SEED" to train that run alone, as one of a cluster's jobs does.
 
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
                 table said, if runs diverged.
         """
         diverged = []
-        runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
+        runs = self._runs(only)
         self.open()  # data that is missing is told before the workdir is touched
-        self.claim(workdir)
+        check_same(config=configs.to_json(self.config), code=__version__, data=self._infos_read())
+        if is_first():
+            self.claim(workdir)
+        wait_for_all("workdir")
         for number, (arm, seed) in enumerate(runs, 1):
             run = Run.of(workdir, arm, seed)
             label = f"[{number}/{len(runs)}] {arm} seed {seed}"
-            if run.finished():
+            if agreed(run.finished()):
                 self.say(f"{label}: finished before")
                 continue
             began = time.perf_counter()
@@ -96,6 +107,15 @@ class Comparison:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
+
+    def _runs(self, only: str) -> list[tuple[str, int]]:
+        runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
+        if not only:
+            return runs
+        chosen = [(arm, seed) for arm, seed in runs if f"{arm}/{seed}" == only]
+        if not chosen:
+            raise unknown("run", only, [f"{arm}/{seed}" for arm, seed in runs])
+        return chosen
 
     def table(self, workdir: pathlib.Path) -> str:
         """The table of what is finished so far."""
@@ -163,6 +183,9 @@ class Comparison:
             self._datasets[key] = self.kind.load(arm)
         return self._datasets[key]
 
+    def _infos_read(self) -> list[str]:
+        return [str(self._info(arm)) for arm in self.arms.values()]
+
     def _info(self, arm: ConfigDict) -> Any:
         """What is known of the arm's data: as published, until it is opened."""
         return self._infos.get(_data_key(arm)) or self.kind.describe(arm)
@@ -192,6 +215,8 @@ class Comparison:
             InputError: as `recognise`, or if it can't be written.
         """
         record, path = self.recognise(workdir), workdir / "config.json"
+        if path.exists() and json.loads(path.read_text()) == record:
+            return
         try:
             workdir.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(record, indent=2) + "\n")

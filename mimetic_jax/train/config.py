@@ -37,6 +37,8 @@ def default() -> ConfigDict:
     config.data.dir = config_dict.placeholder(str)  # where it lies
     config.data.classes = 0  # how many there are; 0: as published (streamed sets)
     config.data.size = 0  # side of the images that the model sees; 0: as the data set has them
+    config.data.mean = ()  # of each channel, white is 1; empty: what data/info.py has
+    config.data.std = ()
     config.data.subset = 1.0  # share of each class to train on
     config.data.repeats = 1  # times each image comes in an epoch (streamed sets)
     config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps
@@ -108,6 +110,7 @@ def default() -> ConfigDict:
     config.keep_checkpoints = 2
     config.max_dispatch = 50  # steps run on the device without the host
     config.tensorboard = False
+    config.stall_seconds = 300.0  # without a step, until that is said; 0: never
     return config
 
 

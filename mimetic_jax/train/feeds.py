@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from mimetic_jax import data as datasets
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import mesh as meshes
+from mimetic_jax.train.state import stream
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.task import Examples, Feed, ImageTask, Session, Unchanging
 
@@ -90,6 +91,11 @@ class ResidentImages:
 
     def test(self, params: Any, data: ResidentData) -> dict[str, Any]:
         return jax.device_get(self._count(params, data.test, data.test_indices, data.test_weights))
+
+    def describe_step(self, data: ResidentData, seed: int, step: int) -> str:
+        shared = self.begin(data.train, stream(seed, "data"), jnp.int32(step))
+        chosen = datasets.batch_indices(*shared, step, self.batch)
+        return _examples(np.asarray(chosen))
 
     def sample(self, data: ResidentData) -> jax.Array:
         return data.test[0][:1]
@@ -176,6 +182,10 @@ class StreamedImages:
                 pending = sums
             return _added(total, pending)
 
+    def describe_step(self, data: datasets.StreamedDataset, seed: int, step: int) -> str:
+        order = datasets.TrainOrder(len(data.train), self.batch, self.settings.repeats, seed)
+        return _examples(order.batch_indices(step))
+
     def sample(self, data: datasets.StreamedDataset) -> jax.Array:
         one = datasets.Subset(data.test, np.arange(1))
         with datasets.eval_batches(one, 1, self.size, self.settings.eval_fraction) as stream:
@@ -216,6 +226,11 @@ class _Streaming:
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _examples(indices: np.ndarray) -> str:
+    shown = ", ".join(map(str, indices[:8]))
+    return f" (examples {shown}{', …' if len(indices) > 8 else ''})"
 
 
 def _added(total: dict[str, Any], sums: Metrics | None) -> dict[str, Any]:

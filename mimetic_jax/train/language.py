@@ -180,6 +180,10 @@ class TokenRows:
                 sums[prefix + name] = steps.sum(dtype=exact)
         return sums
 
+    def describe_step(self, data: TextData, seed: int, step: int) -> str:
+        first = step % self.steps_per_epoch * self.valid
+        return f" (tokens {first} to {first + self.length} of each of {self.batch} rows)"
+
     def sample(self, data: TextData) -> jax.Array:
         return data.tests[""][0][None, : self.length]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,44 +13,24 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.train import preemption
 from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.idle import Idle
-from mimetic_jax.train.metrics import MetricsFile
+from mimetic_jax.train.lock import locked
+from mimetic_jax.train.processes import is_first, wait_for_all
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.runs import Run
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
+from mimetic_jax.train.watch import Watch
 
 Say = Callable[[str], None]
 
 
 class Diverged(InputError):
     """A run's loss is no longer finite: these settings can't be trained."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Where an arm with a seed lives in the workdir, and what is already known of it."""
-
-    arm: str
-    seed: int
-    directory: pathlib.Path
-
-    @classmethod
-    def of(cls, workdir: pathlib.Path, arm: str, seed: int) -> Run:
-        return cls(arm, seed, workdir / "runs" / arm / str(seed))
-
-    @property
-    def metrics(self) -> MetricsFile:
-        return MetricsFile(self.directory / "metrics.jsonl")
-
-    def evaluations(self) -> list[dict[str, Any]]:
-        """The records of tests, in order."""
-        return [record for record in self.metrics.read() if "eval_count" in record]
-
-    def finished(self) -> bool:
-        return any("finished" in record for record in self.evaluations())
 
 
 def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -> None:
@@ -71,137 +49,172 @@ def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -
 
     Raises:
         Diverged: if the loss isn't finite; the last checkpoint before stays.
+        Preempted: if the process was told to stop; what was trained is saved.
+        InputError: if the folder is in use or can't be written.
     """
-    run.directory.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(run.directory / "checkpoints", config.keep_checkpoints, say)
-    try:
-        state, seconds = _start(run, config, program, checkpoints, say)
-        _loop(run, config, program, data, state, seconds, checkpoints, say)
-    finally:
-        checkpoints.close()
+    if not is_first():
+        _Training(run, config, program, data, lambda line: None).go()
+        return
+    with locked(run.directory), preemption.listening():
+        _Training(run, config, program, data, say).go()
 
 
-def _start(
-    run: Run, config: ConfigDict, program: Program, checkpoints: Checkpoints, say: Say
-) -> tuple[TrainState, float]:
-    """The newest whole checkpoint, else the initial state."""
+class _Training:
+    """The state of a training, and what becomes due as it goes on."""
 
-    def warm(params: Any) -> Any:
-        if not config.init_from:
-            return params
-        return warm_start(params, config.init_from, run.arm, run.seed, say)
+    def __init__(self, run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -> None:
+        self.run, self.config, self.program, self.data, self.say = run, config, program, data, say
+        wait_for_all("run folder")  # process 0 has made it
+        self.checkpoints = Checkpoints(run.directory / "checkpoints", config.keep_checkpoints, say)
+        self.end = program.steps
+        per_epoch = program.feed.steps_per_epoch
+        self.eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
+        self.seconds = 0.0
+        self.losses: list[float] = []  # of the evaluations after the first step
+        self.window: list[dict[str, np.ndarray]] = []
+        self.writer: Any = _tensorboard(run) if config.tensorboard and is_first() else None
 
-    restored = checkpoints.restore(program.shapes)
-    if restored is None:
-        run.metrics.rewind(-1)
-        return program.initial_state(run.seed, config.scheme, warm), 0.0
-    state, record = restored
-    checkpoints.set_aside(after=int(state.step))
-    run.metrics.rewind(int(state.step))
-    say(f"continues at step {int(state.step)}")
-    return state, record["seconds"]
+    def go(self) -> None:
+        try:
+            self.state = self._start()
+            self.step = int(self.state.step)
+            self._steps()
+            # After the last checkpoint is whole: this record makes a run count as finished.
+            self.checkpoints.wait()
+            self._evaluate(finished=True)
+        finally:
+            self.checkpoints.close()
+            if self.writer:
+                self.writer.close()
 
+    def _start(self) -> TrainState:
+        """The newest whole checkpoint, else the initial state."""
+        restored = self.checkpoints.restore(self.program.shapes)
+        if restored is None:
+            if is_first():
+                self.run.metrics.rewind(-1)
+            return self.program.initial_state(self.run.seed, self.config.scheme, self._warm)
+        state, record = restored
+        self.seconds, self.losses = record["seconds"], record["losses"]
+        if is_first():
+            self.checkpoints.set_aside(after=int(state.step))
+            self.run.metrics.rewind(int(state.step))
+        wait_for_all("set aside")
+        self.checkpoints.reload()
+        self.say(f"continues at step {int(state.step)}")
+        return state
 
-def _loop(
-    run: Run,
-    config: ConfigDict,
-    program: Program,
-    data: Any,
-    state: TrainState,
-    seconds: float,
-    checkpoints: Checkpoints,
-    say: Say,
-) -> None:
-    keys = stream(run.seed, "data"), stream(run.seed, "dropout")
-    writer: Any = _tensorboard(run) if config.tensorboard else None
-    metrics, step, end = run.metrics, int(state.step), program.steps
-    per_epoch = program.feed.steps_per_epoch
-    eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
-    cadences = (config.log_every, eval_every, config.checkpoint_every)
-    window: list[dict[str, np.ndarray]] = []
+    def _warm(self, params: Any) -> Any:
+        source, run = self.config.init_from, self.run
+        return warm_start(params, source, run.arm, run.seed, self.say) if source else params
 
-    def record(values: dict[str, Any]) -> None:
-        metrics.append({"step": step, **values})
-        for name, value in values.items() if writer else ():
-            writer.add_scalar(name, value, step)
+    def _steps(self) -> None:
+        program, end = self.program, self.end
+        keys = stream(self.run.seed, "data"), stream(self.run.seed, "dropout")
+        cadences = (self.config.log_every, self.eval_every, self.config.checkpoint_every)
+        scale = self._rate_scale()
+        session = program.feed.session(self.data, self.run.seed, self.step, end)
+        idle, watch = Idle(), Watch(self.config.stall_seconds, self.say)
+        try:
+            if self.step < end:  # No steps: compiles outside the clock.
+                watch.now("compiling")
+                arrays = session.arrays()
+                self.state, _ = program.run_steps(self.state, arrays, *keys, jnp.int32(0), scale)
+            if self.step == 0:
+                self._evaluate()
+            while self.step < end:
+                stop = min([end, *(self.step - self.step % n + n for n in cadences if n)])
+                count = min(stop - self.step, program.feed.max_dispatch)
+                began = time.perf_counter()
+                idle.dispatching()
+                self.state, history = program.run_steps(
+                    self.state, arrays, *keys, jnp.int32(count), scale
+                )
+                idle.dispatched(history)
+                if self.step + count < end:
+                    watch.now("waiting for data")
+                    arrays = session.arrays()  # while the device computes
+                watch.now("waiting for the device")
+                host = jax.device_get(history)
+                self.seconds += time.perf_counter() - began
+                self._count({name: values[:count] for name, values in host.items()})
+                if self.step == end or self._due(self.config.log_every):
+                    self._log(scale, idle.share() if session.waits else 0.0)
+                    for note in session.notes():
+                        self.say(note)
+                # Before the checkpoint: a run that continues from it never comes back here.
+                if self.step < end and self._due(self.eval_every):
+                    watch.now("testing")
+                    self._evaluate()
+                    scale = self._rate_scale()
+                    idle.interrupted()
+                told = self.step < end and preemption.should_stop(self.step)
+                if self.step == end or told or self._due(self.config.checkpoint_every):
+                    watch.now("writing a checkpoint")
+                    self._save()
+                    idle.interrupted()
+                if told:
+                    self.checkpoints.wait()
+                    raise preemption.Preempted(f"stopped at step {self.step}, which is saved")
+        finally:
+            watch.close()
+            idle.close()
+            session.close()
 
-    def due(every: int) -> bool:
-        return bool(every) and step % every == 0
+    def _due(self, every: int) -> bool:
+        return bool(every) and self.step % every == 0
 
-    def evaluate(**more: Any) -> None:
-        result = program.test(state.params, data)
-        averaged = program.test(state.ema, data) if config.ema else None
+    def _count(self, history: dict[str, np.ndarray]) -> None:
+        """The steps of a dispatch are done; their losses must be finite."""
+        first, self.step = self.step, self.step + len(history["loss"])
+        self.window.append(history)
+        _check_finite(self.run, first, history["loss"], self._which)
+
+    def _which(self, step: int) -> str:
+        return self.program.feed.describe_step(self.data, self.run.seed, step)
+
+    def _rate_scale(self) -> jax.Array:
+        rule = self.config.optimizer.plateau
+        return jnp.float32(plateau_scale(self.losses, rule) if rule else 1)
+
+    def _save(self) -> None:
+        self.checkpoints.save(self.state, {"seconds": self.seconds, "losses": self.losses})
+
+    def _record(self, values: dict[str, Any]) -> None:
+        if is_first():
+            self.run.metrics.append({"step": self.step, **values})
+        for name, value in values.items() if self.writer else ():
+            self.writer.add_scalar(name, value, self.step)
+
+    def _evaluate(self, **more: Any) -> None:
+        result = self.program.test(self.state.params, self.data)
+        averaged = self.program.test(self.state.ema, self.data) if self.config.ema else None
         measured = {**_named("eval", result), **_named("eval_ema", averaged)}
-        record({**measured, "seconds": seconds, **more})
-        say(f"step {step:>6}/{end}  {result}{f'; average: {averaged}' if averaged else ''}")
+        self._record({**measured, "seconds": self.seconds, **more})
+        if self.step:
+            self.losses.append(result.values["loss"])
+        average = f"; average: {averaged}" if averaged else ""
+        self.say(f"step {self.step:>6}/{self.end}  {result}{average}")
 
-    def rate_scale() -> jax.Array:
-        if not config.optimizer.plateau:
-            return jnp.float32(1)
-        losses = [past["eval_loss"] for past in run.evaluations() if past["step"] > 0]
-        return jnp.float32(plateau_scale(losses, config.optimizer.plateau))
-
-    scale = rate_scale()
-    session, idle = program.feed.session(data, run.seed, step, end), Idle()
-    try:
-        arrays = session.arrays() if step < end else None
-        if arrays is not None:  # No steps: compiles outside the clock.
-            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(0), scale)
-        if step == 0:
-            evaluate()
-        while step < end:
-            stop = min([end, *(step - step % every + every for every in cadences if every)])
-            count = min(stop - step, program.feed.max_dispatch)
-            began = time.perf_counter()
-            idle.dispatching()
-            state, history = program.run_steps(state, arrays, *keys, jnp.int32(count), scale)
-            idle.dispatched(history)
-            if step + count < end:
-                arrays = session.arrays()  # while the device computes
-            history = {name: values[:count] for name, values in jax.device_get(history).items()}
-            seconds += time.perf_counter() - began
-            step += count
-            window.append(history)
-            _check_finite(run, step - count, history["loss"])
-
-            if step == end or due(config.log_every):
-                means = _means(window)
-                window = []
-                rate = step * program.task.per_step / seconds
-                record(
-                    {
-                        **means,
-                        "learning_rate": float(program.schedule(step - 1) * scale),
-                        "examples_per_second": rate,
-                        "input_bound": (waited := idle.share() if session.waits else 0.0),
-                        "seconds": seconds,
-                    }
-                )
-                left = (end - step) * program.task.per_step / rate
-                bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
-                say(
-                    f"step {step:>6}/{end}  {program.task.progress(means)}  "
-                    f"{rate:,.0f} {program.task.unit}/s  "
-                    f"{bound}ETA {_clock(left)}"
-                )
-                for note in session.notes():
-                    say(note)
-            # Before the checkpoint: a run that continues from it never comes back to this step.
-            if step < end and due(eval_every):
-                evaluate()
-                scale = rate_scale()
-                idle.interrupted()
-            if step == end or due(config.checkpoint_every):
-                checkpoints.save(state, {"seconds": seconds})
-                idle.interrupted()
-    finally:
-        idle.close()
-        session.close()
-    # After the last checkpoint is whole: this record is what makes a run count as finished.
-    checkpoints.wait()
-    evaluate(finished=True)
-    if writer:
-        writer.close()
+    def _log(self, scale: jax.Array, waited: float) -> None:
+        means, self.window = _means(self.window), []
+        task = self.program.task
+        rate = self.step * task.per_step / self.seconds
+        self._record(
+            {
+                **means,
+                "learning_rate": float(self.program.schedule(self.step - 1) * scale),
+                "examples_per_second": rate,
+                "input_bound": waited,
+                "seconds": self.seconds,
+            }
+        )
+        left = (self.end - self.step) * task.per_step / rate
+        bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
+        self.say(
+            f"step {self.step:>6}/{self.end}  {task.progress(means)}  {rate:,.0f} {task.unit}/s  "
+            f"{bound}ETA {_clock(left)}"
+        )
 
 
 def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
@@ -211,12 +224,15 @@ def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
     return {**values, f"{prefix}_count": result.count}
 
 
-def _check_finite(run: Run, first: int, losses: np.ndarray) -> None:
+def _check_finite(
+    run: Run, first: int, losses: np.ndarray, which: Callable[[int], str] = lambda step: ""
+) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
     if bad.size:
+        step = first + int(bad[0])
         raise Diverged(
-            f"{run.arm} seed {run.seed}: the loss is {losses[bad[0]]} at step "
-            f"{first + int(bad[0])}; checkpoints up to step {first} are kept: lower the "
+            f"{run.arm} seed {run.seed}: the loss is {losses[bad[0]]} at step {step}"
+            f"{which(step)}; checkpoints up to step {first} are kept: lower the "
             "learning rate or set optimizer.clip"
         )
 

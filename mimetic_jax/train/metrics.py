@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import socket
 from typing import Any
 
 
@@ -43,7 +44,8 @@ class MetricsFile:
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
     """Write a file so that a reader, or a kill, sees the old text or the new, never a part."""
-    draft = path.with_name(path.name + ".new")
+    # A name of its own: jobs that share a workdir write its summary at the same time.
+    draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
     with draft.open("w") as file:
         file.write(text)
         file.flush()

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from mimetic_jax.train.loop import Run
 from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.processes import is_first
+from mimetic_jax.train.runs import Run
 from mimetic_jax.train.task import ACCURACY, Score
 
 BASELINES = ("default", "norm_matched")
@@ -143,6 +144,8 @@ def summarize(
         What `table` makes of them.
     """
     results = [ArmResult.read(workdir, arm, seeds, score) for arm in arms]
+    if not is_first():
+        return table(results)
     if records := [_record(result, _baselines(results)) for result in _finished(results)]:
         write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
     return table(results)

@@ -121,6 +121,9 @@ class Feed(Protocol):
     def test(self, params: Any, data: Any) -> dict[str, Any]:
         """Sums over the test set, on the host."""
 
+    def describe_step(self, data: Any, seed: int, step: int) -> str:
+        """Which examples a step saw, for an error message."""
+
     def data_bytes(self) -> int:
         """Bytes of data on every device."""
 

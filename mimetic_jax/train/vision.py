@@ -152,8 +152,15 @@ class Images:
             )
         if not 0 < config.data.subset <= 1:
             raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
+        for name in ("mean", "std"):
+            if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
+                raise InputError(
+                    f"data.{name} has {count} numbers for {info.image_shape[-1]} channels"
+                )
         return dataclasses.replace(
             info,
+            mean=tuple(config.data.mean) or info.mean,
+            std=tuple(config.data.std) or info.std,
             num_classes=config.data.classes or info.num_classes,
             num_train=round(config.data.subset * info.num_train),
         )

@@ -1,5 +1,6 @@
 """Each operation against its definition, and each example's independence from the others."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.data import Augmentation, augment, example_keys, normalize
+from mimetic_jax.data import Augmentation, augment, example_keys, geometry, normalize
 from mimetic_jax.errors import InputError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -158,6 +159,121 @@ def test_members_of_a_population_can_be_mapped() -> None:
         np.testing.assert_allclose(
             mapped[member], normalised(augmentation, keys[member], images[member]), atol=1e-6
         )
+
+
+def test_the_draws_of_crop_flip_and_cutout_are_fixed() -> None:
+    """A run of before other operations existed sees the same images, number for number."""
+    augmentation = Augmentation(crop=3, flip=True, cutout=4)
+    images, keys = pictures(20), example_keys(KEY, 2, 20)
+    out = np.asarray(normalised(augmentation, keys, images))
+    padded = np.pad(images, ((0, 0), (3, 3), (3, 3), (0, 0)))
+    for key, image, found in zip(keys, padded, out, strict=True):
+        crop_key, flip_key, cutout_key = jax.random.split(key, 3)
+        top, left = jax.random.randint(crop_key, (2,), 0, 7)
+        expected = image[top : top + 9, left : left + 7]
+        if jax.random.bernoulli(flip_key):
+            expected = expected[:, ::-1]
+        expected = (expected / 255 - MEAN) / STD
+        top, left = jax.random.randint(cutout_key, (2,), 0, jnp.array([9, 7])) - 2
+        expected[max(top, 0) : top + 4, max(left, 0) : left + 4] = 0
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+EVERYTHING = Augmentation(
+    size=12,
+    crop_scale=(0.3, 1.0),
+    flip=True,
+    interpolation="bicubic",
+    randaugment="rand-m9-mstd0.5-n1-inc1",
+    color_jitter=0.2,
+    erase=0.5,
+    cutout=3,
+)
+
+
+def test_everything_at_once() -> None:
+    images, keys = pictures(8, 16, 20), example_keys(KEY, 0, 8)
+    out = np.asarray(normalised(EVERYTHING, keys, images))
+    assert out.shape == (8, 12, 12, 3)
+    assert out.dtype == np.float32
+    assert np.all((out == 0).all(axis=-1).sum(axis=(1, 2)) >= 4)  # the cutout, which comes last
+    order = np.arange(8)[::-1]
+    # The same program, so bit for bit.
+    np.testing.assert_array_equal(normalised(EVERYTHING, keys[order], images[order]), out[order])
+
+
+def test_colours_come_after_crop_and_flip_and_leave_their_draws() -> None:
+    other = Augmentation(randaugment="torchvision-n1-m9", color_jitter=0.3)
+    images = pictures(30)
+    cropped = levels(Augmentation(crop=3, flip=True), images)
+    both = levels(dataclasses.replace(other, crop=3, flip=True), images)
+    apart = np.abs(both - levels(other, cropped.astype(np.uint8)))
+    # Two programs, which may truncate to different levels, one apart.
+    assert apart.max() <= 1
+    assert (apart > 0).mean() < 1e-3
+    assert np.abs(both - cropped).max() > 10
+
+
+def test_erasing_leaves_the_draws_of_the_others() -> None:
+    images, keys = pictures(30), example_keys(KEY, 0, 30)
+    plain = Augmentation(crop=3, flip=True)
+    out = np.asarray(
+        normalised(dataclasses.replace(plain, erase=0.5, erase_mode="const"), keys, images)
+    )
+    whole = np.asarray(normalised(plain, keys, images))
+    assert np.all((out == 0) | np.isclose(out, whole, atol=1e-6))
+    touched = (out == 0).any(axis=(1, 2, 3)) & (whole != 0).all(axis=(1, 2, 3))
+    assert 5 < touched.sum() < 25
+
+
+def test_a_resized_crop_keeps_the_size_unless_told() -> None:
+    images, keys = pictures(5), example_keys(KEY, 0, 5)
+    cropped = Augmentation(crop_scale=(0.5, 1.0))
+    assert normalised(cropped, keys, images).shape == images.shape
+    whole = Augmentation(crop_scale=(1.0, 1.0), crop_ratio=(7 / 9, 7 / 9))
+    np.testing.assert_array_equal(levels(whole, images), images)
+
+
+def test_size_alone_resizes_the_whole_image() -> None:
+    images, keys = pictures(5), example_keys(KEY, 0, 5)
+    out = in_levels(Augmentation(size=6), keys, images)
+    expected = geometry.resize(jnp.asarray(images), (6, 6), "bilinear")
+    np.testing.assert_allclose(out, expected, atol=1e-3)
+    assert in_levels(Augmentation(size=6, crop=1), keys, images).shape == (5, 6, 6, 3)
+
+
+def test_grey_images_can_have_everything() -> None:
+    images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
+    augmentation = Augmentation(randaugment="rand-m9-n1-inc1", color_jitter=0.3)
+    out = jax.jit(lambda keys, images: augment(augmentation, keys, images, (0.5,), (0.2,)))
+    assert out(keys, images).shape == (4, 8, 8, 1)
+
+
+def test_lists_of_a_configuration_become_tuples() -> None:
+    augmentation = Augmentation(crop_scale=[0.5, 1], crop_ratio=[1, 1])  # type: ignore[arg-type]
+    assert augmentation == Augmentation(crop_scale=(0.5, 1), crop_ratio=(1, 1))
+    assert hash(augmentation) == hash(Augmentation(crop_scale=(0.5, 1), crop_ratio=(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"size": -1}, "size -1"),
+        ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\)"),
+        ({"crop_scale": (0.5, 1.5)}, r"crop_scale \(0\.5, 1\.5\) isn't 0 < least <= most <= 1"),
+        ({"crop_scale": (0.5,)}, r"crop_scale \(0\.5,\) isn't"),
+        ({"crop_ratio": (2, 1)}, r"crop_ratio \(2, 1\) isn't 0 < least <= most"),
+        ({"interpolation": "nearest"}, "unknown interpolation 'nearest'"),
+        ({"randaugment": "rand-m9"}, "needs inc1"),
+        ({"color_jitter": -0.1}, r"color_jitter -0\.1"),
+        ({"color_jitter": float("nan")}, "color_jitter nan"),
+        ({"erase": 2}, "erase 2 isn't a probability"),
+        ({"erase_mode": "pixels"}, "unknown erase_mode 'pixels'.*did you mean 'pixel'"),
+    ],
+)
+def test_impossible_fields_are_refused(fields: dict, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        Augmentation(**fields)
 
 
 @pytest.mark.parametrize(("crop", "cutout"), [(-1, 0), (0, -2)])

@@ -142,7 +142,7 @@ def test_solarize_add_against_timms_table() -> None:
 
 
 def test_posterize_to_no_bits_is_black() -> None:
-    """Pillow refuses 0 bits since version 12 or 13; its mask was 0 before."""
+    """Pillow 13 refuses 0 bits; for those before, that was a mask of 0."""
     assert not by_us(functools.partial(color.posterize, bits=0), pictures()).any()
 
 

@@ -13,7 +13,7 @@ from mimetic_jax.data.erasing import cutout, random_erasing
 from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(6)
-HEIGHT, WIDTH, COUNT = 30, 40, 3000
+HEIGHT, WIDTH, COUNT = 30, 40, 2000
 # No pixel of it is 0, or could be drawn.
 IMAGE = jnp.full((HEIGHT, WIDTH, 3), 50.0)
 
@@ -56,11 +56,11 @@ def test_rectangles_follow_the_law() -> None:
 
 
 def test_noise_is_normal_and_fresh_for_each_value() -> None:
-    images = np.asarray(erased(1.0, "pixel", jax.random.split(KEY, 300)))
+    images = np.asarray(erased(1.0, "pixel", jax.random.split(KEY, COUNT)))
     values = images[images != 50]
     assert abs(values.mean()) < 0.01
     assert abs(values.std() - 1) < 0.01
-    assert len(np.unique(values)) > 0.9 * len(values)
+    assert len(np.unique(values[:10_000])) > 9_900
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25])
@@ -71,7 +71,7 @@ def test_the_share_erased_is_the_probability(probability: float) -> None:
 
 
 def test_the_mode_and_the_probability_leave_the_place() -> None:
-    keys = jax.random.split(KEY, 200)
+    keys = jax.random.split(KEY, COUNT)
     const, pixel = (np.asarray(erased(1.0, mode, keys)) for mode in ("const", "pixel"))
     np.testing.assert_array_equal(const == 50, pixel == 50)
     rarely = np.asarray(erased(0.25, "const", keys))

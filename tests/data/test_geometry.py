@@ -202,7 +202,9 @@ def test_what_never_fits_is_the_central_box(
     np.testing.assert_array_equal(found, [expected] * 5)
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "interpolation", [pytest.param("bilinear", marks=pytest.mark.slow), "bicubic"]
+)
 def test_a_resized_crop_is_pillows_crop_then_resize(interpolation: str) -> None:
     images, keys = pictures(), jax.random.split(KEY, 4)
     out = jax.jit(

@@ -142,10 +142,11 @@ def test_timms_operations_are_pillows_each_with_probability_one_half() -> None:
     assert max(counts.values()) < 80
 
 
+@pytest.mark.slow
 def test_timms_interpolation_is_that_of_the_crop() -> None:
     """timm/data/transforms_factory.py: random only where the crop's is."""
     image = jnp.float32(picture())
-    keys, chosen = jax.random.split(KEY, 200), parse_policy("rand-m9-n1-inc1")
+    keys, chosen = jax.random.split(KEY, 1500), parse_policy("rand-m7-n1-inc1")
     out = {name: applied(chosen, keys, image, name) for name in ("bilinear", "bicubic", "random")}
     of_each = [
         np.asarray((out["random"] == out[name]).all(axis=(1, 2, 3)))
@@ -158,6 +159,7 @@ def test_timms_interpolation_is_that_of_the_crop() -> None:
     assert of_each[1][moved].any()
 
 
+@pytest.mark.slow
 def test_operations_follow_each_other() -> None:
     """Two layers are the second of two after the first: both are found among Pillow's."""
     image = picture()
@@ -207,35 +209,30 @@ def test_timms_arguments_at_whole_levels(level: int) -> None:
         assert found[name] == pytest.approx(argument, abs=1e-5), name
 
 
-def test_no_magnitude_of_torchvision_changes_little() -> None:
-    """At bin 0 only solarize (from 255 on), autocontrast and equalize do anything."""
-    image = picture()
-    results = applied(
-        parse_policy("torchvision-n1-m0"), jax.random.split(KEY, 100), jnp.float32(image)
-    )
-    same = np.asarray((results == image).all(axis=(1, 2, 3)))
-    assert 0.7 < same.mean() < 0.95  # 12 of 14
+def test_no_magnitude_changes_nothing() -> None:
+    """But for what has no magnitude, and solarize from 255 or 256 on."""
+    neutral = {"brightness": 1, "color": 1, "contrast": 1, "sharpness": 1}
+    torchvision = neutral | {"posterize": 8, "solarize": 255}
+    timm = neutral | {"posterize": 4, "solarize": 256}  # timm's posterize begins at four bits
+    for found, expected in (
+        (policy.torchvision_arguments(0, 1, HEIGHT, WIDTH), torchvision),
+        (policy.timm_arguments(0, 1, HEIGHT, WIDTH), timm),
+    ):
+        for name, argument in found.items():
+            assert float(argument) == expected.get(name, 0), name
 
 
-def test_grey_images() -> None:
-    image = picture(1)
-    for spec in ("torchvision-n2-m9", "rand-m9-mstd0.5-inc1"):
-        results = np.asarray(
-            applied(parse_policy(spec), jax.random.split(KEY, 50), jnp.float32(image))
-        )
-        assert results.shape == (50, HEIGHT, WIDTH, 1)
-        assert np.array_equal(results, np.clip(np.rint(results), 0, 255))
-        assert len({bytes(result) for result in results}) > 20
-
-
+@pytest.mark.slow
 def test_compiled_or_not_and_alone_or_in_a_batch() -> None:
     image, keys = jnp.float32(picture()), jax.random.split(KEY, 6)
     chosen = parse_policy("rand-m9-mstd0.5-inc1")
-    together = np.asarray(applied(chosen, keys, image, "bicubic"))
-    for key, expected in zip(keys[:3], together, strict=False):
-        alone = rand_augment(chosen, key, image, MEAN, "bicubic")
+    together = applied(chosen, keys, image, "bicubic")
+    for index, key in enumerate(keys):
+        plain = rand_augment(chosen, key, image, MEAN, "bicubic")
+        alone = applied(chosen, keys[index : index + 1], image, "bicubic")[0]
         # Sums in another order may be truncated to the level below.
-        assert np.abs(alone - expected).mean() < 0.05
+        assert np.abs(plain - together[index]).mean() < 0.05
+        assert np.abs(alone - together[index]).mean() < 0.05
 
 
 def test_specs_are_read() -> None:

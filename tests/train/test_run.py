@@ -58,8 +58,8 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
         whole.train(undisturbed)
     original = loop._check_finite
 
-    def kill(run, first, losses):
-        original(run, first, losses)
+    def kill(run, first, losses, *rest):
+        original(run, first, losses, *rest)
         if first + len(losses) > after:
             raise Killed
 

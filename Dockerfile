@@ -1,0 +1,29 @@
+# main.py with what it needs and nothing else. From the root of the repository:
+#
+#   docker build -t mimetic_jax .                        CPU
+#   docker build -t mimetic_jax --build-arg EXTRA=cuda . NVIDIA GPUs (run with --gpus=all)
+#   docker build -t mimetic_jax --build-arg EXTRA=tpu .  TPU
+#   docker run --rm -v "$PWD/runs:/app/runs" mimetic_jax --config=configs/digits_vit.py
+#
+# Whoever mounts a folder of results gives it to user 1000, or runs with --user.
+FROM python:3.11-slim
+ARG EXTRA=""
+
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+RUN useradd --uid 1000 --create-home trainer
+WORKDIR /app
+
+# Before the code, so that a changed line of it doesn't install everything again. The pins of
+# requirements.txt hold, but only what the package itself needs is installed.
+COPY requirements.txt pyproject.toml README.md LICENSE ./
+COPY mimetic_jax/__init__.py mimetic_jax/version.py mimetic_jax/
+RUN pip install --no-cache-dir --constraint requirements.txt -e ".${EXTRA:+[$EXTRA]}"
+
+COPY main.py ./
+COPY mimetic_jax mimetic_jax
+COPY configs configs
+COPY launch launch
+RUN install -d -o trainer -g trainer runs
+
+USER trainer
+ENTRYPOINT ["python", "main.py"]

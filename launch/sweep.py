@@ -1,0 +1,455 @@
+"""Rows of a table as separate runs, here or on a cluster. From the root of the repository:
+
+    python launch/sweep.py --config=configs/cifar10_vit.py --workdir=runs/sizes --to=local \
+        --row=width=96,depth=6,heads=3 --row=width=192,depth=12,heads=3 --data_dir=DIR
+    python launch/sweep.py --table=cifar10_sizes --workdir=runs/sizes --to=slurm --data_dir=DIR \
+        --launcher="--gpus=1 --partition=gpu --time=4:00:00" -- --config.model.dtype=bfloat16
+
+Each (row, arm, seed) is a job of its own: `main.py --only=ARM/SEED` in the row's workdir, a folder
+of WORKDIR. Give the same command again at any time: finished runs make no job, stopped ones
+continue. The table over all rows is printed and written to WORKDIR/table.md.
+
+--to=local runs the jobs here, --jobs at a time; where CUDA_VISIBLE_DEVICES names several GPUs, each
+job has one of them. --to=slurm submits one array (launch/slurm.sbatch), --to=gke prints a manifest
+for each run (launch/gke/run.sh), to be piped into kubectl, --to=table makes no job. Flags after --
+go to main.py, for all jobs.
+
+Exit code: 0 if every job was done or handed over, 2 for bad input, 75 if it was stopped, 1 if runs
+failed; the others were still run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+# A cluster's checkout may not be installed.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from ml_collections import ConfigDict
+
+from launch.tables import TABLES, Row, Table
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.language import BITS, PERPLEXITY
+from mimetic_jax.train.loop import Run
+from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.report import BASELINES, ArmResult
+from mimetic_jax.train.task import ACCURACY, Score
+
+STOPPED = 75
+"""Exit code of a run that was stopped and wants to be started again (EX_TEMPFAIL)."""
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One run: its row's workdir, its arm and seed, and the flags that make main.py train it."""
+
+    workdir: str
+    arm: str
+    seed: int
+    flags: tuple[str, ...]
+
+    @property
+    def row(self) -> str:
+        return self.workdir.rpartition("/")[2]
+
+    @property
+    def slug(self) -> str:
+        """A name that Kubernetes takes, different for different jobs.
+
+        >>> Job("runs/sizes/width96", "norm_matched", 0, ()).slug
+        'width96-norm-matched-0-8d580a'
+        """
+        words = re.sub(r"[^a-z0-9]+", "-", f"{self.row} {self.arm} {self.seed}".lower()).strip("-")
+        mark = hashlib.sha256(f"{self.workdir} {self.arm} {self.seed}".encode()).hexdigest()[:6]
+        return f"{'' if words[0].isalpha() else 'run-'}{words[:28].strip('-')}-{mark}"
+
+    def finished(self) -> bool:
+        """Whether it is known to be done: what lies in a bucket isn't looked at."""
+        return Run.of(pathlib.Path(self.workdir), self.arm, self.seed).finished()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Rows of a config × arms × seeds, checked.
+
+    Attributes:
+        table: config file and rows.
+        workdir: a folder, or a bucket's address; rows are folders in it.
+        arms: of every row, in the order of the config, or as chosen.
+        seeds: likewise.
+        flags: of main.py, for all jobs.
+    """
+
+    table: Table
+    workdir: str
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    flags: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        workdir: str,
+        arms: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        data_dir: str | None = None,
+        flags: Sequence[str] = (),
+    ) -> Sweep:
+        """The sweep; arms and seeds are the config's unless given.
+
+        Raises:
+            InputError: for rows, arms or seeds that don't exist or come twice.
+        """
+        folders = [row_folder(row.arguments) for row in table.rows]
+        for name, values in (("rows", folders), ("seeds", seeds), ("arms", arms)):
+            if len(set(values)) < len(values):
+                raise InputError(f"{name} must be different: {', '.join(map(str, values))}")
+        if any(re.match(r"--?config\.seeds\b", flag) for flag in flags):
+            raise InputError("give seeds by --seeds: the sweep must know them")
+        read = [_config(table.config, row.arguments) for row in table.rows]
+        for config in read:
+            known = list(configs.arms(config))
+            for arm in arms:
+                if arm not in known:
+                    raise unknown("arm", arm, known)
+        if any((tuple(c.seeds), list(configs.arms(c))) != _axes(read[0]) for c in read[1:]):
+            raise InputError("the rows have different arms or seeds: sweep them one by one")
+        # The whole config is the same for all jobs of a row: they share a workdir.
+        every = [f"--config.seeds={tuple(seeds)!r}".replace(" ", "")] if seeds else []
+        every += [f"--config.data.dir={data_dir}"] if data_dir else []
+        return cls(
+            table,
+            workdir.rstrip("/"),
+            tuple(arms) or tuple(configs.arms(read[0])),
+            tuple(seeds) or tuple(read[0].seeds),
+            (*every, *flags),
+        )
+
+    def row_workdir(self, row: Row) -> str:
+        return f"{self.workdir}/{row_folder(row.arguments)}"
+
+    def jobs(self) -> list[Job]:
+        """All of them, seeds outermost: the whole table is there, with n = 1, before any n is 2."""
+        return [
+            self._job(row, arm, seed)
+            for seed in self.seeds
+            for row in self.table.rows
+            for arm in self.arms
+        ]
+
+    def _job(self, row: Row, arm: str, seed: int) -> Job:
+        workdir = self.row_workdir(row)
+        config = f"{self.table.config}:{row.arguments}" if row.arguments else self.table.config
+        flags = (f"--config={config}", *self.flags, f"--workdir={workdir}", f"--only={arm}/{seed}")
+        return Job(workdir, arm, seed, flags)
+
+
+def row_folder(arguments: str) -> str:
+    """A row's folder.
+
+    >>> row_folder("width=96,depth=6"), row_folder("")
+    ('width96_depth6', 'default')
+    """
+    return re.sub(r"[^\w.+-]", "", arguments.replace(",", "_")) or "default"
+
+
+def _config(file: str, arguments: str) -> ConfigDict:
+    if not pathlib.Path(file).is_file():
+        raise InputError(f"there is no config file {file!r}")
+    return runpy.run_path(file)["get_config"](arguments)
+
+
+def _axes(config: ConfigDict) -> tuple[tuple[int, ...], list[str]]:
+    return tuple(config.seeds), list(configs.arms(config))
+
+
+def run_local(jobs: Sequence[Job], at_once: int, say: Say = print) -> int:
+    """Run jobs on this machine, each with its log in its row's workdir.
+
+    SIGTERM and Ctrl-C reach every job as SIGTERM, and no other job starts.
+
+    Returns:
+        0 if all are done, 75 if some were stopped and none failed, else 1.
+    """
+    waiting, stopping = list(enumerate(jobs, 1)), False
+    running: dict[int, _Running] = {}
+    codes: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+        for process in running.values():
+            process.popen.terminate()
+
+    before = {sign: signal.signal(sign, stop) for sign in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while running or (waiting and not stopping):
+            for slot in range(at_once):
+                if slot not in running and waiting and not stopping:
+                    number, job = waiting.pop(0)
+                    label = f"[{number}/{len(jobs)}] {job.row} {job.arm} seed {job.seed}"
+                    running[slot] = _start(job, slot, label, say)
+                    if stopping:  # the signal came before there was a process to tell
+                        running[slot].popen.terminate()
+            for slot, process in list(running.items()):
+                if process.popen.poll() is not None:
+                    codes.append(_ended(running.pop(slot), say))
+            time.sleep(0.05)
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    if any(code not in (0, STOPPED) for code in codes):
+        return 1
+    return STOPPED if stopping or STOPPED in codes else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Running:
+    popen: subprocess.Popen[bytes]
+    label: str
+    log: pathlib.Path
+    began: float
+
+
+def _start(job: Job, slot: int, label: str, say: Say) -> _Running:
+    log = pathlib.Path(job.workdir) / "logs" / f"{job.arm}_{job.seed}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
+    if devices := [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]:
+        environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    say(f"{label}: starts, {log}")
+    with log.open("ab") as file:
+        popen = subprocess.Popen(
+            [sys.executable, "main.py", *job.flags],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for us, who say SIGTERM instead
+        )
+    return _Running(popen, label, log, time.perf_counter())
+
+
+def _ended(process: _Running, say: Say) -> int:
+    code, seconds = process.popen.returncode, time.perf_counter() - process.began
+    if code == -signal.SIGTERM:  # before main.py listened: there was nothing to save
+        code = STOPPED
+    if code == 0:
+        say(f"{process.label}: done in {seconds:.1f} s")
+    elif code == STOPPED:
+        say(f"{process.label}: stopped")
+    else:
+        lines = process.log.read_text(errors="replace").strip().splitlines()
+        say(f"{process.label}: failed with {code}: {lines[-1] if lines else 'it said nothing'}")
+    return code
+
+
+def array_file(jobs: Sequence[Job]) -> str:
+    """What launch/slurm.sbatch reads: a line for each job, its flags between tabs.
+
+    Raises:
+        InputError: for flags that can't be written so.
+    """
+    for flag in (flag for job in jobs for flag in job.flags):
+        if "\t" in flag or "\n" in flag:
+            raise InputError(f"flag {flag!r} holds a tab or a line's end, which a job file can't")
+    return "".join("\t".join(job.flags) + "\n" for job in jobs)
+
+
+def slurm_command(path: str, launcher: Sequence[str], at_once: int | None) -> list[str]:
+    """The call of launch/slurm.sbatch that submits a file of jobs."""
+    limit = [f"--limit={at_once}"] if at_once else []
+    return ["bash", "launch/slurm.sbatch", f"--array={path}", *limit, *launcher]
+
+
+def gke_command(job: Job, launcher: Sequence[str]) -> list[str]:
+    """The call of launch/gke/run.sh that prints a job's manifest."""
+    options = [f"--name={job.slug}", *launcher, "--dry-run"]
+    return ["bash", "launch/gke/run.sh", *options, "--", *job.flags]
+
+
+def table(sweep: Sweep) -> str:
+    """A Markdown table of the finished runs, a line for each row and arm.
+
+    Means ± standard deviations over seeds, and paired differences to the baselines; beside them
+    what the paper says, where it says something.
+    """
+    lines: list[list[str]] = []
+    score, done = ACCURACY, 0
+    published = any(row.published for row in sweep.table.rows)
+    baselines = [arm for arm in BASELINES if arm in sweep.arms]
+    for row in sweep.table.rows:
+        workdir = pathlib.Path(sweep.row_workdir(row))
+        score = _score(workdir, sweep) or score
+        results = {arm: ArmResult.read(workdir, arm, sweep.seeds, score) for arm in sweep.arms}
+        for arm, result in results.items():
+            if not result.reached:
+                continue
+            done += len(result.reached)
+            spread = f" ± {result.sd:.2f}" if result.sd is not None else ""
+            differences = [result.versus(results[baseline]) or "" for baseline in baselines]
+            paper = [f"{row.published[arm]:.2f}" if arm in row.published else ""]
+            reached = [f"{result.mean:.2f}{spread}", str(len(result.reached))]
+            line = [row.arguments, arm, *reached, *map(str, differences)]
+            lines.append(line + (paper if published else []))
+    total = len(sweep.table.rows) * len(sweep.arms) * len(sweep.seeds)
+    status = f"{done} of {total} runs are finished."
+    if not lines:
+        return status
+    deltas = [f"Δ {baseline} [95 % CI]" for baseline in baselines]
+    header = ["row", "arm", score.label, "n", *deltas, *(["published"] if published else [])]
+    widths = [max(3, *map(len, column)) for column in zip(header, *lines, strict=True)]
+    cells = [header, ["-" * width for width in widths], *lines]
+    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    return "\n".join([*text, "", status])
+
+
+def _score(workdir: pathlib.Path, sweep: Sweep) -> Score | None:
+    """What a row's runs are compared by, told by what their evaluations hold."""
+    for arm in sweep.arms:
+        for seed in sweep.seeds:
+            for record in Run.of(workdir, arm, seed).evaluations():
+                for score in (ACCURACY, BITS, PERPLEXITY):
+                    if f"eval_{score.name}" in record:
+                        return score
+    return None
+
+
+def run(flags: argparse.Namespace, say: Say = print) -> int:
+    """Make the jobs that aren't finished, then the table; returns the exit code."""
+    if not pathlib.Path("main.py").is_file():  # the launch scripts, too, start from there
+        raise InputError("run this from the root of the repository: there is no main.py here")
+    sweep = Sweep.of(
+        _table(flags),
+        flags.workdir,
+        [arm for arm in flags.arms.split(",") if arm],
+        _seeds(flags.seeds),
+        flags.data_dir,
+        flags.flags,
+    )
+    if flags.jobs is not None and flags.jobs < 1:
+        raise InputError(f"--jobs {flags.jobs} is not positive")
+    launcher = shlex.split(flags.launcher)
+    if launcher and flags.to not in ("slurm", "gke"):
+        raise InputError(f"--launcher is for slurm and gke, not {flags.to}")
+    remote = "://" in flags.workdir
+    if remote and flags.to != "gke":
+        raise InputError(f"--workdir={flags.workdir}: --to={flags.to} needs a folder")
+    jobs = sweep.jobs()
+    left = jobs if remote else [job for job in jobs if not job.finished()]
+    code = 0
+    if flags.to == "gke":  # nothing but manifests: this is piped into kubectl
+        for job in left:
+            say("---\n" + _output(gke_command(job, launcher)))
+        return code
+    if len(left) < len(jobs):
+        say(f"{len(jobs) - len(left)} of {len(jobs)} runs finished before")
+    if flags.to == "slurm" and left:
+        code = _to_slurm(sweep, left, launcher, flags, say)
+    elif flags.to == "local" and flags.dry_run:
+        for job in left:
+            say(shlex.join(["python", "main.py", *job.flags]))
+    elif flags.to == "local":
+        code = run_local(left, flags.jobs or 1, say)
+    if flags.dry_run:
+        return code
+    text = table(sweep)
+    if (folder := pathlib.Path(sweep.workdir)).is_dir():
+        write_atomically(folder / "table.md", text + "\n")
+    say(f"\n{text}")
+    return code
+
+
+def _to_slurm(
+    sweep: Sweep, jobs: Sequence[Job], launcher: Sequence[str], flags: argparse.Namespace, say: Say
+) -> int:
+    lines = array_file(jobs)
+    # Named by what it holds: an array that still waits reads the file it was given.
+    mark = hashlib.sha256(lines.encode()).hexdigest()[:8]
+    path = pathlib.Path(sweep.workdir) / f"jobs_{mark}.tsv"
+    command = slurm_command(str(path), launcher, flags.jobs)
+    if flags.dry_run:
+        say(f"{shlex.join(command)}\n# with this in {path}:\n{lines.rstrip()}")
+        return 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lines)
+    say(_output(command))
+    return 0
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a launch script prints.
+
+    Raises:
+        InputError: with its own message, if it fails.
+    """
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        told = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise InputError(f"{command[1]}: {told[-1].removeprefix('error: ')}")
+    return done.stdout.rstrip()
+
+
+def _table(flags: argparse.Namespace) -> Table:
+    if bool(flags.table) == bool(flags.config):
+        raise InputError("give either --table or --config")
+    if flags.table and flags.row:
+        raise InputError("--row is for --config: a table has its rows")
+    if flags.table and flags.table not in TABLES:
+        raise unknown("table", flags.table, TABLES)
+    if flags.table:
+        return TABLES[flags.table]
+    return Table(flags.config, tuple(Row(arguments) for arguments in flags.row or [""]))
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",") if seed]
+    except ValueError:
+        raise InputError(f"--seeds={text}: seeds are whole numbers, such as 0,1,2") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sweep that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", help="a config file")
+    parser.add_argument("--row", action="append", help="its arguments; once for each row")
+    parser.add_argument("--table", help=f"a table instead: {', '.join(TABLES)}")
+    parser.add_argument("--arms", default="", help="A,B: the config's unless given")
+    parser.add_argument("--seeds", default="", help="0,1,2: the config's unless given")
+    parser.add_argument("--workdir", required=True, help="a folder for each row goes in here")
+    parser.add_argument("--data_dir", help="where the data lies")
+    parser.add_argument("--to", required=True, choices=("local", "slurm", "gke", "table"))
+    parser.add_argument("--jobs", type=int, help="at a time (local: 1; slurm: no limit)")
+    parser.add_argument("--launcher", default="", help="options of the launch script")
+    parser.add_argument("--dry-run", action="store_true", help="print the jobs, run nothing")
+    parser.add_argument("flags", nargs="*", help="of main.py, after --")
+    try:
+        # A log must tell what a kill stopped.
+        return run(parser.parse_args(arguments), functools.partial(print, flush=True))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

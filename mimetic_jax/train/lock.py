@@ -1,0 +1,40 @@
+"""One process group at a time in a run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import socket
+from collections.abc import Iterator
+
+from mimetic_jax.errors import InputError
+
+
+@contextlib.contextmanager
+def locked(directory: pathlib.Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system lets go of with the process, however that ends.
+
+    Raises:
+        InputError: somebody else holds it; or the folder can't be written.
+    """
+    path = directory / "lock"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        raise InputError(f"{directory} can't be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise InputError(
+                f"{directory} is in use by {file.read().strip() or 'another process'}: two "
+                "trainings of one run would overwrite each other"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield

@@ -1,0 +1,98 @@
+"""Several processes that train as one: finding each other, and agreeing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from mimetic_jax.errors import InputError
+
+
+def join(
+    coordinator: str | None, num_processes: int | None, process_id: int | None, automatic: bool
+) -> None:
+    """Make this process one of several. To be called before anything else asks JAX for a device.
+
+    Args:
+        coordinator: HOST:PORT of process 0, to join by hand; then the two numbers are needed.
+        num_processes: P.
+        process_id: from 0 to P − 1.
+        automatic: let JAX find the others: on a TPU pod, under Slurm, on GKE, under MPI.
+
+    Raises:
+        InputError: if what is given doesn't fit together, or nobody answers.
+    """
+    by_hand = (coordinator, num_processes, process_id)
+    if automatic:
+        if any(value is not None for value in by_hand):
+            raise InputError("give --distributed, or --coordinator and its two numbers, not both")
+        _initialize({})
+    elif any(value is not None for value in by_hand):
+        if coordinator is None or num_processes is None or process_id is None:
+            raise InputError(
+                "joining by hand needs all of --coordinator, --num_processes and --process_id: "
+                f"given are {coordinator}, {num_processes} and {process_id}"
+            )
+        if not 0 <= process_id < num_processes:
+            raise InputError(f"process_id {process_id} is not one of {num_processes} processes")
+        _initialize(
+            {
+                "coordinator_address": coordinator,
+                "num_processes": num_processes,
+                "process_id": process_id,
+            }
+        )
+
+
+def _initialize(arguments: dict[str, Any]) -> None:
+    # Without a number JAX waits for five minutes, and says nothing meanwhile.
+    timeout = int(os.environ.get("MIMETIC_JOIN_SECONDS", "300"))
+    try:
+        jax.distributed.initialize(**arguments, initialization_timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"couldn't join the other processes ({reason})") from error
+
+
+def is_first() -> bool:
+    """Whether this process writes and talks: one of them does."""
+    return jax.process_index() == 0
+
+
+def agreed(value: bool) -> bool:
+    """What process 0 says."""
+    if jax.process_count() == 1:
+        return value
+    return bool(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def wait_for_all(name: str) -> None:
+    """Return once every process is here."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def check_same(**things: Any) -> None:
+    """Every process must have been given the same: config, code, data.
+
+    Raises:
+        InputError: on every process, naming the thing and the processes that differ from 0.
+    """
+    if jax.process_count() == 1:
+        return
+    texts = [json.dumps(thing, sort_keys=True, default=str) for thing in things.values()]
+    digests = [int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) for text in texts]
+    everyone = multihost_utils.process_allgather(np.array(digests, np.uint32))
+    for index, name in enumerate(things):
+        differing = np.flatnonzero(everyone[:, index] != everyone[0, index])
+        if differing.size:
+            raise InputError(
+                f"the {name} of process {', '.join(map(str, differing))} differs from that of "
+                f"process 0, among {len(everyone)} processes"
+            )

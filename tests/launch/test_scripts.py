@@ -1,0 +1,589 @@
+"""The launch scripts: what they would run, and what they do when they run it.
+
+Each test runs in a folder of its own, with a `main.py` and command-line tools that are stubs, and
+nothing on the PATH but those and a few harmless tools: no test can reach a cloud or a cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SCRIPTS = ("local.sh", "slurm.sbatch", "tpu_vm.sh", "gke/run.sh")
+HARMLESS = "awk bash cat date env gzip mkdir rm sed seq sleep tail tar touch wc"
+MAIN = """
+import os, signal, sys, time
+print(*sys.argv[1:], os.environ.get("XLA_FLAGS"), flush=True)
+process = next((f[-1] for f in sys.argv if f.startswith("--process_id=")), "0")
+for flag in sys.argv:
+    name, _, value = flag.partition("=")
+    if name == "--sleep":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+        print("ready", flush=True)
+        time.sleep(float(value))
+    if name == "--exit_" + process:
+        sys.exit(int(value))
+"""
+
+
+@dataclasses.dataclass
+class Place:
+    """A folder like the root of the repository, and an own PATH."""
+
+    root: pathlib.Path
+    bin: pathlib.Path
+
+    def stub(self, name: str, script: str) -> None:
+        path = self.bin / name
+        path.unlink(missing_ok=True)  # it may be a link to the real one
+        path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
+        path.chmod(0o755)
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        return [str(self.bin / "bash"), f"launch/{script}", *arguments]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {"PATH": str(self.bin), "PYTHON": sys.executable, **more}
+
+    def run(
+        self, script: str, *arguments: str, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(script, *arguments),
+            cwd=self.root,
+            env=self.environment(**environment),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def listing(self) -> list[str]:
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
+
+    def calls(self) -> list[str]:
+        """What stubs wrote down."""
+        path = self.root / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> Place:
+    place = Place(tmp_path / "root", tmp_path / "bin")
+    place.root.mkdir()
+    place.bin.mkdir()
+    for name in HARMLESS.split():
+        (place.bin / name).symlink_to(str(shutil.which(name)))
+    shutil.copytree(ROOT / "launch", place.root / "launch")
+    (place.root / "main.py").write_text(MAIN)
+    return place
+
+
+def wait_for(path: pathlib.Path, words: str) -> None:
+    deadline = time.monotonic() + 30
+    while not (path.exists() and words in path.read_text()):
+        assert time.monotonic() < deadline, f"{words!r} never came in {path}"
+        time.sleep(0.02)
+
+
+FLAGS = ("--config=configs/digits_vit.py", "--config.seeds=(0,)")
+TOLD = "--config=configs/digits_vit.py '--config.seeds=(0,)'"
+SSH = "gcloud compute tpus tpu-vm ssh vit"
+
+DRY_RUNS = {
+    "local": (
+        ["local.sh", "2", "--devices=4", "--port=1234", "--logs=logs", "--dry-run", "--", *FLAGS],
+        "env JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4 PYTHON main.py "
+        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=0 {TOLD} > logs/0.log 2>&1 &"
+        "\n"
+        "env JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4 PYTHON main.py "
+        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=1 {TOLD} > logs/1.log 2>&1 &"
+        "\n",
+    ),
+    "a process a gpu": (
+        ["slurm.sbatch", "--nodes=2", "--gpus=8", "--time=4:00:00", "--dry-run", "--", *FLAGS],
+        "sbatch --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --gpus-per-node=8 "
+        "--output=runs/slurm/%x-%j.out --time=4:00:00 launch/slurm.sbatch --per=gpu --nodes=2 "
+        f"--gpus=8 --cpus=8 -- {TOLD}\n"
+        "# in the job: srun --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --kill-on-bad-exit=1 "
+        f"PYTHON main.py --distributed {TOLD}\n",
+    ),
+    "a process a node": (
+        [
+            *["slurm.sbatch", "--per=node", "--nodes=2", "--gpus=4", "--cpus=32"],
+            *["--dry-run", "--", *FLAGS],
+        ],
+        "sbatch --nodes=2 --ntasks-per-node=1 --cpus-per-task=32 --gpus-per-node=4 "
+        "--output=runs/slurm/%x-%j.out launch/slurm.sbatch --per=node --nodes=2 --gpus=4 "
+        f"--cpus=32 -- {TOLD}\n"
+        "# in the job: env JAX_LOCAL_DEVICE_IDS=0,1,2,3 srun --nodes=2 --ntasks-per-node=1 "
+        f"--cpus-per-task=32 --kill-on-bad-exit=1 PYTHON main.py --distributed {TOLD}\n",
+    ),
+    "one gpu is no cluster": (
+        ["slurm.sbatch", "--dry-run", "--", *FLAGS],
+        "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --gpus-per-node=1 "
+        "--output=runs/slurm/%x-%j.out launch/slurm.sbatch --per=gpu --nodes=1 --gpus=1 --cpus=8 "
+        f"-- {TOLD}\n"
+        "# in the job: srun --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --kill-on-bad-exit=1 "
+        f"PYTHON main.py {TOLD}\n",
+    ),
+    "create": (
+        ["tpu_vm.sh", "create", "--name=vit", "--zone=z", "--spot", "--project=p", "--dry-run"],
+        "gcloud compute tpus queued-resources create vit --node-id=vit "
+        "--accelerator-type=v5litepod-16 --runtime-version=v2-alpha-tpuv5-lite --spot --zone=z "
+        "--project=p\n",
+    ),
+    "install": (
+        ["tpu_vm.sh", "install", "--name=vit", "--zone=z", "--dry-run"],
+        "mkdir -p build\n"
+        "tar -czf build/mimetic_jax.tar.gz --exclude=__pycache__ main.py pyproject.toml "
+        "requirements.txt README.md LICENSE mimetic_jax configs launch\n"
+        "gcloud compute tpus tpu-vm scp build/mimetic_jax.tar.gz vit:mimetic_jax.tar.gz "
+        "--worker=all --zone=z\n"
+        f"{SSH} --worker=all '--command=mkdir -p mimetic_jax && cd mimetic_jax && tar -xzf "
+        "../mimetic_jax.tar.gz && python3 -m pip install --quiet --user uv && ~/.local/bin/uv venv "
+        "--quiet --allow-existing --python 3.11 .venv && ~/.local/bin/uv pip install --quiet "
+        "--python .venv --constraint requirements.txt -e '\\''.[tpu]'\\''' --zone=z\n",
+    ),
+    "run": (
+        ["tpu_vm.sh", "run", "--name=vit", "--zone=z", "--dry-run", "--", *FLAGS],
+        f"{SSH} --worker=all '--command=cd mimetic_jax && mkdir -p runs && rm -f "
+        "runs/tpu_vm.ended && touch runs/tpu_vm.started && { nohup bash launch/tpu_vm.sh worker -- "
+        "--config=configs/digits_vit.py '\\''--config.seeds=(0,)'\\'' >> runs/tpu_vm.log 2>&1 < "
+        "/dev/null & }' --zone=z\n",
+    ),
+    "logs": (
+        ["tpu_vm.sh", "logs", "--name=vit", "--zone=z", "--dry-run"],
+        f"{SSH} --worker=0 '--command=cd mimetic_jax && tail -n 100 -F runs/tpu_vm.log' --zone=z\n",
+    ),
+    "delete": (
+        ["tpu_vm.sh", "delete", "--name=vit", "--zone=z", "--dry-run"],
+        "gcloud compute tpus queued-resources delete vit --force --quiet --zone=z\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_a_dry_run_prints_the_commands_and_touches_nothing(place: Place, name: str) -> None:
+    arguments, expected = DRY_RUNS[name]
+    before = place.listing()
+    done = place.run(*arguments)
+    assert done.stderr == ""
+    assert done.stdout == expected.replace("PYTHON", sys.executable)
+    assert done.returncode == 0
+    assert place.listing() == before
+
+
+def test_the_dry_run_of_keep_is_made_of_the_other_commands(place: Place) -> None:
+    options = ["--name=vit", "--zone=z", "--dry-run"]
+    keep = place.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).stdout
+    for name in ("create", "install", "delete"):
+        assert place.run("tpu_vm.sh", name, *options).stdout in keep
+    assert place.run("tpu_vm.sh", "run", *options, "--", *FLAGS).stdout in keep
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_shellcheck_has_nothing_to_say(script: str) -> None:
+    if not (shellcheck := shutil.which("shellcheck")):
+        pytest.skip("shellcheck isn't installed")
+    done = subprocess.run(
+        [shellcheck, f"launch/{script}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_bash_can_read_it(script: str) -> None:
+    subprocess.run(["bash", "-n", f"launch/{script}"], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_tells_every_option(place: Place, script: str) -> None:
+    text = place.run(script, "--help").stdout
+    assert f"bash launch/{script}" in text
+    known = set(re.findall(r"^ +(--[a-z-]+)=?\*?\)", (ROOT / "launch" / script).read_text(), re.M))
+    assert {"--dry-run"} < known
+    assert {option for option in known if option not in text} == set()
+
+
+ENOUGH = {
+    "local.sh": ["2", "--port=1"],
+    "slurm.sbatch": [],
+    "tpu_vm.sh": ["keep", "--name=vit", "--zone=z"],
+    "gke/run.sh": ["--name=vit", "--image=i", "--gpu=nvidia-l4"],
+}
+TOOLS = {"slurm.sbatch": "sbatch", "tpu_vm.sh": "gcloud", "gke/run.sh": "kubectl"}
+
+
+def mistaken(place: Place, script: str, *arguments: str, **environment: str) -> str:
+    """The one line that a mistake gets, with exit code 2."""
+    done = place.run(script, *arguments, **environment)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("script", TOOLS)
+def test_a_missing_tool_is_one_line(place: Place, script: str) -> None:
+    said = mistaken(place, script, *ENOUGH[script], "--", *FLAGS)
+    assert f"{TOOLS[script]} is not installed" in said
+
+
+def test_a_missing_interpreter_is_one_line(place: Place) -> None:
+    said = mistaken(place, "local.sh", "2", "--", *FLAGS, PYTHON="nowhere/python")
+    assert "nowhere/python is not installed" in said
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_flags_and_place_are_asked_for(place: Place, script: str) -> None:
+    assert "after --" in mistaken(place, script, *ENOUGH[script])
+    assert "unknown option '--typo'" in mistaken(place, script, *ENOUGH[script], "--typo")
+    (place.root / "main.py").unlink()
+    (place.root / "launch/gke/jobset.yaml").unlink()
+    assert "root of the repository" in mistaken(place, script, *ENOUGH[script], "--", *FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["local.sh", "none", "--", "x"], "'none'"),
+        (["local.sh", "2", "--devices=0", "--", "x"], "--devices '0'"),
+        (["slurm.sbatch", "--per=rack", "--", "x"], "'rack'"),
+        (["slurm.sbatch", "--array=none.tsv"], "none.tsv"),
+        (["tpu_vm.sh", "start"], "'start'"),
+        (["tpu_vm.sh", "logs", "--zone=z"], "--name"),
+        (["gke/run.sh", "--name=A_b", "--image=i", "--gpu=g", "--", "x"], "'A_b'"),
+        (["gke/run.sh", "--name=a", "--image=i", "--", "x"], "--tpu or --gpu"),
+        (["gke/run.sh", "--name=a", "--image=i", "--tpu=t", "--", "x"], "--topology"),
+    ],
+)
+def test_mistakes_are_told_with_what_was_given(
+    place: Place, arguments: list[str], words: str
+) -> None:
+    assert words in mistaken(place, *arguments)
+
+
+# local.sh
+
+
+def test_local_processes_know_each_other_and_have_logs(place: Place) -> None:
+    done = place.run("local.sh", "3", "--devices=2", "--logs=logs", "--", "--a=b c", XLA_FLAGS="-x")
+    assert done.returncode == 0, done.stderr
+    said = [(place.root / f"logs/{process}.log").read_text() for process in range(3)]
+    ports = {match[1] for text in said if (match := re.search(r"127\.0\.0\.1:(\d+)", text))}
+    assert len(ports) == 1
+    for process, text in enumerate(said):
+        assert f"--num_processes=3 --process_id={process} --a=b c -x --xla_force" in text
+        assert text.endswith("device_count=2\n")
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"), [((0, 0), 0), ((75, 0), 75), ((75, 2), 2), ((2, 75), 2), ((3, 2), 3)]
+)
+def test_local_exit_code_is_the_worst(place: Place, codes: tuple[int, int], worst: int) -> None:
+    flags = [f"--exit_{process}={code}" for process, code in enumerate(codes)]
+    assert place.run("local.sh", "2", "--", *flags).returncode == worst
+
+
+def test_local_sigterm_reaches_every_process(place: Place) -> None:
+    command = place.command("local.sh", "2", "--logs=logs", "--", "--sleep=60")
+    launched = subprocess.Popen(
+        command, cwd=place.root, env=place.environment(), stdout=subprocess.DEVNULL
+    )
+    for process in range(2):
+        wait_for(place.root / f"logs/{process}.log", "ready")
+    launched.send_signal(signal.SIGTERM)
+    assert launched.wait(timeout=30) == 75
+
+
+def test_local_one_that_fails_ends_all(place: Place) -> None:
+    failing = place.root / "main.py"
+    failing.write_text(MAIN.replace('if name == "--sleep":', 'if name == "--sleep_" + process:'))
+    done = place.run("local.sh", "2", "--logs=logs", "--", "--sleep_0=60", "--exit_1=3")
+    assert done.returncode == 3
+    assert "process 1 ended with 3" in done.stderr
+    assert "--process_id=1" in done.stderr  # the end of its log
+
+
+# slurm.sbatch, inside a job
+
+SLURM = {"SLURM_JOB_ID": "7"}
+
+
+def cluster(place: Place, srun: str, state: str = "RUNNING") -> None:
+    place.stub("srun", srun)
+    place.stub("squeue", f"echo {state}")
+    for name in ("scontrol", "scancel"):
+        place.stub(name, f'echo {name} "$@" >> calls')
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "requeued"),
+    [
+        (0, "RUNNING", False),
+        (75, "RUNNING", True),
+        (75, "COMPLETING", False),  # somebody cancelled it
+        (2, "RUNNING", False),
+        (1, "RUNNING", False),
+    ],
+)
+def test_slurm_requeues_what_wants_to_start_again(
+    place: Place, code: int, state: str, requeued: bool
+) -> None:
+    cluster(place, f"exit {code}", state)
+    assert place.run("slurm.sbatch", "--", *FLAGS, **SLURM).returncode == code
+    assert place.calls() == (["scontrol requeue 7"] if requeued else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(75, ["scontrol requeue 7"]), (137, ["scontrol requeue 7"]), (0, []), (2, [])],
+)
+def test_slurm_notice_goes_to_the_processes(place: Place, code: int, expected: list[str]) -> None:
+    cluster(place, f"trap 'exit {code}' USR1; echo $$ > pid; while :; do sleep 0.05; done")
+    place.stub("scancel", 'echo scancel "$@" >> calls; kill -USR1 "$(cat pid)"')
+    job = subprocess.Popen(
+        place.command("slurm.sbatch", "--", *FLAGS),
+        cwd=place.root,
+        env=place.environment(**SLURM),
+        stdout=subprocess.DEVNULL,
+    )
+    wait_for(place.root / "pid", "\n")
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=30) == code
+    assert place.calls() == ["scancel --signal=TERM 7", *expected]
+
+
+def test_slurm_array_runs_its_line_and_names_its_task(place: Place) -> None:
+    (place.root / "jobs.tsv").write_text("--a=1\t--b=x y\n--a=2\t--b='z'\n")
+    cluster(place, 'printf "%s\\n" "$@" > arguments; exit 75')
+    # The number of the last task's job is that of the whole array.
+    array = {**SLURM, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}
+    place.run("slurm.sbatch", "--array=jobs.tsv", **array)
+    arguments = (place.root / "arguments").read_text().splitlines()
+    assert arguments[arguments.index("main.py") + 1 :] == ["--a=1", "--b=x y"]
+    assert place.calls() == ["scontrol requeue 7_0"]
+
+
+def test_slurm_array_is_submitted_with_a_limit(place: Place) -> None:
+    (place.root / "jobs.tsv").write_text("--a=1\n--a=2\n--a=3\n")
+    place.stub("sbatch", 'echo sbatch "$@" >> calls')
+    done = place.run("slurm.sbatch", "--array=jobs.tsv", "--limit=2", "--account=me")
+    assert done.returncode == 0, done.stderr
+    assert place.calls() == [
+        "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --gpus-per-node=1 --array=0-2%2 "
+        "--output=runs/slurm/%x-%A_%a.out --account=me launch/slurm.sbatch --per=gpu --nodes=1 "
+        "--gpus=1 --cpus=8 --array=jobs.tsv"
+    ]
+    assert (place.root / "runs/slurm").is_dir()  # Slurm doesn't make it
+
+
+# tpu_vm.sh
+
+GCLOUD = """
+echo "$@" >> calls
+case "$*" in
+  *describe*)
+    state=$(sed -n 1p states)
+    sed -i 1d states
+    [[ $state != NOT_FOUND ]] || { echo 'ERROR: NOT_FOUND: no such thing' >&2; exit 1; }
+    [[ $state != BROKEN ]] || { echo 'ERROR: no network' >&2; exit 1; }
+    echo "$state" ;;
+  *worker=0*)
+    sed -n 1p answers
+    sed -i 1d answers ;;
+esac
+"""
+
+
+def kept(place: Place, states: list[str], answers: list[str]) -> tuple[int, list[str]]:
+    """Exit code of keep, and what it did between looking."""
+    place.stub("gcloud", GCLOUD)
+    for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
+        (place.root / name).touch()
+    for name in ("mimetic_jax", "configs"):
+        (place.root / name).mkdir()
+    (place.root / "states").write_text("".join(f"{state}\n" for state in states))
+    (place.root / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+    options = ["--name=vit", "--zone=z", "--poll=0"]
+    code = place.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).returncode
+    assert (place.root / "states").read_text() == ""
+    words = {"create": "create", "delete": "delete", "scp": "copy", "uv venv": "install"}
+    words["nohup"] = "start"
+    done = [next((w for part, w in words.items() if part in call), "") for call in place.calls()]
+    return code, [word for word in done if word]
+
+
+def test_keep_starts_again_after_preemption(place: Place) -> None:
+    first = ["NOT_FOUND", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "ACTIVE", "ACTIVE"]
+    lost = ["SUSPENDING", "SUSPENDED", "NOT_FOUND", "ACTIVE", "ACTIVE"]
+    answers = ["", "fresh", "running", "fresh", "0"]
+    begun = ["create", "copy", "install", "start"]
+    assert kept(place, first + lost, answers) == (0, [*begun, "delete", *begun])
+
+
+def test_keep_leaves_a_run_alone_that_it_finds(place: Place) -> None:
+    assert kept(place, ["ACTIVE", "BROKEN", "ACTIVE"], ["running", "0"]) == (0, [])
+
+
+def test_keep_tries_again_where_it_could_not_start(place: Place) -> None:
+    place.stub("tar", "[[ -e tried ]] || { touch tried; exit 1; }")
+    code, done = kept(place, ["ACTIVE"] * 3, ["fresh", "fresh", "0"])
+    assert (code, done) == (0, ["copy", "install", "start"])
+    assert (place.root / "tried").exists()
+
+
+def test_keep_ends_with_the_code_of_the_run(place: Place) -> None:
+    assert kept(place, ["ACTIVE"], ["2"]) == (2, [])
+
+
+def test_worker_starts_again_what_was_stopped(place: Place) -> None:
+    python = place.root / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f"#!{shutil.which('bash')}\n"
+        'echo "$@" >> calls; [[ $(wc -l < calls) -ge 3 ]] && exit 2; exit 75\n'
+    )
+    python.chmod(0o755)
+    (place.root / "runs").mkdir()
+    place.run("tpu_vm.sh", "worker", "--", *FLAGS)
+    assert place.calls() == ["main.py --distributed " + " ".join(FLAGS)] * 3
+    assert (place.root / "runs/tpu_vm.ended").read_text() == "2\n"
+
+
+# gke
+
+
+def manifest(place: Place, *options: str, flags: tuple[str, ...] = FLAGS) -> dict:
+    done = place.run("gke/run.sh", "--name=vit", "--image=i", *options, "--dry-run", "--", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "@" not in re.sub(r"^#.*$", "", done.stdout, flags=re.M)
+    return yaml.safe_load(done.stdout)
+
+
+def job_of(filled: dict) -> dict:
+    return filled["spec"]["replicatedJobs"][0]["template"]["spec"]
+
+
+def test_gke_dry_run_is_the_template_filled_in(place: Place) -> None:
+    options = ["--name=vit", "--image=i", "--gpu=nvidia-l4", "--chips=1", "--restarts=5"]
+    before = place.listing()
+    done = place.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS)
+    template = (ROOT / "launch/gke/jobset.yaml").read_text()
+    for name in ("TOLERATIONS", "MOUNTS", "VOLUMES"):
+        template = re.sub(rf"^ *@{name}@\n", "", template, flags=re.M)
+    values = {
+        "NAME": "vit",
+        "IMAGE": "i",
+        "HOSTS": "1",
+        "RESTARTS": "5",
+        "RESOURCE": "nvidia.com/gpu",
+        "CHIPS": "1",
+        "SELECTOR": "cloud.google.com/gke-accelerator: nvidia-l4",
+        "ARGS": ("\n" + 20 * " ").join(f'- "{flag}"' for flag in FLAGS),
+    }
+    for name, value in values.items():
+        template = template.replace(f"@{name}@", value)
+    assert done.stdout == template
+    assert place.listing() == before
+
+
+def test_gke_tpu_slice_finds_itself(place: Place) -> None:
+    options = ["--tpu=tpu-v5-lite-podslice", "--topology=4x4", "--hosts=4", "--spot"]
+    job = job_of(manifest(place, *options))
+    assert job["parallelism"] == job["completions"] == 4
+    pod = job["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+        "cloud.google.com/gke-spot": "true",
+    }
+    assert pod["tolerations"][0]["key"] == "cloud.google.com/gke-spot"
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"google.com/tpu": 4}
+    assert container["args"] == [*FLAGS, "--distributed"]
+
+
+def test_gke_gpu_pods_are_told_their_coordinator(place: Place) -> None:
+    pod = job_of(manifest(place, "--gpu=g", "--hosts=2", "--claim=c"))["template"]["spec"]
+    assert pod["containers"][0]["args"] == [
+        *FLAGS,
+        "--coordinator=vit-main-0-0.vit:8476",
+        "--num_processes=2",
+        "--process_id=$(JOB_COMPLETION_INDEX)",
+    ]
+    assert pod["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/mnt/data"}]
+
+
+def test_gke_flags_survive_yaml_and_kubernetes(place: Place) -> None:
+    flags = ("--a=$(HOME) & \"x\" 'y' \\", "--b=@NAME@: {#}")
+    filled = place.run(
+        "gke/run.sh", "--name=vit", "--image=i", "--gpu=g", "--dry-run", "--", *flags
+    ).stdout
+    args = job_of(yaml.safe_load(filled))["template"]["spec"]["containers"][0]["args"]
+    assert [flag.replace("$$", "$") for flag in args] == list(flags)
+    assert "$$(HOME)" in args[0]  # what Kubernetes writes as $(HOME)
+
+
+def test_gke_restarts_what_was_stopped_and_never_bad_input(place: Place) -> None:
+    filled = manifest(place, "--gpu=g")
+    pods = job_of(filled)["podFailurePolicy"]["rules"]
+    assert job_of(filled)["template"]["spec"]["restartPolicy"] == "Never"  # which those rules need
+
+    def action(code: int) -> str:
+        """What JobSet does after an exit code; the message is that of Kubernetes."""
+        rule = next(
+            (i for i, r in enumerate(pods) if code in r.get("onExitCodes", {}).get("values", [])),
+            None,
+        )
+        for policy in filled["spec"]["failurePolicy"]["rules"] if rule is not None else ():
+            message = f"failed with exit code {code} matching FailJob rule at index {rule}"
+            if any(re.search(p, message) for p in policy["onJobFailureMessagePatterns"]):
+                return policy["action"]
+        return "counts"
+
+    assert action(75) == "RestartJobSetAndIgnoreMaxRestarts"
+    assert action(2) == "FailJobSet"
+    assert action(1) == "counts"
+
+
+def test_gke_gives_the_manifest_to_kubectl(place: Place) -> None:
+    place.stub("kubectl", 'echo "$@" >> calls; cat > applied')
+    options = ["--name=vit", "--image=i", "--gpu=g"]
+    assert place.run("gke/run.sh", *options, "--", *FLAGS).returncode == 0
+    assert place.calls() == ["apply -f -"]
+    printed = place.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS).stdout
+    assert (place.root / "applied").read_text() == printed
+
+
+# Dockerfile
+
+
+def test_image_copies_what_exists_and_nobody_runs_as_root() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    let_through = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in let_through
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    for source in copied:
+        assert (ROOT / source).exists()
+        assert f"!{source.split('/')[0]}" in let_through
+    assert {"main.py", "mimetic_jax", "configs", "requirements.txt"} <= set(copied)
+    (user,) = [line.split()[1] for line in lines if line.startswith("USER")]
+    assert user != "root"
+    assert lines.index(f"USER {user}") > max(
+        number for number, line in enumerate(lines) if line.startswith("RUN")
+    )
+    assert any("--constraint requirements.txt" in line for line in lines)

@@ -1,0 +1,519 @@
+"""Configurations: each runs as its record says, at the sizes and rates of its source."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pathlib
+import re
+import shlex
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import main
+from configs import cifar10_vit, imagenet_structured, small_data_vit, weight_selection_vit
+from mimetic_jax import data, schemes
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.init import base_init
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.mesh import make_mesh
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+FOLDER = pathlib.Path(main.__file__).parent / "configs"
+SHARED = {"arms"}  # parts of configurations
+NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__"})
+
+PAPERS = [
+    "cifar100_vit",
+    "cifar10_vit",
+    "cifar_mlp_vit",
+    "imagenet_deit",
+    "imagenet_mlp",
+    "imagenet_resnet_style",
+    "imagenet_structured",
+    "small_data_vit",
+    "svhn_vit",
+    "tiny_imagenet_vit",
+    "weight_selection_vit",
+]
+# One of each recipe and model size.
+TRACED = [
+    "cifar10_vit:width=96,depth=6",
+    "cifar10_vit:width=384,heads=12,scale=2.0,randaugment=",
+    "svhn_vit",
+    "tiny_imagenet_vit",
+    "cifar_mlp_vit",
+    "imagenet_deit",
+    "imagenet_deit:variant=B",
+    "imagenet_resnet_style:batch=1024",
+    "imagenet_structured:row=all",
+    "small_data_vit:data=food101",
+    "small_data_vit:data=stl10",
+    "weight_selection_vit",
+]
+TRACED_TOO = [
+    "cifar10_vit",
+    "cifar10_vit:width=192,depth=24",
+    "cifar10_vit:width=384,heads=6",
+    "cifar100_vit",
+    "imagenet_deit:variant=S",
+    "imagenet_resnet_style",
+    "imagenet_structured:variant=B,row=linear3",
+    "imagenet_mlp",
+    "weight_selection_vit:stage=pretrain",
+    *(f"small_data_vit:data={name}" for name in ("cifar100", "oxford_flowers102")),
+]
+ARGUMENTS = [
+    *NAMES,
+    *TRACED,
+    *(f"cifar10_vit:init={name}" for name in ("query_key", "value_out", "positive")),
+    *(f"cifar10_vit:init={name}" for name in ("mimetic_learned", "t_fixup", "zero")),
+    *(f"cifar_mlp_vit:init={name}" for name in ("sweep", "per_input", "mimetic_mean_shift")),
+    "cifar_mlp_vit:epochs=50",
+    "imagenet_mlp:b=-0.25,init=mean_shift",
+    *(f"imagenet_structured:variant=B,row={name}" for name in ("sqrt1", "linear1", "linear3")),
+    "weight_selection_vit:stage=pretrain",
+    *(f"weight_selection_vit:data={name}" for name in small_data_vit.DATA),
+]
+SMALL = ["cifar10_vit", "tiny_imagenet_vit", "cifar_mlp_vit"]
+LARGE = [
+    "imagenet_deit",
+    "imagenet_resnet_style",
+    "imagenet_structured",
+    "imagenet_mlp",
+    "small_data_vit",
+    "small_data_vit:data=food101,init=impulse",
+    "weight_selection_vit",
+]
+
+
+def get(spec: str) -> ConfigDict:
+    """The configuration that `--config=configs/NAME.py:ARGUMENTS` is."""
+    name, _, text = spec.partition(":")
+    return importlib.import_module(f"configs.{name}").get_config(text)
+
+
+def quiet(config: ConfigDict) -> Comparison:
+    return Comparison(config, say=lambda line: None)
+
+
+def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
+    """The first arm and its program, with data of two batches."""
+    config = get(spec)
+    config.update_from_flattened_dict(overrides)
+    arm = next(iter(configs.arms(config).values()))
+    info = dataclasses.replace(data.describe(arm.data.name), num_train=2 * arm.batch)
+    return arm, Program(arm, info, make_mesh(-1, 1))
+
+
+@pytest.mark.parametrize("spec", sorted(set(ARGUMENTS)))
+def test_checks_pass_and_schemes_find_what_they_write(spec: str) -> None:
+    quiet(get(spec))
+
+
+def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
+    """A dispatch of training and a batch of testing, in shapes alone."""
+    shaped = jax.ShapeDtypeStruct
+    stored = program.task.image_shape if info.streamed else info.image_shape
+    count = program.batch if info.streamed else info.num_train
+
+    def examples(number: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        return shaped((number, *stored), jnp.uint8), shaped((number,), jnp.int32)
+
+    state = jax.tree.map(lambda x: shaped(x.shape, x.dtype), program.shapes)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    after, history = jax.eval_shape(
+        program.run_steps, state, examples(count), key, key, shaped((), jnp.int32)
+    )
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
+    metrics = ("loss", "accuracy", "grad_norm")
+    dispatch = (program.feed.max_dispatch,)
+    assert jax.tree.map(jnp.shape, history) == dict.fromkeys(metrics, dispatch)
+    sums = jax.eval_shape(
+        program.task.count, state.params, examples(eval_batch), shaped((eval_batch,), jnp.float32)
+    )
+    assert jax.tree.map(jnp.shape, sums) == dict.fromkeys(("correct", "count", "loss"), ())
+
+
+@pytest.mark.parametrize(
+    "spec", [*TRACED, *(pytest.param(spec, marks=pytest.mark.slow) for spec in TRACED_TOO)]
+)
+def test_training_and_testing_trace_at_real_shapes(spec: str) -> None:
+    comparison = quiet(get(spec))
+    programs = {id(comparison.program(arm)): arm for arm in comparison.arms}
+    for arm in programs.values():
+        program = comparison.program(arm)
+        trace(program, comparison.info, comparison.arms[arm].eval.batch)
+
+
+def record_of(name: str) -> str:
+    return importlib.import_module(f"configs.{name}").__doc__ or ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
+    record = record_of(name).replace("\\\n", " ")
+    assert re.search(r"^Papers?: ", record, re.MULTILINE)
+    block = re.search(r"^Command:(.*?)(?=^\w|\Z)", record, re.MULTILINE | re.DOTALL)
+    assert block
+    commands = [line for line in block[1].splitlines() if "main.py" in line]
+    assert commands
+    for command in commands:
+        python, script, *flags = shlex.split(command)
+        assert (python, script) == ("python", "main.py")
+        values = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+        path, _, text = values.pop("config").partition(":")
+        assert FOLDER.parent / path == FOLDER / f"{name}.py"
+        config = get(f"{name}:{text}")
+        flat = configs._flat(config.to_dict())
+        for flag, value in values.items():
+            if flag.startswith("config."):
+                field = flag.removeprefix("config.")
+                assert field in flat
+                config.update_from_flattened_dict({field: value})
+            else:
+                assert flag in ("mode", "what", "workdir")
+                assert flag != "mode" or value in main.MODES
+        quiet(config)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_records_of_the_papers_say_the_same_things(name: str) -> None:
+    for word in ("Hardware: ", "Published[:,]", "Differs from the paper: "):
+        assert re.search(f"^{word}", record_of(name), re.MULTILINE), word
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("cifar10_vit:init=mimetc", "did you mean 'mimetic'"),
+        ("imagenet_deit:variant=L", "unknown variant 'L'"),
+        ("imagenet_structured:row=linear2", "unknown row 'linear2'"),
+        ("small_data_vit:data=svhn", "unknown data 'svhn'"),
+        ("weight_selection_vit:stage=choose", "unknown stage 'choose'"),
+        ("cifar10_vit:randaugment=n2", "randaugment 'n2' is neither"),
+    ],
+)
+def test_mistakes_in_arguments_are_told(spec: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        quiet(get(spec))
+
+
+def rates(config: ConfigDict, epochs: np.ndarray) -> np.ndarray:
+    """The learning rate in the first step of each epoch, or in the middle of one."""
+    per_epoch = data.describe(config.data.name).num_train // config.batch
+    steps = config.steps or round(config.epochs * per_epoch)
+    schedule = configs.schedule_of(config, steps, per_epoch)
+    return np.asarray(jax.vmap(schedule)(jnp.asarray(np.round(epochs * per_epoch))))
+
+
+def test_deit_schedule(golden: Any) -> None:
+    """timm's rates: 1251 steps an epoch, 300 of them, 1e-3 after five of warm-up."""
+    config = get("imagenet_deit")
+    program = quiet(config).program("default")
+    assert program.feed.steps_per_epoch == 1251
+    assert program.steps == 300 * 1251
+    expected = golden("schedules")["deit_epoch_lr"]
+    np.testing.assert_allclose(rates(config, np.arange(300)), expected[:300], rtol=1e-5)
+    assert rates(config, np.array([5.0]))[0] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_structured_schedule_cools_down(golden: Any) -> None:
+    """310 epochs; under sqrt scaling the same but for 7e-4 instead of 1e-3 above the end."""
+    expected = golden("schedules")["deit_epoch_lr"]
+    linear = configs.arms(get("imagenet_structured:row=linear3,init=impulse"))["impulse"]
+    np.testing.assert_allclose(rates(linear, np.arange(310)), expected, rtol=1e-5)
+    sqrt = configs.arms(get("imagenet_structured:row=sqrt1,init=impulse"))["impulse"]
+    scaled = 1e-5 + (expected[5:] - 1e-5) * (5e-4 * 2**0.5 - 1e-5) / (1e-3 - 1e-5)
+    np.testing.assert_allclose(rates(sqrt, np.arange(5, 310)), scaled, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "epochs"),
+    [
+        ("cifar10_vit", "triangle_100ep_lr3e_3", 100),
+        ("imagenet_resnet_style", "triangle_150ep_lr1e_2", 150),
+        ("imagenet_resnet_style:batch=1024", "triangle_150ep_lr1e_2", 150),
+    ],
+)
+def test_triangles(golden: Any, spec: str, name: str, epochs: int) -> None:
+    """At half epochs; an epoch of an odd number of steps has none in its middle."""
+    expected = golden("schedules")[name]
+    found = rates(get(spec), np.arange(2 * epochs + 1) / 2)
+    np.testing.assert_allclose(found[::2], expected[::2], atol=1e-8)
+    np.testing.assert_allclose(
+        found[1::2], expected[1::2], atol=1.01 * expected.max() / epochs / 50
+    )
+
+
+@pytest.mark.parametrize("name", small_data_vit.DATA)
+def test_small_data_schedule(golden: Any, name: str) -> None:
+    """The recipe is the same for every number of steps an epoch: 3 for Flowers, 147 for Food."""
+    found = rates(get(f"small_data_vit:data={name}"), np.arange(300))
+    np.testing.assert_allclose(found, golden("schedules")["small_epoch_lr"], rtol=1e-5, atol=2e-10)
+
+
+def test_weight_selection_schedule() -> None:
+    """Linear from 0 to 2e-3 in 50 epochs, then a cosine of the other 250 to 1e-6."""
+    epochs = np.array([0, 25, 50, 175, 300])
+    expected = [0, 1e-3, 2e-3, (2e-3 + 1e-6) / 2, 1e-6]
+    np.testing.assert_allclose(rates(get("weight_selection_vit"), epochs), expected, rtol=1e-4)
+
+
+SHARED_BY_TIMM = {
+    "label_smoothing": 0.1,
+    "data.size": 224,
+    "data.eval_fraction": 0.875,
+    "data.augment.crop": 0,
+    "data.augment.crop_scale": (0.08, 1.0),
+    "data.augment.crop_ratio": (3 / 4, 4 / 3),
+    "data.augment.flip": True,
+    "data.augment.randaugment": "rand-m9-mstd0.5-inc1",
+    "data.augment.color_jitter": 0.0,
+    "data.augment.cutout": 0,
+    "data.augment.erase": 0.25,
+    "data.augment.erase_mode": "pixel",
+    "data.mix.prob": 1.0,
+    "data.mix.switch": 0.5,
+    "model.patch": 16,
+    "model.pool": "token",
+    "model.mlp_ratio": 4.0,
+    "model.dropout": 0.0,
+    "model.qkv_bias": True,
+    "model.dtype": "bfloat16",
+    "optimizer.name": "adamw",
+    "optimizer.betas": (0.9, 0.999),
+}
+DEIT = SHARED_BY_TIMM | {
+    "batch": 1024,
+    "epochs": 300.0,
+    "ema": 0.99996,
+    "data.repeats": 3,
+    "data.augment.interpolation": "bicubic",
+    "data.mix.mixup": 0.8,
+    "data.mix.cutmix": 1.0,
+    "model.drop_path": 0.1,
+    "model.base": "timm",
+    "optimizer.weight_decay": 0.05,
+    "optimizer.eps": 1e-8,
+    "optimizer.clip": 0.0,
+}
+SMALL_DATA = DEIT | {
+    "batch": 512,
+    "ema": 0.0,
+    "data.repeats": 1,
+    "data.augment.interpolation": "random",
+    "model.base": "torch",
+}
+RECIPES = {
+    "cifar10_vit": {
+        "batch": 512,
+        "epochs": 100.0,
+        "label_smoothing": 0.0,
+        "data.augment.crop": 4,
+        "data.augment.flip": True,
+        "data.augment.randaugment": "torchvision-n2-m9",
+        "data.mix.mixup": 0.0,
+        "data.mix.cutmix": 0.0,
+        "model.patch": 2,
+        "model.pool": "token",
+        "model.drop_path": 0.0,
+        "optimizer.weight_decay": 0.01,
+        "optimizer.decay_rules": (),
+        "optimizer.clip": 1.0,
+    },
+    "svhn_vit": {"data.augment.crop": 4, "data.augment.flip": False, "model.patch": 2},
+    "tiny_imagenet_vit": {"data.augment.crop": 8, "data.augment.flip": True, "model.patch": 4},
+    "cifar_mlp_vit": {
+        "epochs": 10.0,
+        "model.width": 192,
+        "model.depth": 8,
+        "model.heads": 3,
+        "model.base": "torch",
+        "optimizer.schedule": "triangle",
+    },
+    "imagenet_deit": DEIT,
+    "imagenet_resnet_style": SHARED_BY_TIMM
+    | {
+        "batch": 640,
+        "epochs": 150.0,
+        "ema": 0.0,
+        "data.repeats": 1,
+        "data.augment.interpolation": "random",
+        "data.mix.mixup": 0.5,
+        "data.mix.cutmix": 0.5,
+        "model.drop_path": 0.0,
+        "optimizer.weight_decay": 2e-5,
+        "optimizer.eps": 1e-3,
+        "optimizer.clip": 1.0,
+    },
+    "imagenet_structured": DEIT
+    | {"epochs": 310.0, "ema": 0.0, "data.repeats": 1, "model.base": "torch"},
+    "imagenet_structured:row=linear3": {"data.repeats": 3, "optimizer.scaling": "linear"},
+    "imagenet_mlp": DEIT | {"epochs": 100.0, "model.width": 384, "model.heads": 6},
+    "small_data_vit": SMALL_DATA,
+    "weight_selection_vit": SMALL_DATA
+    | {
+        "data.augment.interpolation": "bicubic",
+        "model.drop_path": 0.0,
+        "model.base": "timm",
+        "optimizer.schedule": "cosine",
+    },
+}
+
+
+@pytest.mark.parametrize("spec", RECIPES)
+def test_the_numbers_of_the_sources(spec: str) -> None:
+    """Read anew in the reference's sections on recipes, not from the configurations."""
+    config = get(spec)
+    for field, expected in RECIPES[spec].items():
+        node: Any = config
+        for name in field.split("."):
+            node = node[name]
+        assert node == expected, field
+
+
+@pytest.mark.parametrize("spec", RECIPES)
+def test_batches_divide_over_eight_devices(spec: str) -> None:
+    comparison = quiet(get(spec))
+    for arm in comparison.arms.values():
+        epoch = comparison.kind.steps_per_epoch(arm, comparison.info)
+        configs.check(arm, epoch, devices=8)
+
+
+@pytest.mark.parametrize("spec", ["imagenet_deit", "imagenet_resnet_style"])
+def test_what_timm_doesnt_decay(spec: str) -> None:
+    """One step of no gradient moves what decays alone: kernels, and nothing else."""
+    config, program = program_of(spec, **{"model.width": 12, "model.depth": 1, "batch": 8})
+    params = jax.tree.map(lambda x: jnp.ones(x.shape), program.shapes.params)
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    state, update = program.optimizer.init(params), jax.jit(program.optimizer.update)
+    _, state = update(nothing, state, params)  # the triangle begins at 0
+    updates, _ = update(nothing, state, params)
+    moved = {
+        jax.tree_util.keystr(path): bool(np.abs(change).max() > 0)
+        for path, change in jax.tree_util.tree_leaves_with_path(updates)
+    }
+    assert config.optimizer.weight_decay > 0
+    assert {path for path, moves in moved.items() if moves} == {
+        path for path in moved if "kernel" in path
+    }
+
+
+def test_mixed_rows_of_the_structured_paper() -> None:
+    arms = configs.arms(get("imagenet_structured:row=all"))
+    assert len(arms) == 4 * len(imagenet_structured.ROWS)
+    of = {name: (arm.optimizer.scaling, arm.data.repeats) for name, arm in arms.items()}
+    assert of["impulse_sqrt1"] == ("sqrt", 1)
+    assert of["impulse_linear1"] == ("linear", 1)
+    assert of["mimetic_linear3"] == ("linear", 3)
+    assert arms["impulse_sqrt1"].scheme == arms["impulse_linear3"].scheme != ()
+
+
+def test_every_comparison_has_its_controls() -> None:
+    """The default and norm-matched noise, which claims are made against."""
+    for name in PAPERS:
+        arms = configs.arms(get(name))
+        assert {"default", "norm_matched"} <= arms.keys(), name
+
+
+def test_the_sweep_is_around_zero() -> None:
+    arms = configs.arms(get("cifar_mlp_vit:init=sweep"))
+    assert arms.pop("default").scheme == ()
+    b = sorted(arm.scheme[0].b for arm in arms.values())
+    absolute = np.array(b) / np.sqrt(3 * 192)
+    np.testing.assert_allclose(
+        absolute, [-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize(("spec", "std"), [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02)])
+def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> None:
+    """Both of b standard deviations of the kernel that the model really draws."""
+    config = get(spec)
+    width, draw = config.model.width, base_init(config.model.base).linear
+    kernel = draw(jax.random.key(0), (width, 4 * width), jnp.float32)
+    assert float(kernel.std()) == pytest.approx(std, rel=0.02)
+    arms = configs.arms(config)
+    (bias,), (shift,) = arms["constant_bias"].scheme, arms["mean_shift"].scheme
+    assert isinstance(bias, schemes.ConstantBias)
+    assert bias.value == pytest.approx(shift.b * std, rel=0.01)
+
+
+def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
+    teacher, student = get("weight_selection_vit:stage=pretrain"), get("weight_selection_vit")
+    assert list(teacher.arms) == list(student.arms)
+    assert teacher.seeds == student.seeds
+    assert (teacher.model.width, student.model.width) == (384, 192)
+    assert student.init_from == f"runs/{teacher.name}/runs/{{arm}}/{{seed}}"
+    assert all(arm.scheme == () for arm in configs.arms(student).values())
+    command = record_of("weight_selection_vit")
+    assert f"--workdir=runs/{teacher.name}\n" in command
+    large, small = (quiet(config).program("default").shapes.params for config in (teacher, student))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(small):
+        if "head" not in jax.tree_util.keystr(path, simple=True).split("/")[0]:
+            of = large
+            for key in path:
+                of = of[key.key]
+            assert all(
+                theirs % ours == 0 for theirs, ours in zip(of.shape, leaf.shape, strict=True)
+            )
+
+
+def test_the_recipe_is_one_for_small_images() -> None:
+    """The same fields whatever the data: only numbers that follow from it differ."""
+    one, other = (
+        configs._flat(configs.to_json(cifar10_vit.recipe(name, 100.0)))
+        for name in ("cifar10", "tiny_imagenet")
+    )
+    assert {name for name in one if one[name] != other[name]} == {
+        "data.name",
+        "data.augment.crop",
+        "eval.every",
+        "checkpoint_every",
+        "log_every",
+    }
+
+
+def test_stages_are_what_the_record_says() -> None:
+    assert all(
+        f"stage={stage}" in record_of("weight_selection_vit")
+        for stage in weight_selection_vit.STAGES
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", SMALL + LARGE)
+def test_a_step_runs(spec: str) -> None:
+    """Compiled, on noise: the first loss is that of guessing, and the step moves the weights."""
+    size = {"batch": 8, "eval.batch": 8, "model.dtype": "float32"}
+    if spec in LARGE:
+        size["model.depth"] = 3  # XLA takes minutes for all twelve on a small CPU
+    arm, program = program_of(spec, **size)
+    info = data.describe(arm.data.name)
+    # What is resident has the two batches of its epoch, what is streamed comes as one batch.
+    count, stored = (8, program.task.image_shape) if info.streamed else (16, info.image_shape)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *stored), np.uint8)
+    labels = rng.integers(0, info.num_classes, count).astype(np.int32)
+    before = program.initial_state(0, arm.scheme)
+    kept = jax.tree.map(np.asarray, before.params)
+    after, history = program.run_steps(
+        before, (images, labels), stream(0, "data"), stream(0, "dropout"), jnp.int32(1)
+    )
+    assert float(history["loss"][0]) == pytest.approx(np.log(info.num_classes), rel=0.2)
+    assert np.isfinite(float(history["grad_norm"][0]))
+    assert int(after.step) == 1
+    rate = float(program.schedule(0))
+    moved = max(
+        float(np.abs(new - old).max())
+        for new, old in zip(jax.tree.leaves(after.params), jax.tree.leaves(kept), strict=True)
+    )
+    assert (moved > 0) == (rate > 0)
