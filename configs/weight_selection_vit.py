@@ -14,9 +14,9 @@ Published, default / mimetic / impulse: Food-101 85.42 / 86.32 / 87.43; CIFAR-10
     97.19; CIFAR-100 79.64 / 79.86 / 80.92; STL-10 82.58 / 82.39 / 83.89. Weight selection reports
     the best test accuracy of all epochs; the table here has the last.
 Differs from the paper: drop-path is 0, as in the weight-selection code. Whole heads are selected,
-    where the released code mixes two. The warm-up is one step longer than the code's. The row of ImageNet-21k isn't here.
-    One seed a teacher; for three students of one: --config.init_from=TEACHER/runs/{arm}/0
-    --config.seeds=(0,1,2).
+    where the released code mixes two. The warm-up is one step longer than the code's. The row of
+    ImageNet-21k isn't here. One seed a teacher; for three students of one:
+    --config.init_from=TEACHER/runs/{arm}/0 --config.seeds=(0,1,2).
 """
 
 from ml_collections import ConfigDict
