@@ -6,11 +6,22 @@ import os
 import pathlib
 from collections.abc import Callable
 
+import jax
 import numpy as np
 import pytest
 
 # Tests that need eight devices run in a process of their own: see test_multidevice.py.
 collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests build the same small programs again and again: each is compiled once a session."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # all workers'
+    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 @pytest.fixture

@@ -64,7 +64,8 @@ class ImageTask:
         images = datasets.augment(self.augmentation, keys, pixels, self.info.mean, self.info.std)
         return datasets.mix(
             self.mixing,
-            jax.random.fold_in(jax.random.fold_in(key, 1), step),
+            # Where `example_keys` has the step there is a number that no step reaches.
+            jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step),
             images,
             labels,
             self.info.num_classes,

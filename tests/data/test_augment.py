@@ -202,6 +202,7 @@ def test_everything_at_once() -> None:
     np.testing.assert_array_equal(normalised(EVERYTHING, keys[order], images[order]), out[order])
 
 
+@pytest.mark.slow
 def test_colours_come_after_crop_and_flip_and_leave_their_draws() -> None:
     other = Augmentation(randaugment="torchvision-n1-m9", color_jitter=0.3)
     images = pictures(30)
@@ -226,6 +227,7 @@ def test_erasing_leaves_the_draws_of_the_others() -> None:
     assert 5 < touched.sum() < 25
 
 
+@pytest.mark.slow
 def test_a_resized_crop_keeps_the_size_unless_told() -> None:
     images, keys = pictures(5), example_keys(KEY, 0, 5)
     cropped = Augmentation(crop_scale=(0.5, 1.0))

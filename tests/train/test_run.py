@@ -49,7 +49,7 @@ class Killed(BaseException):
     """What ends a run in the middle, as a signal would."""
 
 
-@pytest.mark.parametrize("after", [0, 3, 4, 9, 11])
+@pytest.mark.parametrize("after", [0, 4, 9])
 def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
     """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
     overrides = {"model.dropout": 0.2, "model.drop_path": 0.1}

@@ -7,12 +7,18 @@ import optax
 import pytest
 
 from mimetic_jax import data
+from mimetic_jax.train import step as steps
 from mimetic_jax.train.config import default
 from mimetic_jax.train.state import TrainState, stream
-from mimetic_jax.train.step import make_train_step
 from mimetic_jax.train.vision import ImageTask
 
 SGD = optax.sgd(0.1)
+
+
+def make_train_step(*arguments, **options):
+    return jax.jit(steps.make_train_step(*arguments, **options))
+
+
 PIXELS = jax.random.randint(jax.random.key(1), (16, 8, 8, 1), 0, 256).astype(jnp.uint8)
 LABELS = jax.random.randint(jax.random.key(2), (16,), 0, 10)
 
@@ -25,11 +31,11 @@ def digits_task(**overrides):
 
 
 def batch_of(task):
-    return task.prepare(jax.random.key(3), jnp.int32(0), (PIXELS, LABELS))
+    return jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (PIXELS, LABELS))
 
 
 def initial(task, seed=0, ema=False):
-    params = task.init(jax.random.key(seed))
+    params = jax.jit(task.init)(jax.random.key(seed))
     average = params if ema else None
     return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params), ema=average)
 
@@ -86,8 +92,9 @@ def test_padding_counts_nothing():
     task = digits_task()
     params = initial(task).params
     weights = jnp.ones(16).at[10:].set(0)
-    padded = task.count(params, (PIXELS, LABELS), weights)
-    alone = task.count(params, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
+    count = jax.jit(task.count)
+    padded = count(params, (PIXELS, LABELS), weights)
+    alone = count(params, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
     assert int(padded["count"]) == 10
     assert int(padded["correct"]) == int(alone["correct"])
     np.testing.assert_allclose(padded["loss"], alone["loss"], rtol=1e-5)

@@ -63,7 +63,7 @@ def test_learns_counts_and_records(streamed, tmp_path):
     said = []
     config = streamed(steps=30, **{"optimizer.learning_rate": 3e-3, "eval.every": 0})
     train(config, tmp_path, said.append)
-    assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 published" in said[0]
+    assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 expected" in said[0]
     first, last = Run.of(tmp_path, "run", 0).evaluations()
     assert first["eval_count"] == last["eval_count"] == 11
     assert last["eval_loss"] < 0.7 * first["eval_loss"]

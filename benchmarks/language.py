@@ -1,0 +1,116 @@
+"""A training step of the language model against the same model in PyTorch, on this machine's CPU.
+
+    python benchmarks/language.py
+
+Needs PyTorch (pip install torch) beside this package. Width 256, 6 layers, 8 heads, 10,000 words,
+8 rows of 128 tokens, dropout 0.1, AdamW, float32; PyTorch eager with its own fused attention.
+Medians of 5 steps each, interleaved, in one run; tokens are all positions of a window.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.data import text as texts
+from mimetic_jax.train.config import default_text
+from mimetic_jax.train.mesh import make_mesh
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+WIDTH, DEPTH, HEADS, VOCABULARY, ROWS, LENGTH, REPEATS = 256, 6, 8, 10_000, 8, 128, 5
+
+
+def ours() -> Callable[[], Any]:
+    """A function that takes one step of the trainer."""
+    config = default_text()
+    config.data.name, config.data.length, config.data.valid = "ptb_word", LENGTH, LENGTH
+    config.batch, config.steps, config.max_dispatch, config.eval.batch = ROWS, 100, 1, ROWS
+    config.model.update(width=WIDTH, depth=DEPTH, heads=HEADS, dropout=0.1)
+    program = Program(config, texts.describe("ptb_word"), make_mesh())
+    rows = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, 2000), np.int32))
+    keys = stream(0, "data"), stream(0, "dropout")
+    held = [program.initial_state(0, ())]
+
+    def step() -> Any:
+        held[0], history = program.run_steps(held[0], rows, *keys, jnp.int32(1))
+        return jax.block_until_ready(history)
+
+    return step
+
+
+def theirs() -> Callable[[], Any]:
+    """The same for PyTorch."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            self.drop = nn.Dropout(0.1)
+
+        def forward(self, x: Any) -> Any:
+            split = self.qkv(self.norm1(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS))
+            query, key, value = split.permute(2, 0, 3, 1, 4)
+            y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+            x = x + self.drop(self.out(y.transpose(1, 2).flatten(2)))
+            return x + self.drop(self.fc2(functional.gelu(self.fc1(self.norm2(x)))))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+            self.blocks = nn.Sequential(*(Block() for _ in range(DEPTH)))
+            self.norm, self.drop = nn.LayerNorm(WIDTH), nn.Dropout(0.1)
+            self.bias = nn.Parameter(torch.zeros(VOCABULARY))
+
+        def forward(self, tokens: Any) -> Any:
+            hidden = self.norm(self.blocks(self.drop(self.embedding(tokens) * WIDTH**0.5)))
+            return hidden @ self.embedding.weight.T + self.bias
+
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, LENGTH + 1)))
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        logits = model(tokens[:, :-1]).flatten(0, 1)
+        functional.cross_entropy(logits, tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    """Print tokens a second and the ratio."""
+    try:
+        steps = [ours(), theirs()]
+    except ImportError:
+        sys.exit("this benchmark compares with PyTorch: pip install torch")
+    times: list[list[float]] = []
+    for _ in range(REPEATS + 2):  # two to compile and warm up
+        row = []
+        for step in steps:
+            began = time.perf_counter()
+            step()
+            row.append(time.perf_counter() - began)
+        times.append(row)
+    medians = [statistics.median(column) for column in zip(*times[2:], strict=True)]
+    for name, median in zip(("mimetic_jax", "PyTorch eager"), medians, strict=True):
+        print(f"{name:<14} {ROWS * LENGTH / median:8.0f} tokens/s")
+    print(f"ratio          {medians[1] / medians[0]:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
