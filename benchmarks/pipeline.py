@@ -9,7 +9,9 @@ of 2 steps each, interleaved, in one run.
 
 from __future__ import annotations
 
+import pathlib
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from configs import cifar10_vit
 from mimetic_jax import data

@@ -1,4 +1,4 @@
-"""What several processes agree on; whole trainings of several are in tests/test_two_processes.py."""
+"""What several processes agree on; their trainings are in tests/test_two_processes.py."""
 
 from __future__ import annotations
 
