@@ -31,7 +31,7 @@ def get_config(text: str = "") -> ConfigDict:
     for name in ("width", "depth", "heads"):
         config.model[name] = args[name]
     config.model.dropout = 0.1
-    config.model.remat = True
+    config.model.scan = config.model.remat = True  # memory of one block's insides
 
     config.optimizer.clip = 0.25
     config.optimizer.plateau = "halve"

@@ -42,6 +42,9 @@ class GPT(nn.Module):
             output layer too, is a normal of .01 in both, as in the program of Bai et al.: at .02
             a model of width 384 starts out expecting each token once more, 8 % above log V for
             50 characters.
+        scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
+            front, under the one name `blocks`. Compiles fast; its initial values and dropout
+            masks are other draws.
         remat: recompute each block in the backward pass: memory of its inputs only, for about a
             third more arithmetic.
         dtype: of the computation; parameters, softmax, the last norm and logits stay float32.
@@ -70,6 +73,7 @@ class GPT(nn.Module):
     dropout: float = 0.0
     embedding_dropout: float = 0.0
     base: str = "timm"
+    scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
 
@@ -94,17 +98,32 @@ class GPT(nn.Module):
         else:
             x = x * self.width**0.5 + _sinusoids(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        block: Any = nn.remat(Block, static_argnums=(2,)) if self.remat else Block
-        for layer in range(self.depth):
-            x = block(
-                heads=self.heads,
-                mlp_ratio=self.mlp_ratio,
-                dropout=self.dropout,
-                base=self.base,
-                dtype=self.dtype,
-                name=f"block_{layer}",
-            )(x, train)
+        x = self._blocks(x, train)
         return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+
+    def _blocks(self, x: jax.Array, train: bool) -> jax.Array:
+        block: Any = Block
+        if self.remat:  # a scan needs no barrier against merging the recomputed block
+            block = nn.remat(Block, prevent_cse=not self.scan, static_argnums=(2,))
+        fields = {
+            "heads": self.heads,
+            "mlp_ratio": self.mlp_ratio,
+            "dropout": self.dropout,
+            "base": self.base,
+            "dtype": self.dtype,
+        }
+        if not self.scan:
+            for layer in range(self.depth):
+                x, _ = block(**fields, name=f"block_{layer}")(x, train)
+            return x
+        scanned = nn.scan(
+            block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=nn.broadcast,
+            length=self.depth,
+        )
+        return scanned(**fields, name="blocks")(x, train)[0]
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -134,8 +153,8 @@ class Block(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        """The stream [B, N, D]."""
+    def __call__(self, x: jax.Array, train: bool) -> tuple[jax.Array, None]:
+        """The stream [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
 
         def norm(name: str) -> nn.LayerNorm:
@@ -151,7 +170,7 @@ class Block(nn.Module):
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
         x += Dropout()(attention(norm("norm1")(x)), self.dropout, train)
-        return x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train)
+        return x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train), None
 
 
 def _sinusoids(length: int, width: int) -> np.ndarray:

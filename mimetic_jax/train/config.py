@@ -133,6 +133,7 @@ def default_text() -> ConfigDict:
     config.model.dropout = 0.0
     config.model.embedding_dropout = 0.0  # of whole tokens of the vocabulary
     config.model.base = "timm"  # default initialization; or torch
+    config.model.scan = False  # one compiled block for all layers
     config.model.remat = False  # recompute blocks in the backward pass
     config.model.dtype = "float32"  # of the computation; bfloat16 on accelerators
     config.eval.batch = 10

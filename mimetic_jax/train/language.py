@@ -97,7 +97,7 @@ class TextTask:
 
     def unrolled(self) -> TextTask:
         task = copy.copy(self)
-        task.chunk_bytes = 2**62
+        task.model, task.chunk_bytes = self.model.clone(scan=False), 2**62
         return task
 
     def zeros(self) -> Metrics:

@@ -331,3 +331,33 @@ def test_it_learns_a_cycle() -> None:
 def test_bad_input(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         jax.eval_shape(GPT(**{**SMALL, **change}).init, KEY, tokens())
+
+
+def test_a_scan_is_the_same_function() -> None:
+    """Of the same parameters, stacked; remat or not."""
+    model = GPT(vocab=30, width=16, depth=3, heads=2)
+    tokens = jax.random.randint(jax.random.key(1), (2, 9), 0, 30)
+    params = dict(jax.jit(model.init)(jax.random.key(0), tokens)["params"])
+    blocks = [params.pop(f"block_{layer}") for layer in range(3)]
+    stacked = params | {"blocks": jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)}
+    unrolled = params | {f"block_{layer}": block for layer, block in enumerate(blocks)}
+
+    def gradients(model: GPT, params: Any) -> Any:
+        def loss(params: Any) -> jax.Array:
+            return jnp.square(model.apply({"params": params}, tokens)).sum()
+
+        return jax.jit(jax.value_and_grad(loss))(params)
+
+    value, gradient = gradients(model, unrolled)
+    for remat in (False, True):
+        again, other = gradients(model.clone(scan=True, remat=remat), stacked)
+        np.testing.assert_allclose(again, value, rtol=1e-5)
+        np.testing.assert_allclose(other["embedding"], gradient["embedding"], atol=1e-3)
+        np.testing.assert_allclose(
+            other["blocks"]["mlp"]["fc1"]["kernel"][1],
+            gradient["block_1"]["mlp"]["fc1"]["kernel"],
+            atol=1e-3,
+        )
+    assert model.clone(scan=True).init(jax.random.key(0), tokens)["params"].keys() == stacked.keys()
+    for scheme in (schemes.mimetic_language(), schemes.Mimetic()):
+        assert len(plan(stacked, scheme)) == 8
