@@ -116,17 +116,33 @@ def test_every_config_plans(config: str) -> None:
 
 
 def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """kill -9 in mid-run; then parameters equal, bit for bit, those of a run left alone."""
+    """SIGTERM, then kill -9; then parameters equal, bit for bit, those of a run left alone."""
     flags = [f"--config={config_file}", f"--workdir={tmp_path / 'killed'}"]
-    process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     folder = tmp_path / "killed" / "runs" / "run" / "0" / "checkpoints"
-    deadline = time.monotonic() + 100
-    while not any(path.name.isdigit() for path in folder.glob("*")):
-        assert time.monotonic() < deadline, "no checkpoint in 100 s"
-        assert process.poll() is None, "ended before it could be killed"
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+
+    def stopped(number: signal.Signals) -> tuple[int, str]:
+        """Exit code and output of a process that is sent the signal once there is a checkpoint."""
+        process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        said = ""
+        while " images/s" not in said:  # it trains, and hears
+            line = process.stdout.readline()
+            assert line, "ended before it could be stopped"
+            said += line
+        deadline = time.monotonic() + 100
+        while not any(path.name.isdigit() for path in folder.glob("*")):
+            assert time.monotonic() < deadline, "no checkpoint in 100 s"
+            time.sleep(0.02)
+        process.send_signal(number)
+        rest, _ = process.communicate()
+        return process.returncode, said + rest
+
+    code, said = stopped(signal.SIGTERM)
+    assert code == 75, said
+    assert "which is saved: the same command continues" in said
+    code, said = stopped(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert "continues at step" in said
     assert not Run.of(tmp_path / "killed", "run", 0).finished()
     again = run(*flags)
     assert again.returncode == 0, again.stderr
