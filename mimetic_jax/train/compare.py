@@ -228,10 +228,11 @@ class Comparison:
             raise InputError(f"arm {name} trains on other data: arms of a comparison share them")
         try:
             info = self._info(arm)
-            configs.check(arm, self.kind.steps_per_epoch(arm, info), jax.device_count())
+            per_epoch = self.kind.steps_per_epoch(arm, info)
+            configs.check(arm, per_epoch, jax.device_count() // max(arm.mesh.tensor, 1))
             key = _program_key(arm)
             if key not in self._programs:
-                mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp)
+                mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp, arm.mesh.tensor)
                 self._programs[key] = Program(arm, info, mesh)
             if arm.scheme:
                 plan_writes(self._programs[key].shapes.params, arm.scheme)

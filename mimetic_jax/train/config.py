@@ -12,6 +12,7 @@ from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train.mesh import MODEL_RULES
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 
 
@@ -97,9 +98,10 @@ def default() -> ConfigDict:
     config.optimizer.rate_rules = ()  # ((regex, factor of learning_rate), ...); 0 freezes
 
     config.mesh = ConfigDict()
-    config.mesh.data = -1  # -1: what fsdp leaves of the devices
+    config.mesh.data = -1  # -1: what the other axes leave of the devices
     config.mesh.fsdp = 1  # devices that share one copy of the parameters
-    config.mesh.rules = ((r"kernel$|embed", "fsdp"),)  # ((regex, placement), ...), first match
+    config.mesh.tensor = 1  # devices that share each layer's heads and hidden units
+    config.mesh.rules = MODEL_RULES  # ((regex, placement), ...), first match
 
     config.eval = ConfigDict()
     config.eval.batch = 500
@@ -181,7 +183,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     Args:
         config: of one arm.
         per_epoch: steps of an epoch of its data.
-        devices: how many there are.
+        devices: over how many a batch is cut.
 
     Raises:
         InputError: one line that names the value.

@@ -18,13 +18,34 @@ Placement: TypeAlias = str | tuple[str | None, ...]
 BATCH = P(("data", "fsdp"))
 """A batch is cut over both axes: every device computes, whatever holds the parameters."""
 
+MODEL_RULES: tuple[tuple[str, Placement], ...] = (
+    (r"attention/(query|key|value)/kernel$", ("fsdp?", "tensor", None)),
+    (r"attention/(query|key|value)/bias$", ("tensor", None)),
+    (r"attention/out/kernel$", ("tensor", None, "fsdp?")),
+    (r"mlp/fc1/kernel$", ("fsdp?", "tensor")),
+    (r"mlp/fc1/bias$", ("tensor",)),
+    (r"mlp/fc2/kernel$", ("tensor", "fsdp?")),
+    (r"kernel$|embed", "fsdp"),
+)
+"""Where the parameters of our models lie: heads and hidden units are cut over "tensor"."""
 
-def make_mesh(data: int = -1, fsdp: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh with axes "data" (replicas) and "fsdp" (parameters cut over its devices).
+
+def make_mesh(
+    data: int = -1,
+    fsdp: int = 1,
+    tensor: int = 1,
+    *,
+    devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+    """A mesh of three axes.
+
+    "data" holds replicas, "fsdp" cuts parameters that are gathered where they are used, "tensor"
+    cuts heads and hidden units, each of which is computed on one device.
 
     Args:
-        data: size of the first axis; −1 for what the second leaves.
-        fsdp: size of the second axis.
+        data: size of the first axis; −1 for what the others leave.
+        fsdp: size of the second.
+        tensor: size of the third.
         devices: all of JAX's unless given.
 
     Raises:
@@ -32,18 +53,22 @@ def make_mesh(data: int = -1, fsdp: int = 1, devices: Sequence[jax.Device] | Non
 
     Example:
         >>> make_mesh(data=1, fsdp=1, devices=jax.devices()[:1]).shape
-        OrderedDict([('data', 1), ('fsdp', 1)])
+        OrderedDict({'data': 1, 'fsdp': 1, 'tensor': 1})
     """
     devices = jax.devices() if devices is None else devices
     count = len(devices)
-    if fsdp < 1 or (data < 1 and data != -1):
-        raise InputError(f"mesh axes must be positive (data may be -1): data {data}, fsdp {fsdp}")
-    rows = count // fsdp if data == -1 else data
-    if rows * fsdp != count:
-        raise InputError(f"a mesh of data {data} x fsdp {fsdp} doesn't fit {count} devices")
+    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}"
+    if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
+        raise InputError(f"mesh axes must be positive (data may be -1): {sizes}")
+    rows = count // (fsdp * tensor) if data == -1 else data
+    if rows * fsdp * tensor != count:
+        raise InputError(f"a mesh of {sizes} doesn't fit {count} devices")
     # Auto axes: GSPMD propagates from the few shardings we state.
     return jax.make_mesh(
-        (rows, fsdp), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2, devices=devices
+        (rows, fsdp, tensor),
+        ("data", "fsdp", "tensor"),
+        axis_types=(AxisType.Auto,) * 3,
+        devices=devices,
     )
 
 
@@ -51,7 +76,8 @@ def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> 
     """A NamedSharding for each leaf, by the first rule that matches its path.
 
     A rule's placement is "replicate"; "fsdp", which cuts the largest dimension that the axis
-    divides and replicates what it can't cut; or a tuple with an axis name or None a dimension.
+    divides and replicates what it can't cut; or a tuple with an axis name or None for each of the
+    last dimensions, those before being replicated. "fsdp?" cuts where that axis divides.
 
     Args:
         tree: arrays or shapes.
@@ -84,12 +110,20 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
         return P(*("fsdp" if axis == widest else None for axis in range(len(shape))))
     if isinstance(placement, str):
         raise InputError(f"sharding {placement!r} of {path} is none of replicate, fsdp, a tuple")
-    if len(placement) != len(shape) or any(
-        name is not None and length % mesh.shape[name]
-        for name, length in zip(placement, shape, strict=True)
-    ):
+    if len(placement) > len(shape):
         raise InputError(f"sharding {placement} doesn't fit {path} of shape {shape}")
-    return P(*placement)
+    spec: list[str | None] = [None] * (len(shape) - len(placement))
+    for name, length in zip(placement, shape[len(spec) :], strict=True):
+        axis = name.removesuffix("?") if name else None
+        if axis is not None and length % mesh.shape[axis]:
+            if name == axis:
+                raise InputError(
+                    f"sharding {placement} doesn't fit {path} of shape {shape}: {axis} "
+                    f"{mesh.shape[axis]} does not divide {length}"
+                )
+            axis = None
+        spec.append(axis)
+    return P(*spec)
 
 
 def place(array: Any, sharding: NamedSharding) -> jax.Array:

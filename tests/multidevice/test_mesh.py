@@ -22,7 +22,7 @@ from mimetic_jax.train.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 
-MESHES = [(8, 1), (4, 2), (2, 4)]
+MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 SCHEME = (SinCos(), Mimetic())
 
 
@@ -34,20 +34,19 @@ def config():
     config.optimizer.warmup = 2
     config.data.augment.crop = 1
     config.eval.batch = 72
-    config.mesh.rules = ((r"kernel$", "fsdp"), (r"pos_embed", (None, None, "fsdp")))
     return config
 
 
 @functools.cache
-def program(data_axis, fsdp):
-    count = data_axis * fsdp
-    mesh = make_mesh(data_axis, fsdp, jax.devices()[:count])
+def program(data_axis, fsdp, tensor=1):
+    count = data_axis * fsdp * tensor
+    mesh = make_mesh(data_axis, fsdp, tensor, devices=jax.devices()[:count])
     return Program(config(), data.describe("digits"), mesh)
 
 
 @functools.cache
-def ten_steps(data_axis, fsdp):
-    p = program(data_axis, fsdp)
+def ten_steps(*axes):
+    p = program(*axes)
     placed = p.feed.place(data.load("digits"))
     state = p.initial_state(0, SCHEME)
     state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
@@ -83,13 +82,14 @@ def text_config():
 
 
 @functools.cache
-def ten_text_steps(data_axis, fsdp):
+def ten_text_steps(data_axis, fsdp, tensor=1):
     random = np.random.default_rng(0)
     tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
     corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
     kind = kind_of(text_config())
     info = kind.sized(kind.describe(text_config()), corpus)
-    mesh = make_mesh(data_axis, fsdp, jax.devices()[: data_axis * fsdp])
+    devices = jax.devices()[: data_axis * fsdp * tensor]
+    mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
     p = Program(text_config(), info, mesh)
     placed = p.feed.place(corpus)
     state = p.initial_state(0, (mimetic_language(),))
@@ -112,12 +112,12 @@ def test_parameters_and_their_moments_are_cut():
     p = program(2, 4)
     state = p.initial_state(0, SCHEME)
     kernel = state.params["block_0"]["mlp"]["fc1"]["kernel"]
-    assert kernel.sharding.spec == P(None, "fsdp")
+    assert kernel.sharding.spec == P("fsdp", "tensor")
     assert kernel.addressable_shards[0].data.size == kernel.size // 4
     query = state.params["block_0"]["attention"]["query"]["kernel"]
     assert query.addressable_shards[0].data.size == query.size // 4
     moments = jax.tree.leaves(jax.tree.map(lambda x: x.sharding.spec, state.opt_state))
-    assert P(None, "fsdp") in moments
+    assert P("fsdp", "tensor") in moments
     shapes = jax.tree.map(lambda x: x.sharding, p.shapes)
     jax.tree.map(lambda x, s: None if x.sharding == s else pytest.fail(str(s)), state, shapes)
 
@@ -195,17 +195,41 @@ def test_checkpoints_move_between_meshes(tmp_path):
         opened.close()
         jax.tree.map(np.testing.assert_array_equal, restored, state)
         kernel = restored.params["block_0"]["mlp"]["fc1"]["kernel"]
-        assert len(kernel.sharding.device_set) == mesh[0] * mesh[1]
+        assert len(kernel.sharding.device_set) == np.prod(mesh)
 
 
 def test_bad_meshes():
-    with pytest.raises(InputError, match="data 3 x fsdp 2 doesn't fit 8 devices"):
+    with pytest.raises(InputError, match="data 3 x fsdp 2 x tensor 1 doesn't fit 8 devices"):
         make_mesh(3, 2)
     with pytest.raises(InputError, match="data 0"):
         make_mesh(0, 1)
+    with pytest.raises(InputError, match="tensor 4 does not divide 2"):
+        program(2, 1, 4)
     tree = {"kernel": jnp.zeros((6, 5))}
     with pytest.raises(InputError, match=r"\('fsdp', None\) doesn't fit kernel of shape \(6, 5\)"):
         shardings(tree, make_mesh(2, 4), [("kernel", ("fsdp", None))])
     with pytest.raises(InputError, match="'fspd' of kernel"):
         shardings(tree, make_mesh(2, 4), [("kernel", "fspd")])
     assert shardings(tree, make_mesh(2, 4), [("kernel", "fsdp")])["kernel"].spec == P()
+
+
+def test_tensor_cuts_heads_and_hidden_units():
+    params = program(2, 2, 2).initial_state(0, SCHEME).params["block_0"]
+    query, out = (params["attention"][role]["kernel"] for role in ("query", "out"))
+    assert query.addressable_shards[0].data.shape == (16, 1, 16)
+    assert out.addressable_shards[0].data.shape == (1, 16, 16)
+    assert params["mlp"]["fc1"]["bias"].addressable_shards[0].data.shape == (64,)
+
+
+@pytest.mark.parametrize("axis", ["fsdp", "tensor"])
+def test_memory_of_a_device_falls_as_an_axis_grows(axis):
+    """Of the compiled step's arguments, nearly in proportion: parameters and both moments."""
+    held = []
+    for size in (1, 2):
+        p = program(1, size, 1) if axis == "fsdp" else program(1, 1, size)
+        placed = p.feed.place(data.load("digits"))
+        key, count = jax.random.key(0), jnp.int32(1)
+        compiled = p.run_steps.lower(p.shapes, placed.train, key, key, count).compile()
+        digits = 1437 * 68
+        held.append(compiled.memory_analysis().argument_size_in_bytes - digits)
+    assert held[1] < 0.6 * held[0]
