@@ -18,9 +18,11 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
 
-bench: .venv/installed  ## initialization against NumPy SVDs, and on eight devices against one
+bench: .venv/installed  ## initialization against NumPy SVDs and on eight devices; what data cost a step
 	$(BIN)/python benchmarks/init.py
 	$(BIN)/python benchmarks/devices.py
+	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/input.py
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
