@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import preemption
 from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, train
@@ -81,32 +82,33 @@ class Comparison:
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
-        for number, (arm, seed) in enumerate(runs, 1):
-            run = Run.of(workdir, arm, seed)
-            label = f"[{number}/{len(runs)}] {arm} seed {seed}"
-            if agreed(run.finished()):
-                self.say(f"{label}: finished before")
-                continue
-            began = time.perf_counter()
-            self.say(f"{label}: starts")
-            program = self.program(arm)
-            try:
-                train(
-                    run,
-                    self.arms[arm],
-                    program,
-                    self.placed(arm),
-                    lambda line: self.say(f"  {line}"),
-                )
-            except Diverged as error:
-                self.say(f"{label}: {error}")
-                diverged.append(f"{arm} seed {seed}")
-                continue
-            self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
+        with preemption.listening():
+            for number, (arm, seed) in enumerate(runs, 1):
+                if preemption.should_stop():
+                    raise preemption.Preempted("stopped between two runs")
+                label = f"[{number}/{len(runs)}] {arm} seed {seed}"
+                if not self._train_one(Run.of(workdir, arm, seed), label):
+                    diverged.append(f"{arm} seed {seed}")
         if diverged:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
+
+    def _train_one(self, run: Run, label: str) -> bool:
+        """Train a run if it isn't finished; False if its loss ceased to be finite."""
+        if agreed(run.finished()):
+            self.say(f"{label}: finished before")
+            return True
+        began = time.perf_counter()
+        self.say(f"{label}: starts")
+        program, data = self.program(run.arm), self.placed(run.arm)
+        try:
+            train(run, self.arms[run.arm], program, data, lambda line: self.say(f"  {line}"))
+        except Diverged as error:
+            self.say(f"{label}: {error}")
+            return False
+        self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
+        return True
 
     def _runs(self, only: str) -> list[tuple[str, int]]:
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]

@@ -55,7 +55,7 @@ def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -
     if not is_first():
         _Training(run, config, program, data, lambda line: None).go()
         return
-    with locked(run.directory), preemption.listening():
+    with locked(run.directory):
         _Training(run, config, program, data, say).go()
 
 
@@ -148,7 +148,7 @@ class _Training:
                     self._evaluate()
                     scale = self._rate_scale()
                     idle.interrupted()
-                told = self.step < end and preemption.should_stop(self.step)
+                told = self.step < end and preemption.should_stop()
                 if self.step == end or told or self._due(self.config.checkpoint_every):
                     watch.now("writing a checkpoint")
                     self._save()

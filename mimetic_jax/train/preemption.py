@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: what Slurm's and Kubernetes' scripts here restart on."""
 
 _told = threading.Event()
+_points = itertools.count()
 
 
 class Preempted(Exception):
@@ -23,7 +25,7 @@ class Preempted(Exception):
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """SIGTERM means "stop at the next step" while this lasts.
+    """SIGTERM means "stop at the next chance" while this lasts.
 
     Several processes listen through JAX's coordination service, which hands the notice of one to
     all, so that they stop at the same step.
@@ -43,8 +45,12 @@ def listening() -> Iterator[None]:
         _told.clear()
 
 
-def should_stop(step: int) -> bool:
-    """Whether to save and stop now; the same answer in every process at the same step."""
+def should_stop() -> bool:
+    """Whether to save and stop now; the same answer in every process.
+
+    Every process must ask as often as the others: what is counted are the calls, since steps
+    begin again with each run.
+    """
     if jax.process_count() > 1:
-        return bool(multihost_utils.reached_preemption_sync_point(step))
+        return bool(multihost_utils.reached_preemption_sync_point(next(_points)))
     return _told.is_set()
