@@ -140,10 +140,20 @@ def run() -> None:
         app.run(main, flags_parser=_parse)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _exit(2)
     except BrokenPipeError:  # whoever read has enough: `… --mode=plan | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _exit(code: int) -> None:
+    """End the process, without waiting for others that wait for this one."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

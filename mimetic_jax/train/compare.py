@@ -74,6 +74,7 @@ class Comparison:
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
                 table said, if runs diverged.
+            Preempted: if the process was told to stop; what was trained is saved.
         """
         diverged = []
         runs = self._runs(only)
