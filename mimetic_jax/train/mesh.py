@@ -52,8 +52,8 @@ def make_mesh(
         InputError: if the axes don't multiply to the number of devices.
 
     Example:
-        >>> make_mesh(data=1, fsdp=1, devices=jax.devices()[:1]).shape
-        OrderedDict({'data': 1, 'fsdp': 1, 'tensor': 1})
+        >>> dict(make_mesh(devices=jax.devices()[:1]).shape)
+        {'data': 1, 'fsdp': 1, 'tensor': 1}
     """
     devices = jax.devices() if devices is None else devices
     count = len(devices)
