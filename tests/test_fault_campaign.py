@@ -19,7 +19,7 @@ from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
-KILLS, SECONDS = 50, 1.5
+KILLS, SECONDS = 50, 6.0
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.config import default

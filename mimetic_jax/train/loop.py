@@ -96,6 +96,10 @@ class _Training:
             return self.program.initial_state(self.run.seed, self.config.scheme, self._warm)
         state, record = restored
         self.seconds, self.losses = record["seconds"], record["losses"]
+        if window := record["window"]:
+            self.window = [
+                {name: np.asarray(values, np.float32) for name, values in window.items()}
+            ]
         if is_first():
             self.checkpoints.set_aside(after=int(state.step))
             self.run.metrics.rewind(int(state.step))
@@ -178,7 +182,13 @@ class _Training:
         return jnp.float32(plateau_scale(self.losses, rule) if rule else 1)
 
     def _save(self) -> None:
-        self.checkpoints.save(self.state, {"seconds": self.seconds, "losses": self.losses})
+        # A notice to stop comes between two log lines: what the next one will be the mean of.
+        window = {
+            name: np.concatenate([part[name] for part in self.window]).tolist()
+            for name in (self.window[0] if self.window else ())
+        }
+        record = {"seconds": self.seconds, "losses": self.losses, "window": window}
+        self.checkpoints.save(self.state, record)
 
     def _record(self, values: dict[str, Any]) -> None:
         if is_first():
