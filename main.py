@@ -25,7 +25,9 @@ MODES = ("train", "eval", "compare", "plan", "analyze")
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
 )
-_WORKDIR = flags.DEFINE_string("workdir", None, "Where runs live; runs/NAME unless given.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where runs live, a folder or gs://BUCKET/FOLDER; runs/NAME unless given."
+)
 _MODE = flags.DEFINE_enum(
     "mode",
     "train",
@@ -57,15 +59,17 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
-    logging.set_verbosity(logging.WARNING)  # JAX and Orbax tell their phases at INFO
+    # JAX and Orbax tell their phases at INFO; what they log as errors they also raise.
+    logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, and a typo shouldn't.
     from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.products import analyze
     from mimetic_jax.train import compare, preemption, processes
+    from mimetic_jax.train.places import place
 
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
-    workdir = pathlib.Path(_WORKDIR.value or f"runs/{config.name}")
+    workdir = place(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
     if _MODE.value == "plan":
         print(compare.describe(comparison))

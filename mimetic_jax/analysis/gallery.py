@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import Any
 
 import jax
@@ -10,13 +9,14 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.places import Place
 from mimetic_jax.train.vision import ImageTask
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
 
 
-def draw(comparison: Comparison, path: pathlib.Path) -> str:
+def draw(comparison: Comparison, path: Place) -> str:
     """Draw a row for each arm at initialization, as PNG.
 
     First layer, first head: W_Q W_Kᵀ, W_V W_out (one colour scale each, zero is white), the
@@ -61,7 +61,8 @@ def draw(comparison: Comparison, path: pathlib.Path) -> str:
         _positive(row[2], attention, "attention, head 0")
         _positive(row[3], looks, "where the middle patch looks")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with path.open("wb") as file:
+        figure.savefig(file, format="png", dpi=110)
     return f"{len(comparison.arms)} schemes drawn: {path}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import jax
@@ -11,7 +10,8 @@ import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.places import Place
+from mimetic_jax.train.runs import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ def leans(params: Any) -> list[Lean]:
     return found
 
 
-def analyze(comparison: Comparison, workdir: pathlib.Path) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of leans at initialization and, where a run has a checkpoint, after training."""
     comparison.recognise(workdir)
     lines = []

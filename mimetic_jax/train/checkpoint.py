@@ -5,20 +5,25 @@ The only module that imports Orbax.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
-import pathlib
-import shutil
-from collections.abc import Callable
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.places import Place, in_bucket
 from mimetic_jax.train.state import TrainState
 
 
@@ -26,29 +31,44 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Every checkpoint holds the state, a small record (what the host must remember, such as the
-    seconds trained), and a checksum of each array taken on the device before it was written.
+    seconds trained), a checksum of each array taken on the device before it was written, and one
+    of the record.
 
     Args:
         directory: where they lie; made if missing.
         keep: how many of the newest to keep, ≥ 2, since one may turn out damaged.
         say: called with one line for a person when a checkpoint is passed over.
+        also: which of the steps that there are to keep beside the newest.
     """
 
-    def __init__(self, directory: pathlib.Path, keep: int, say: Callable[[str], None]) -> None:
-        self.directory, self._say = directory, say
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
-        self._manager = ocp.CheckpointManager(directory.absolute(), options=options)
+    def __init__(
+        self,
+        directory: Place,
+        keep: int,
+        say: Callable[[str], None],
+        also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
+    ) -> None:
+        absolute = directory if in_bucket(directory) else directory.absolute()
+        self.directory, self._say = epath.Path(absolute), say
+        options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def save(self, state: TrainState, record: dict[str, Any]) -> None:
-        """Start writing the state; returns once the arrays are copied."""
+        """Start writing the state; returns once the arrays are copied.
+
+        Raises:
+            InputError: if this or, here or in `wait` and `close`, the write before failed.
+        """
         checksums = [int(checksum) for checksum in np.asarray(_checksums(state))]
-        self._manager.save(
-            int(state.step),
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                record=ocp.args.JsonSave({**record, "checksums": checksums}),
-            ),
-        )
+        record = {**record, "checksums": checksums}
+        with self._told():
+            self._manager.save(
+                int(state.step),
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state),
+                    record=ocp.args.JsonSave({**record, "sha256": _sha256(record)}),
+                ),
+            )
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest whole checkpoint and its record; None where there is none at all.
@@ -80,7 +100,7 @@ class Checkpoints:
         if (step := self._manager.latest_step()) is None:
             return None
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        folder = self.directory.absolute() / str(step) / "state"
+        folder = self.directory / str(step) / "state"
         with ocp.StandardCheckpointer() as reader:
             saved = reader.metadata(folder).item_metadata.tree
         return TrainState(
@@ -97,7 +117,7 @@ class Checkpoints:
                 while target.exists():
                     target = target.with_name(target.name + "+")
                 target.parent.mkdir(exist_ok=True)
-                shutil.move(self.directory / str(step), target)
+                (self.directory / str(step)).rename(target)
                 self._say(f"checkpoint {step} moved to {target}")
 
     def reload(self) -> None:
@@ -106,11 +126,26 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Return once every write under way is whole."""
-        self._manager.wait_until_finished()
+        with self._told():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Wait, and let go of the directory."""
-        self._manager.close()
+        with self._told():
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Writing fails in the background, and is raised by whatever call comes next."""
+        try:
+            yield
+        except Exception as error:  # each store has its own
+            system = re.search(r"([^:\[]+) \[os_error_code", str(error))
+            reason = system[1].strip() if system else " ".join(str(error).split())[:200]
+            raise InputError(
+                f"a checkpoint couldn't be written into {self.directory} ({reason}); those before "
+                "it are kept, and the same command continues from the newest"
+            ) from error
 
     def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]]:
         restored = self._manager.restore(
@@ -120,6 +155,8 @@ class Checkpoints:
             ),
         )
         record = dict(restored.record)
+        if record.pop("sha256") != _sha256(record):
+            raise ValueError("its record is not what was written")
         expected = record.pop("checksums")
         found = [int(checksum) for checksum in np.asarray(_checksums(restored.state))]
         if found != expected:
@@ -128,7 +165,7 @@ class Checkpoints:
         return restored.state, record
 
 
-def read_params(directory: pathlib.Path, say: Callable[[str], None]) -> Any:
+def read_params(directory: Place, say: Callable[[str], None]) -> Any:
     """The parameters of a run's newest whole checkpoint, whatever their shapes, on one device.
 
     Args:
@@ -149,6 +186,23 @@ def read_params(directory: pathlib.Path, say: Callable[[str], None]) -> Any:
     return restored[0].params
 
 
+@dataclasses.dataclass(frozen=True)
+class _Keep:
+    """Orbax's question which checkpoints stay."""
+
+    newest: int
+    also: Callable[[Sequence[int]], Collection[int]]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = sorted(info.step for info in checkpoints)
+        kept = {*steps[-self.newest :], *self.also(steps)}
+        return [info.step in kept for info in checkpoints]
+
+
+def _sha256(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
 def _checksums(tree: Any) -> jax.Array:
     """A number for each leaf that any flipped bit changes, the same on every mesh. [leaves]"""
     leaves = jax.tree.leaves(tree)
@@ -165,8 +219,9 @@ def _summed(leaves: list[jax.Array], everywhere: NamedSharding | None) -> jax.Ar
 
 
 def _checksum(leaf: jax.Array) -> jax.Array:
-    bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}"))
-    bits = bits.astype(jnp.uint32).ravel()
+    if leaf.dtype != jnp.bool_:
+        leaf = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}"))
+    bits = leaf.astype(jnp.uint32).ravel()
     # Odd weights are invertible modulo 2^32, so one changed word always changes the sum.
     weights = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
     return jnp.sum(bits * weights, dtype=jnp.uint32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, train
 from mimetic_jax.train.mesh import make_mesh
-from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.places import Place, write_atomically
 from mimetic_jax.train.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
@@ -55,6 +54,7 @@ class Comparison:
         # By what the arms' configurations say of the data.
         self._infos: dict[str, Any] = {}
         self._datasets: dict[str, Any] = {}
+        self._fingerprints: dict[str, str] = {}
         self._data: dict[str, Any] = {}
         for name, arm in self.arms.items():
             self._check_arm(name, arm)
@@ -64,7 +64,7 @@ class Comparison:
         config = self.arms[arm]
         return self._programs[_program_key(config)]
 
-    def train(self, workdir: pathlib.Path, only: str = "") -> str:
+    def train(self, workdir: Place, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
         Args:
@@ -79,7 +79,7 @@ class Comparison:
         diverged = []
         runs = self._runs(only)
         self.open()  # data that is missing is told before the workdir is touched
-        check_same(config=configs.to_json(self.config), code=__version__, data=self._infos_read())
+        check_same(config=configs.to_json(self.config), code=__version__, data=self._data_read())
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
@@ -104,7 +104,8 @@ class Comparison:
         self.say(f"{label}: starts")
         program, data = self.program(run.arm), self.placed(run.arm)
         try:
-            train(run, self.arms[run.arm], program, data, lambda line: self.say(f"  {line}"))
+            say: Say = lambda line: self.say(f"  {line}")  # noqa: E731
+            train(run, self.arms[run.arm], program, data, say, self.fingerprint(run.arm))
         except Diverged as error:
             self.say(f"{label}: {error}")
             return False
@@ -120,13 +121,13 @@ class Comparison:
             raise unknown("run", only, [f"{arm}/{seed}" for arm, seed in runs])
         return chosen
 
-    def table(self, workdir: pathlib.Path) -> str:
+    def table(self, workdir: Place) -> str:
         """The table of what is finished so far."""
         self.recognise(workdir)
         score = self.program(next(iter(self.arms))).task.score
         return summarize(workdir, list(self.arms), self.config.seeds, score)
 
-    def evaluate(self, workdir: pathlib.Path) -> str:
+    def evaluate(self, workdir: Place) -> str:
         """Test accuracy of every run's newest checkpoint, computed anew."""
         self.recognise(workdir)
         self.open()
@@ -180,20 +181,27 @@ class Comparison:
             self._data[key] = self._programs[key].feed.place(self._dataset(self.arms[arm]))
         return self._data[key]
 
+    def fingerprint(self, arm: str) -> str:
+        """Of the data that an arm trains on."""
+        key = _data_key(self.arms[arm])
+        if key not in self._fingerprints:
+            self._fingerprints[key] = self.kind.fingerprint(self._dataset(self.arms[arm]))
+        return self._fingerprints[key]
+
     def _dataset(self, arm: ConfigDict) -> Any:
         key = _data_key(arm)
         if key not in self._datasets:
             self._datasets[key] = self.kind.load(arm)
         return self._datasets[key]
 
-    def _infos_read(self) -> list[str]:
-        return [str(self._info(arm)) for arm in self.arms.values()]
+    def _data_read(self) -> list[str]:
+        return [f"{self._info(arm)} {self.fingerprint(name)}" for name, arm in self.arms.items()]
 
     def _info(self, arm: ConfigDict) -> Any:
         """What is known of the arm's data: as published, until it is opened."""
         return self._infos.get(_data_key(arm)) or self.kind.describe(arm)
 
-    def recognise(self, workdir: pathlib.Path) -> dict[str, Any]:
+    def recognise(self, workdir: Place) -> dict[str, Any]:
         """The record of a workdir that is ours: its seeds and arms and those of this config.
 
         Raises:
@@ -211,7 +219,7 @@ class Comparison:
             record["arms"] = {**before["arms"], **record["arms"]}
         return record
 
-    def claim(self, workdir: pathlib.Path) -> None:
+    def claim(self, workdir: Place) -> None:
         """Make the workdir ours, or find that it is.
 
         Raises:
@@ -224,7 +232,8 @@ class Comparison:
             workdir.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(record, indent=2) + "\n")
         except OSError as error:
-            raise InputError(f"workdir {workdir} can't be written: {error.strerror}") from error
+            reason = error.strerror or error
+            raise InputError(f"workdir {workdir} can't be written: {reason}") from error
 
     def _check_arm(self, name: str, arm: ConfigDict) -> None:
         if (arm.task, arm.data.name) != (self.config.task, self.config.data.name):

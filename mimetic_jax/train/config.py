@@ -94,6 +94,7 @@ def default() -> ConfigDict:
     config.optimizer.betas = (0.9, 0.999)
     config.optimizer.eps = 1e-8
     config.optimizer.clip = 0.0  # global norm; 0: none
+    config.optimizer.skip_nonfinite = 0  # steps in a row without finite gradients to pass over
     config.optimizer.decay_rules = ()  # ((regex, factor of weight_decay), ...), first match
     config.optimizer.rate_rules = ()  # ((regex, factor of learning_rate), ...); 0 freezes
 
@@ -109,7 +110,8 @@ def default() -> ConfigDict:
     config.eval.every_epochs = 0.0  # or epochs
     config.log_every = 50  # steps
     config.checkpoint_every = 0  # steps, a multiple of log_every; 0: only after the last
-    config.keep_checkpoints = 2
+    config.keep_checkpoints = 2  # the newest
+    config.keep_best = 0  # and those with the best evaluations, of steps that have both
     config.max_dispatch = 50  # steps run on the device without the host
     config.tensorboard = False
     config.stall_seconds = 300.0  # without a step, until that is said; 0: never

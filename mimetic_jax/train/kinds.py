@@ -22,6 +22,9 @@ class Kind(Protocol):
     def load(self, config: ConfigDict) -> Any:
         """The data set."""
 
+    def fingerprint(self, dataset: Any) -> str:
+        """Hexadecimal digits that differ where the examples do."""
+
     def sized(self, info: Any, dataset: Any) -> Any:
         """The info with the numbers that the data set really has."""
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pathlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.lease import leased
+from mimetic_jax.train.places import Place, in_bucket
 
 
 @contextlib.contextmanager
-def locked(directory: pathlib.Path) -> Iterator[None]:
+def locked(directory: Place, say: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the folder's lock, which the system lets go of with the process, however that ends.
+
+    In a bucket it is a note that goes stale, see `lease`.
 
     Raises:
         InputError: somebody else holds it; or the folder can't be written.
     """
     path = directory / "lock"
+    if in_bucket(path):
+        with leased(path, say):
+            yield
+        return
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")

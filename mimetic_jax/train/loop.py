@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import preemption
 from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.config import to_json
 from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.lock import locked
 from mimetic_jax.train.processes import is_first, wait_for_all
@@ -25,6 +27,7 @@ from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
 from mimetic_jax.train.watch import Watch
+from mimetic_jax.version import __version__
 
 Say = Callable[[str], None]
 
@@ -33,7 +36,14 @@ class Diverged(InputError):
     """A run's loss is no longer finite: these settings can't be trained."""
 
 
-def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -> None:
+def train(
+    run: Run,
+    config: ConfigDict,
+    program: Program,
+    data: Any,
+    say: Say,
+    fingerprint: str = "",
+) -> None:
     """Train a run to its end, or continue where its newest checkpoint stands.
 
     Batches, augmentation and dropout are functions of (seed, step), so a run that was killed
@@ -46,31 +56,47 @@ def train(run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -
         program: of the configuration.
         data: as the program's feed placed it.
         say: prints a line of progress.
+        fingerprint: of the data; a checkpoint trained on others isn't continued.
 
     Raises:
         Diverged: if the loss isn't finite; the last checkpoint before stays.
         Preempted: if the process was told to stop; what was trained is saved.
-        InputError: if the folder is in use or can't be written.
+        InputError: if the folder is in use or can't be written, or its checkpoint doesn't fit.
     """
-    if not is_first():
-        _Training(run, config, program, data, lambda line: None).go()
-        return
-    with locked(run.directory):
-        _Training(run, config, program, data, say).go()
+    try:
+        with locked(run.directory, say) if is_first() else contextlib.nullcontext():
+            _Training(run, config, program, data, say if is_first() else _silent, fingerprint).go()
+    except OSError as error:
+        raise InputError(
+            f"{run.arm} seed {run.seed}: {error}; once that is mended, the same command continues "
+            "from the newest whole checkpoint"
+        ) from error
 
 
 class _Training:
     """The state of a training, and what becomes due as it goes on."""
 
-    def __init__(self, run: Run, config: ConfigDict, program: Program, data: Any, say: Say) -> None:
+    def __init__(
+        self,
+        run: Run,
+        config: ConfigDict,
+        program: Program,
+        data: Any,
+        say: Say,
+        fingerprint: str,
+    ) -> None:
         self.run, self.config, self.program, self.data, self.say = run, config, program, data, say
+        self.made = {"code": __version__, "config": to_json(config), "data": fingerprint}
         wait_for_all("run folder")  # process 0 has made it
-        self.checkpoints = Checkpoints(run.directory / "checkpoints", config.keep_checkpoints, say)
+        self.checkpoints = Checkpoints(
+            run.directory / "checkpoints", config.keep_checkpoints, say, self._best
+        )
         self.end = program.steps
         per_epoch = program.feed.steps_per_epoch
         self.eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
         self.seconds = 0.0
         self.losses: list[float] = []  # of the evaluations after the first step
+        self.scores: dict[int, float] = {}  # of all evaluations by step, higher is better
         self.window: list[dict[str, np.ndarray]] = []
         self.writer: Any = _tensorboard(run) if config.tensorboard and is_first() else None
 
@@ -95,7 +121,9 @@ class _Training:
                 self.run.metrics.rewind(-1)
             return self.program.initial_state(self.run.seed, self.config.scheme, self._warm)
         state, record = restored
+        self._recognise(record["made"])
         self.seconds, self.losses = record["seconds"], record["losses"]
+        self.scores = dict(record["scores"])
         if window := record["window"]:
             self.window = [
                 {name: np.asarray(values, np.float32) for name, values in window.items()}
@@ -107,6 +135,22 @@ class _Training:
         self.checkpoints.reload()
         self.say(f"continues at step {int(state.step)}")
         return state
+
+    def _recognise(self, made: dict[str, Any]) -> None:
+        """Go on with what another version of the code made, but not on other data."""
+        if made["data"] != self.made["data"]:
+            raise InputError(
+                f"{self.run.directory} was trained on other data (fingerprint {made['data']} "
+                f"there, {self.made['data']} here): give the former, or another --workdir"
+            )
+        if made["code"] != __version__:
+            self.say(f"its checkpoint is of version {made['code']}, this is {__version__}")
+
+    def _best(self, steps: Sequence[int]) -> list[int]:
+        """Which of the steps had the best evaluations."""
+        scored = [step for step in steps if step in self.scores]
+        best_first = sorted(scored, key=lambda step: -self.scores[step])
+        return best_first[: self.config.keep_best]
 
     def _warm(self, params: Any) -> Any:
         source, run = self.config.init_from, self.run
@@ -172,7 +216,14 @@ class _Training:
         """The steps of a dispatch are done; their losses must be finite."""
         first, self.step = self.step, self.step + len(history["loss"])
         self.window.append(history)
-        _check_finite(self.run, first, history["loss"], self._which)
+        if not self.config.optimizer.skip_nonfinite:
+            _check_finite(self.run, first, history, self._which)
+            return
+        for index in _not_finite(history):
+            step, loss = first + index, history["loss"][index]
+            self.say(f"step {step} is skipped: the loss is {loss}{self._which(step)}")
+        if self.state.opt_state.notfinite_count > self.config.optimizer.skip_nonfinite:
+            _check_finite(self.run, first, history, self._which)
 
     def _which(self, step: int) -> str:
         return self.program.feed.describe_step(self.data, self.run.seed, step)
@@ -187,7 +238,13 @@ class _Training:
             name: np.concatenate([part[name] for part in self.window]).tolist()
             for name in (self.window[0] if self.window else ())
         }
-        record = {"seconds": self.seconds, "losses": self.losses, "window": window}
+        record = {
+            "made": self.made,
+            "seconds": self.seconds,
+            "losses": self.losses,
+            "scores": list(self.scores.items()),
+            "window": window,
+        }
         self.checkpoints.save(self.state, record)
 
     def _record(self, values: dict[str, Any]) -> None:
@@ -201,6 +258,7 @@ class _Training:
         averaged = self.program.test(self.state.ema, self.data) if self.config.ema else None
         measured = {**_named("eval", result), **_named("eval_ema", averaged)}
         self._record({**measured, "seconds": self.seconds, **more})
+        self.scores[self.step] = self.program.task.score.goodness(result.values)
         if self.step:
             self.losses.append(result.values["loss"])
         average = f"; average: {averaged}" if averaged else ""
@@ -208,6 +266,8 @@ class _Training:
 
     def _log(self, scale: jax.Array, waited: float) -> None:
         means, self.window = _means(self.window), []
+        if self.config.optimizer.skip_nonfinite:
+            means["skipped"] = int(self.state.opt_state.total_notfinite)
         task = self.program.task
         rate = self.step * task.per_step / self.seconds
         self._record(
@@ -219,12 +279,17 @@ class _Training:
                 "seconds": self.seconds,
             }
         )
+        shown = task.progress(means) if "loss" in means else "no step with a finite loss"
         left = (self.end - self.step) * task.per_step / rate
         bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
         self.say(
-            f"step {self.step:>6}/{self.end}  {task.progress(means)}  {rate:,.0f} {task.unit}/s  "
+            f"step {self.step:>6}/{self.end}  {shown}  {rate:,.0f} {task.unit}/s  "
             f"{bound}ETA {_clock(left)}"
         )
+
+
+def _silent(line: str) -> None:
+    return None
 
 
 def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
@@ -234,23 +299,37 @@ def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
     return {**values, f"{prefix}_count": result.count}
 
 
+def _not_finite(history: dict[str, np.ndarray]) -> np.ndarray:
+    """Which steps have a loss, or gradients, that aren't numbers."""
+    return np.flatnonzero(~np.isfinite(history["loss"] + history["grad_norm"]))
+
+
 def _check_finite(
-    run: Run, first: int, losses: np.ndarray, which: Callable[[int], str] = lambda step: ""
+    run: Run,
+    first: int,
+    history: dict[str, np.ndarray],
+    which: Callable[[int], str] = lambda step: "",
 ) -> None:
-    bad = np.flatnonzero(~np.isfinite(losses))
+    bad = _not_finite(history)
     if bad.size:
-        step = first + int(bad[0])
+        step, loss = first + int(bad[0]), history["loss"][bad[0]]
+        what = "the loss is" if not np.isfinite(loss) else f"the loss is {loss} and its gradient"
+        value = loss if not np.isfinite(loss) else history["grad_norm"][bad[0]]
         raise Diverged(
-            f"{run.arm} seed {run.seed}: the loss is {losses[bad[0]]} at step {step}"
-            f"{which(step)}; checkpoints up to step {first} are kept: lower the "
-            "learning rate or set optimizer.clip"
+            f"{run.arm} seed {run.seed}: {what} {value} at step {step}{which(step)}; checkpoints "
+            f"up to step {first} are kept: lower the learning rate or set optimizer.clip"
         )
 
 
 def _means(window: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """Of each metric, over the steps that weren't skipped; nothing if all were."""
+    joined = {name: np.concatenate([part[name] for part in window]) for name in window[0]}
+    skipped = _not_finite(joined)
+    if len(skipped) == len(joined["loss"]):
+        return {}
     return {
-        name: float(np.concatenate([part[name] for part in window]).mean(dtype=np.float64))
-        for name in window[0]
+        name: float(np.delete(values, skipped).mean(dtype=np.float64))
+        for name, values in joined.items()
     }
 
 

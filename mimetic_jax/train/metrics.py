@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
-import socket
 from typing import Any
+
+from mimetic_jax.train.places import Place, append, write_atomically
 
 
 class MetricsFile:
@@ -15,7 +14,7 @@ class MetricsFile:
     A record has "step" and either training metrics or "eval_accuracy" and "eval_loss".
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
@@ -38,16 +37,4 @@ class MetricsFile:
         write_atomically(self.path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def append(self, record: dict[str, Any]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-
-
-def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Write a file so that a reader, or a kill, sees the old text or the new, never a part."""
-    # A name of its own: jobs that share a workdir write its summary at the same time.
-    draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
-    with draft.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+        append(self.path, json.dumps(record) + "\n")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
@@ -53,6 +54,8 @@ class Program:
             decay_rules=rates.decay_rules,
             rate_rules=rates.rate_rules,
         )
+        if rates.skip_nonfinite:
+            self.optimizer = optax.apply_if_finite(self.optimizer, rates.skip_nonfinite)
         self._ema = config.ema
         self._step = make_train_step(
             self.task.loss, self.optimizer, accumulate=config.accumulate, ema=config.ema

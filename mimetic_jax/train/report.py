@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.stats
 
-from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.places import Place, write_atomically
 from mimetic_jax.train.processes import is_first
 from mimetic_jax.train.runs import Run
 from mimetic_jax.train.task import ACCURACY, Score
@@ -64,7 +63,7 @@ class ArmResult:
 
     @classmethod
     def read(
-        cls, workdir: pathlib.Path, arm: str, seeds: Sequence[int], score: Score = ACCURACY
+        cls, workdir: Place, arm: str, seeds: Sequence[int], score: Score = ACCURACY
     ) -> ArmResult:
         """From the metrics of those runs that are finished."""
         runs = {seed: Run.of(workdir, arm, seed) for seed in seeds}
@@ -130,7 +129,7 @@ def _counting(run: Run, score: Score) -> int:
 
 
 def summarize(
-    workdir: pathlib.Path, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
+    workdir: Place, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
 ) -> str:
     """The table of a workdir's finished runs; their numbers go to `summary.json`.
 

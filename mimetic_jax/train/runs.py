@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import Any
 
 from mimetic_jax.train.metrics import MetricsFile
+from mimetic_jax.train.places import Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,10 +15,10 @@ class Run:
 
     arm: str
     seed: int
-    directory: pathlib.Path
+    directory: Place
 
     @classmethod
-    def of(cls, workdir: pathlib.Path, arm: str, seed: int) -> Run:
+    def of(cls, workdir: Place, arm: str, seed: int) -> Run:
         return cls(arm, seed, workdir / "runs" / arm / str(seed))
 
     @property

@@ -32,6 +32,16 @@ class Score:
     higher: bool = True
     chosen_by: str = ""
 
+    def goodness(self, values: dict[str, float]) -> float:
+        """How good an evaluation is: more is better.
+
+        >>> Score("error", "errors %", higher=False).goodness({"error": 2.5})
+        -2.5
+        """
+        if self.chosen_by:
+            return -values[self.chosen_by]
+        return values[self.name] if self.higher else -values[self.name]
+
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
 

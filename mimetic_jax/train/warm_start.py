@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax import models, paths
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.checkpoint import read_params
+from mimetic_jax.train.places import place
 from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")
@@ -35,7 +35,7 @@ def warm_start(params: Any, source: str, arm: str, seed: int, say: Callable[[str
     Raises:
         InputError: there is no such source, or it doesn't fit.
     """
-    path = pathlib.Path(source.replace("{arm}", arm).replace("{seed}", str(seed))).expanduser()
+    path = place(source.replace("{arm}", arm).replace("{seed}", str(seed))).expanduser()
     if path.suffix in _FILES:
         return models.pretrained.load(path, params, say=say)
     if not (path / "checkpoints").is_dir():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import resource
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,3 +31,19 @@ def tiny() -> Callable[..., ConfigDict]:
         return config
 
     return config
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+    """A disk that takes no file of more than so many bytes, while the block lasts."""
+
+    @contextlib.contextmanager
+    def limited(size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited

@@ -19,9 +19,11 @@ def state(step):
     )
 
 
-SHAPES = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0)
-)
+def shapes_of(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+SHAPES = shapes_of(state(0))
 
 
 @pytest.fixture
@@ -115,3 +117,42 @@ def test_all_damaged_stops_and_deletes_nothing(folder):
     with pytest.raises(InputError, match="delete that folder to start the run over"):
         restored(folder, [])
     assert {"2", "3"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_record_that_was_changed_is_damage(folder):
+    path = folder / "3" / "record" / "metadata"
+    text = path.read_text()
+    path.write_text(text.replace('"seconds": 3.0', '"seconds": 4.0'))
+    assert path.read_text() != text
+    said = []
+    assert restored(folder, said)[1] == {"seconds": 2.0}
+    assert any("its record is not what was written" in line for line in said)
+
+
+def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
+    checkpoints = Checkpoints(folder, 2, print)
+    with full_disk(20_000):
+        checkpoints.save(state(4), {"seconds": 4.0})
+        with pytest.raises(InputError, match=r"couldn't be written .*File too large"):
+            checkpoints.wait()
+    checkpoints.close()
+    assert restored(folder, [])[1] == {"seconds": 3.0}
+
+
+def test_the_best_stay_beside_the_newest(tmp_path):
+    checkpoints = Checkpoints(tmp_path, 2, print, also=lambda steps: [s for s in steps if s == 3])
+    for step in range(1, 7):
+        checkpoints.save(state(step), {"seconds": 0.0})
+    checkpoints.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "5", "6"]
+
+
+def test_truth_values_are_summed_too(tmp_path):
+    """As `optax.apply_if_finite` has in its state."""
+    checkpoints = Checkpoints(tmp_path, 2, print)
+    flagged = state(1).replace(opt_state={"finite": jnp.array([True, False])})
+    checkpoints.save(flagged, {})
+    checkpoints.wait()
+    found, _ = checkpoints.restore(shapes_of(flagged))
+    checkpoints.close()
+    jax.tree.map(np.testing.assert_array_equal, found, flagged)

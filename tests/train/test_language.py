@@ -125,8 +125,8 @@ def test_resume_equals_no_stop(text, tmp_path, monkeypatch):
     ]
     original = loop._check_finite
 
-    def kill(run, first, losses, *rest):
-        original(run, first, losses, *rest)
+    def kill(run, first, history, *rest):
+        original(run, first, history, *rest)
         if first >= 33:
             raise Killed
 

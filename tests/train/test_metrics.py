@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from mimetic_jax.train.metrics import MetricsFile, write_atomically
+import json
+
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.train.metrics import MetricsFile
+from mimetic_jax.train.places import in_bucket, place, write_atomically
 
 
 def test_append_read_rewind(tmp_path):
@@ -29,3 +35,28 @@ def test_atomic_write_leaves_no_draft(tmp_path):
     write_atomically(tmp_path / "x.json", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
     assert (tmp_path / "x.json").read_text() == "two"
+
+
+def test_a_full_disk_tears_no_line(tmp_path, full_disk):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.append({"step": 2})
+    with full_disk(100), pytest.raises(OSError, match="File too large"):
+        metrics.append({"step": 4, "loss": 100 * "9"})
+    metrics.append({"step": 6})
+    lines = metrics.path.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 6]
+
+
+def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
+    write_atomically(tmp_path / "x.json", "one")
+    with full_disk(100), pytest.raises(OSError, match="File too large"):
+        write_atomically(tmp_path / "x.json", 200 * "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert (tmp_path / "x.json").read_text() == "one"
+
+
+def test_places(tmp_path):
+    assert not in_bucket(place(str(tmp_path)))
+    for text in ("s3://bucket/folder", "gs://"):
+        with pytest.raises(InputError, match=f"{text} is neither a local folder nor gs://"):
+            place(text)

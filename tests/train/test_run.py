@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -58,9 +59,9 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
         whole.train(undisturbed)
     original = loop._check_finite
 
-    def kill(run, first, losses, *rest):
-        original(run, first, losses, *rest)
-        if first + len(losses) > after:
+    def kill(run, first, history, *rest):
+        original(run, first, history, *rest)
+        if first + len(history["loss"]) > after:
             raise Killed
 
     with monkeypatch.context() as patch:
@@ -185,3 +186,63 @@ def test_plan_knows_the_arithmetic(tiny):
 def test_tensorboard_is_written_where_asked_for(tiny, tmp_path):
     train(tiny(tensorboard=True), tmp_path)
     assert list(Run.of(tmp_path, "run", 0).directory.glob("tensorboard/events*"))
+
+
+def poisoned(task, monkeypatch, bad):
+    """Images that aren't numbers, at some steps."""
+    prepare = task.prepare
+
+    def prepared(key, step, examples):
+        images, labels = prepare(key, step, examples)
+        return jnp.where(bad(step), jnp.nan, images), labels
+
+    monkeypatch.setattr(task, "prepare", prepared)
+
+
+def test_a_step_without_a_finite_gradient_is_skipped_and_counted(tiny, tmp_path, monkeypatch):
+    comparison = Comparison(tiny(**{"optimizer.skip_nonfinite": 1}), say=(said := []).append)
+    poisoned(comparison.program("run").task, monkeypatch, lambda step: step == 5)
+    comparison.train(tmp_path)
+    assert [line for line in said if line.startswith("  step 5 is skipped: the loss is nan (")]
+    records = [r for r in Run.of(tmp_path, "run", 0).metrics.read() if "loss" in r]
+    assert [record["skipped"] for record in records] == [0, 0, 1, 1, 1, 1]
+    assert all(np.isfinite(record["loss"]) for record in records)
+    state = comparison.restored(Run.of(tmp_path, "run", 0))
+    # The optimiser, too, has taken no notice of that step.
+    counts = {int(x) for x in jax.tree.leaves(state.opt_state.inner_state) if x.dtype == jnp.int32}
+    assert int(state.step) == 12
+    assert counts == {11}
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+
+
+def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monkeypatch):
+    comparison = Comparison(tiny(**{"optimizer.skip_nonfinite": 2}), say=(said := []).append)
+    poisoned(comparison.program("run").task, monkeypatch, lambda step: step >= 4)
+    with pytest.raises(InputError, match="the loss of run seed 0 is no longer finite"):
+        comparison.train(tmp_path)
+    assert any("the loss is nan at step 6" in line for line in said)
+    assert int(comparison.restored(Run.of(tmp_path, "run", 0)).step) == 4
+
+
+def test_other_data_are_not_trained_on(tiny, tmp_path, monkeypatch):
+    comparison = Comparison(tiny(), say=lambda line: None)
+    comparison.train(tmp_path)
+    metrics = Run.of(tmp_path, "run", 0).metrics
+    metrics.rewind(8)  # as if it had been killed
+    monkeypatch.setattr(comparison, "fingerprint", lambda arm: "0123456789abcdef")
+    with pytest.raises(
+        InputError, match=r"was trained on other data \(fingerprint \w+ there, 0123"
+    ):
+        comparison.train(tmp_path)
+
+
+def test_the_best_checkpoints_are_kept(tiny, tmp_path):
+    config = tiny(keep_best=1, steps=20, **{"optimizer.schedule": "constant"})
+    config.optimizer.learning_rate = 1e-2
+    train(config, tmp_path)
+    run = Run.of(tmp_path, "run", 0)
+    scored = [(r["eval_accuracy"], r["step"]) for r in run.evaluations() if 0 < r["step"] < 20]
+    best = max(score for score, _ in scored)
+    kept = {int(path.name) for path in (run.directory / "checkpoints").iterdir()}
+    assert {16, 20} <= kept
+    assert [score for score, step in scored if step in kept and score == best]

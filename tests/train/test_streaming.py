@@ -81,8 +81,8 @@ def test_resume_equals_no_stop(streamed, tmp_path, monkeypatch):
     whole = train(streamed(**overrides), tmp_path / "whole")
     original = loop._check_finite
 
-    def kill(run, first, losses, *rest):
-        original(run, first, losses, *rest)
+    def kill(run, first, history, *rest):
+        original(run, first, history, *rest)
         if first >= 6:
             raise Killed
 

@@ -1,0 +1,78 @@
+"""Where a workdir lies: in a local folder, or in a bucket, `gs://BUCKET/…`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import socket
+from typing import TypeAlias
+
+from etils import epath
+
+from mimetic_jax.errors import InputError
+
+Place: TypeAlias = pathlib.Path | epath.Path
+
+
+def place(text: str) -> Place:
+    """The folder of that name, here or in a bucket.
+
+    Raises:
+        InputError: a bucket that can't be reached from here; the reason is told.
+
+    >>> str(place("runs/digits"))
+    'runs/digits'
+    """
+    if "://" not in text:
+        return pathlib.Path(text)
+    scheme, _, rest = text.partition("://")
+    if scheme != "gs" or not rest.strip("/"):
+        raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
+    if not (importlib.util.find_spec("gcsfs") or importlib.util.find_spec("tensorflow")):
+        raise InputError(f"workdir {text} needs gcsfs: pip install gcsfs")
+    found = epath.Path(text)
+    try:
+        found.exists()
+    except Exception as error:  # whatever a missing login, bucket or network makes a client raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"workdir {text} can't be reached ({reason})") from error
+    return found
+
+
+def in_bucket(path: Place) -> bool:
+    """Whether the path is one of objects, which are written whole and can't be locked."""
+    return "://" in str(path)
+
+
+def write_atomically(path: Place, text: str) -> None:
+    """Write a file so that a reader, or a kill, sees the old text or the new, never a part."""
+    if in_bucket(path):  # objects are like that
+        path.write_text(text)
+        return
+    # A name of its own: jobs that share a workdir write its summary at the same time.
+    draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
+    try:
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def append(path: Place, text: str) -> None:
+    """Add to a file all of the text or, where the disk is full, nothing."""
+    if in_bucket(path):  # objects can't be added to
+        path.write_text((path.read_text() if path.exists() else "") + text)
+        return
+    with path.open("ab", buffering=0) as file:
+        end, left = file.seek(0, os.SEEK_END), text.encode()
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(end)
+            raise
