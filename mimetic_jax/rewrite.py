@@ -16,6 +16,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
@@ -146,7 +147,8 @@ def rewrite(
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`, and for constants or sizes that a scheme can't take.
+        InputError: as `plan`, and for constants or sizes that a scheme can't take; or if the
+            processes that share the tree drew different weights.
 
     Example:
         >>> import flax.linen as nn
@@ -252,14 +254,21 @@ class _Tree:
         position, grid = self._position(grid)
         draw = functools.partial(self._drawn, key, scheme, position, grid)
         concrete = not any(isinstance(x, jax.core.Tracer) for x in (key, *self.leaves))
-        leaves = list(self.leaves)
+        shared = concrete and any(
+            isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in self.leaves
+        )
+        leaves, checksum = list(self.leaves), 0
         # A trace belongs to one thread.
         for block, drawn in zip(blocks, (on_cores if concrete else map)(draw, blocks), strict=True):
             for role, array in drawn.items():
                 leaf = self.blocks[block][role]
                 # Several roles may share a leaf: what the first left is what the next is put into.
                 stored = leaves[leaf.index]
+                if shared:
+                    checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8), checksum)
                 leaves[leaf.index] = _placed_like(leaf.pack(array, stored), stored)
+        if shared:
+            _check_agreement(checksum)
         return jax.tree.unflatten(self.treedef, leaves)
 
     def _drawn(
@@ -345,6 +354,17 @@ def _placed_like(array: Any, leaf: Any) -> Any:
         return jnp.asarray(array)
     # Each process and device takes its own shards of the same host array.
     return jax.make_array_from_callback(array.shape, leaf.sharding, lambda index: array[index])
+
+
+def _check_agreement(checksum: int) -> None:
+    """All processes have drawn the same: each keeps its own shards of what it drew."""
+    everyone = multihost_utils.process_allgather(np.uint32(checksum))
+    differing = np.flatnonzero(everyone != everyone[0])
+    if differing.size:
+        raise InputError(
+            f"process {', '.join(map(str, differing))} drew other weights than process 0, among "
+            f"{len(everyone)} processes: they need the same key, packages and kind of CPU"
+        )
 
 
 def _local(key: jax.Array) -> jax.Array:

@@ -25,8 +25,8 @@ def token_losses(
 ) -> jax.Array:
     """log Σ_v exp z_v − z_target of each token, with logits z = E h + b.
 
-    Tokens are taken in chunks, in the backward pass too, where logits are computed again: there is
-    never more than one chunk of them. Products are in the precision of `hidden` with float32 sums;
+    Tokens are taken in chunks, in the backward pass too, where logits are computed again unless
+    there is one chunk alone: there is never more than one chunk of them. Products are in the precision of `hidden` with float32 sums;
     everything else is float32, also the sum of the embedding's gradient over the chunks.
 
     Args:
@@ -98,22 +98,27 @@ def _forward(
 ) -> tuple[jax.Array, Any]:
     weights = embedding.astype(hidden.dtype)
 
-    def losses(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def losses(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         logits = _logits(chunk[0], weights, bias)
         normalizer = jax.nn.logsumexp(logits, axis=-1)
-        return normalizer - jnp.take_along_axis(logits, chunk[1][:, None], -1)[:, 0], normalizer
+        chosen = jnp.take_along_axis(logits, chunk[1][:, None], -1)[:, 0]
+        return normalizer - chosen, normalizer, logits
 
-    result, normalizers = jax.lax.map(losses, (hidden, targets))
-    return result, (hidden, embedding, bias, targets, normalizers)
+    if len(hidden) == 1:  # what the backward pass would hold anyway can as well be kept
+        result, normalizer, logits = losses((hidden[0], targets[0]))
+        return result[None], (hidden, embedding, bias, targets, normalizer[None], logits)
+    result, normalizers = jax.lax.map(lambda chunk: losses(chunk)[:2], (hidden, targets))
+    return result, (hidden, embedding, bias, targets, normalizers, None)
 
 
 def _backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, None]:
-    hidden, embedding, bias, targets, normalizers = saved
+    hidden, embedding, bias, targets, normalizers, kept = saved
     weights = embedding.astype(hidden.dtype)
 
     def add(total: Any, chunk: Any) -> tuple[Any, jax.Array]:
         hidden, target, normalizer, gradient = chunk
-        softmax = jnp.exp(_logits(hidden, weights, bias) - normalizer[:, None])
+        logits = _logits(hidden, weights, bias) if kept is None else kept
+        softmax = jnp.exp(logits - normalizer[:, None])
         exact = (softmax - jax.nn.one_hot(target, len(bias))) * gradient[:, None]
         rounded = exact.astype(hidden.dtype)
         to_embedding = jnp.einsum("cv,cd->vd", rounded, hidden, preferred_element_type=jnp.float32)
