@@ -9,11 +9,15 @@ Medians of 5 steps each, interleaved, in one run; tokens are all positions of a 
 
 from __future__ import annotations
 
+import pathlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+# The model in PyTorch is beside the script that measures it on GPUs.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import jax
 import jax.numpy as jnp
@@ -49,44 +53,16 @@ def ours() -> Callable[[], Any]:
 def theirs() -> Callable[[], Any]:
     """The same for PyTorch."""
     import torch
-    from torch import nn
-    from torch.nn import functional
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-            self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-            self.drop = nn.Dropout(0.1)
+    from launch.gpu.torch_gpt import GPT
 
-        def forward(self, x: Any) -> Any:
-            split = self.qkv(self.norm1(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS))
-            query, key, value = split.permute(2, 0, 3, 1, 4)
-            y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            x = x + self.drop(self.out(y.transpose(1, 2).flatten(2)))
-            return x + self.drop(self.fc2(functional.gelu(self.fc1(self.norm2(x)))))
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-            self.blocks = nn.Sequential(*(Block() for _ in range(DEPTH)))
-            self.norm, self.drop = nn.LayerNorm(WIDTH), nn.Dropout(0.1)
-            self.bias = nn.Parameter(torch.zeros(VOCABULARY))
-
-        def forward(self, tokens: Any) -> Any:
-            hidden = self.norm(self.blocks(self.drop(self.embedding(tokens) * WIDTH**0.5)))
-            return hidden @ self.embedding.weight.T + self.bias
-
-    model = Model()
+    model = GPT(VOCABULARY, WIDTH, DEPTH, HEADS, LENGTH, dropout=0.1)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)
     tokens = torch.from_numpy(np.random.default_rng(0).integers(0, VOCABULARY, (ROWS, LENGTH + 1)))
 
     def step() -> Any:
         optimizer.zero_grad()
-        logits = model(tokens[:, :-1]).flatten(0, 1)
-        functional.cross_entropy(logits, tokens[:, 1:].flatten()).backward()
+        model.loss(tokens, LENGTH).backward()
         optimizer.step()
 
     return step

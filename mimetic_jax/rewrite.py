@@ -265,7 +265,7 @@ class _Tree:
                 # Several roles may share a leaf: what the first left is what the next is put into.
                 stored = leaves[leaf.index]
                 if shared:
-                    checksum = zlib.crc32(np.ascontiguousarray(array).view(np.uint8), checksum)
+                    checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
                 leaves[leaf.index] = _placed_like(leaf.pack(array, stored), stored)
         if shared:
             _check_agreement(checksum)

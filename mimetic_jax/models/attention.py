@@ -58,12 +58,8 @@ class Attention(nn.Module):
             query, key, value = self._fused(x)
         else:
             query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
-        attended = jax.nn.dot_product_attention(
-            query,
-            key,
-            value,
-            is_causal=self.causal,
-            implementation=_implementation(query.dtype, query.shape[-1]),
+        attended = _attended(
+            query, key, value, self.causal, _implementation(query.dtype, query.shape[-1])
         )
         return nn.DenseGeneral(
             width,
@@ -97,9 +93,37 @@ class Attention(nn.Module):
         return jnp.split(joint, 3, axis=-2)
 
 
+def _attended(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    causal: bool,
+    implementation: Literal["cudnn", "xla"],
+) -> jax.Array:
+    """Σ_h softmax(q_h k_hᵀ / √K) v_h, [B, N, H, K]."""
+    batch, length = query.shape[:2]
+    lengths = None
+    if implementation == "cudnn" and length % 2:
+        # JAX has cuDNN's backward pass for even lengths only: one token more, which nothing sees.
+        one_more = ((0, 0), (0, 1), (0, 0), (0, 0))
+        query, key, value = (jnp.pad(array, one_more) for array in (query, key, value))
+        lengths = jnp.full(batch, length, jnp.int32)
+    return jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        is_causal=causal,
+        query_seq_lengths=lengths,
+        key_value_seq_lengths=lengths,
+        implementation=implementation,
+    )[:, :length]
+
+
 def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cudnn", "xla"]:
     """What `jax.nn.dot_product_attention` shall use: "cudnn" where that can't fail, else "xla"."""
-    device = jax.local_devices()[0]
+    # The CPU, where a GPU's process counts arithmetic.
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:
         return "xla"
     recent = tuple(map(int, device.compute_capability.split("."))) >= (8, 0)

@@ -26,8 +26,9 @@ def token_losses(
     """log Σ_v exp z_v − z_target of each token, with logits z = E h + b.
 
     Tokens are taken in chunks, in the backward pass too, where logits are computed again unless
-    there is one chunk alone: there is never more than one chunk of them. Products are in the precision of `hidden` with float32 sums;
-    everything else is float32, also the sum of the embedding's gradient over the chunks.
+    there is one chunk alone: there is never more than one chunk of them.
+    Products are in the precision of `hidden` with float32 sums; everything else is float32, also
+    the sum of the embedding's gradient over the chunks.
 
     Args:
         hidden: [T, D], float32 or bfloat16.

@@ -24,7 +24,7 @@ from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.task import Evaluation, Examples, Score, Unchanging
 
 PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
-BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc")
+BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
 
 
 class TextTask:

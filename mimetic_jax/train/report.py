@@ -32,9 +32,12 @@ class Difference:
     n: int
 
     def __str__(self) -> str:
+        return f"{self:.2f}"
+
+    def __format__(self, spec: str) -> str:
         if self.low is None:
-            return f"{self.mean:+.2f}"
-        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+            return f"{self.mean:+{spec}}"
+        return f"{self.mean:+{spec}} [{self.low:+{spec}}, {self.high:+{spec}}]"
 
 
 def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
@@ -203,13 +206,17 @@ def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]
 
 
 def _cells(result: ArmResult, baselines: Sequence[ArmResult]) -> list[str]:
-    spread = f" ± {result.sd:.2f}" if result.sd is not None else ""
+    form = f".{result.score.digits}f"
+    spread = f" ± {result.sd:{form}}" if result.sd is not None else ""
     default = next((baseline for baseline in baselines if baseline.arm == "default"), None)
     return [
         result.arm,
-        f"{result.mean:.2f}{spread}",
+        f"{result.mean:{form}}{spread}",
         str(len(result.reached)),
-        *(str(result.versus(baseline) or "") for baseline in baselines),
+        *(
+            f"{difference:{form}}" if (difference := result.versus(baseline)) else ""
+            for baseline in baselines
+        ),
         _steps_cell(result.steps_to(default)) if default else "",
         f"{result.mean_seconds:.1f}",
     ]
@@ -226,7 +233,8 @@ def _steps_cell(steps: Sequence[int | None]) -> str:
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
     """A claim only where the interval of at least three seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
-    against = f"{result.arm} against {baseline.arm}: {difference}{unit}, n={difference.n}"
+    shown = f"{difference:.{result.score.digits}f}{unit}"
+    against = f"{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
     if difference.low is None or difference.high is None or difference.n < 3:
         return f"{against}: too few seeds for a claim (3 needed)"
     if difference.low > 0 or difference.high < 0:

@@ -24,6 +24,7 @@ class Score:
         higher: whether more is better.
         chosen_by: the record whose lowest value says which evaluation counts, such as the loss on
             a validation text; the last one counts where this is empty.
+        digits: of a table, after the point.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Score:
     scale: float = 1.0
     higher: bool = True
     chosen_by: str = ""
+    digits: int = 2
 
     def goodness(self, values: dict[str, float]) -> float:
         """How good an evaluation is: more is better.

@@ -1,26 +1,37 @@
-"""The GPU queue on a ViT that a CPU trains in a second."""
+"""The GPU queue on models that a CPU trains in a second."""
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from configs import digits_vit
+from configs import digits_vit, ptb_char
 from launch import gpu_results
+from launch.gpu import jobs, machine, peers, process, rows, runs, throughput, timing
+from launch.gpu.throughput import Measurement
+from mimetic_jax.data.text import describe
 from mimetic_jax.errors import InputError
+from mimetic_jax.models import GPT
+from mimetic_jax.train import config as configs
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.runs import Run
 
 COMMAND = "python a_test.py"
 STEPS, BATCH = 8, 128
 PEAK = 1e12
+APART = process.apart
+PEER = {"peer": "PyTorch 9", "seconds_per_step": 0.5, "groups": 3, "peak_memory_bytes": 2**20}
 
 
 def tiny(seeds: tuple[int, ...] = (0,)) -> ConfigDict:
@@ -32,11 +43,43 @@ def tiny(seeds: tuple[int, ...] = (0,)) -> ConfigDict:
     return config
 
 
+def tiny_text(folder: pathlib.Path) -> ConfigDict:
+    config = ptb_char.get_config("width=16,depth=1,heads=2,init=default")
+    config.data.dir, config.seeds, config.batch = str(folder), (0,), 4
+    config.data.length, config.data.valid = 12, 8
+    return config
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, and in groups of few steps."""
+    make_quick(monkeypatch)
+
+
+def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(timing, "STEPS", 6)
+
+
+@pytest.fixture
+def text_dir(tmp_path: pathlib.Path) -> pathlib.Path:
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{split}.txt").write_text("the cat sat on a mat\n" * 40)
+    return tmp_path
+
+
 @dataclasses.dataclass
 class Queue:
     folder: pathlib.Path
+    peer: bool = False
 
-    def __call__(self, seeds: tuple[int, ...] = (0,), stop: str = "", after: int = 1) -> str:
+    def __call__(
+        self,
+        seeds: tuple[int, ...] = (0,),
+        trainings: Sequence[ConfigDict] | None = None,
+        stop: str = "",
+        after: int = 1,
+    ) -> str:
         """Run it; interrupt it at the line number `after` of those with `stop` in them."""
         said: list[str] = []
 
@@ -46,16 +89,28 @@ class Queue:
                 raise KeyboardInterrupt
 
         results, workdir = self.folder / "results", self.folder / "runs"
-        gpu_results.run_queue([tiny(seeds)], results, workdir, COMMAND, seconds=0.0, say=say)
+        trainings = [tiny(seeds)] if trainings is None else trainings
+        gpu_results.run_queue(
+            [Measurement(tiny(), self.peer)],
+            trainings,
+            results,
+            workdir,
+            COMMAND,
+            seconds=0.0,
+            say=say,
+        )
         return "\n".join(said)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.file(name).read_text().splitlines()]
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file("digits_vit").read_text().splitlines()]
+        return self.rows("digits_vit")
 
     @property
     def throughput(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file("throughput").read_text().splitlines()]
+        return self.rows("throughput")
 
     def file(self, name: str) -> pathlib.Path:
         return self.folder / "results" / f"{name}.jsonl"
@@ -66,8 +121,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, str]:
     """A queue that ran to its end on a device of known speed, and what it said."""
     queue = Queue(tmp_path_factory.mktemp("queue"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gpu_results, "peak_flops", lambda kind: PEAK)
-        return queue, queue(seeds=(0, 1))
+        patched.setattr(machine, "peak_flops", lambda kind: PEAK)
+        make_quick(patched)
+        compiled_once = Comparison(tiny((0, 1)), lambda line: None)
+
+        def shared(config: ConfigDict, say: Callable[[str], None]) -> Comparison:
+            compiled_once.say = say
+            return compiled_once
+
+        patched.setattr(throughput, "Comparison", shared)
+        patched.setattr(gpu_results, "Comparison", shared)
+        said = queue(seeds=(0, 1))
+    return queue, said
 
 
 def test_a_row_for_each_run_seeds_outermost(finished: tuple[Queue, str]) -> None:
@@ -79,7 +144,7 @@ def test_a_run_row_says_what_and_where(finished: tuple[Queue, str]) -> None:
     for row in finished[0].runs:
         assert row["config"] == "digits_vit"
         assert (row["steps"], row["batch"], row["dtype"]) == (STEPS, BATCH, "float32")
-        assert 0 < row["accuracy"] < 1
+        assert 1 < row["accuracy"] < 100
         assert row["loss"] > 0
         assert row["images_per_second"] == pytest.approx(STEPS * BATCH / row["seconds"])
         assert [step for step, _ in row["curve"]] == [0, 4, STEPS]
@@ -101,7 +166,7 @@ def test_the_throughput_row(finished: tuple[Queue, str]) -> None:
     (row,) = finished[0].throughput
     assert row["config"] == "digits_vit"
     assert row["images_per_second"] == pytest.approx(BATCH / row["seconds_per_step"])
-    assert row["dispatches"] == 3
+    assert row["groups"] == 3
     assert row["flops_per_step"] > 1e6
     reached = row["flops_per_step"] / row["seconds_per_step"]
     assert row["mfu"] == pytest.approx(reached / (PEAK * jax.device_count()))
@@ -110,8 +175,8 @@ def test_the_throughput_row(finished: tuple[Queue, str]) -> None:
 
 
 def test_the_table_states_n(finished: tuple[Queue, str]) -> None:
-    rows = re.findall(r"^\| (mimetic|default) +\|[^|]+\| (\d+) +\|", finished[1], re.MULTILINE)
-    assert rows == [("mimetic", "2"), ("default", "2")]
+    found = re.findall(r"^\| (mimetic|default) +\|[^|]+\| (\d+) +\|", finished[1], re.MULTILINE)
+    assert found == [("mimetic", "2"), ("default", "2")]
     assert "n=2: too few seeds for a claim" in finished[1]
 
 
@@ -120,7 +185,7 @@ def test_a_second_call_adds_nothing(finished: tuple[Queue, str]) -> None:
     before = [path.read_bytes() for path in sorted(queue.folder.glob("results/*"))]
     said = queue(seeds=(0, 1))
     assert said.count("finished before") == 4
-    assert "throughput measured before" in said
+    assert "measured before" in said
     assert [path.read_bytes() for path in sorted(queue.folder.glob("results/*"))] == before
     assert said.split("\ndigits_vit\n")[-1] == first.split("\ndigits_vit\n")[-1]
 
@@ -137,7 +202,15 @@ def test_rows_are_enough_where_the_workdir_is_elsewhere(
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_interrupted_queue_continues(tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where throughput isn't what is tested: 1 000 images in a step of a second."""
+    row = {"config": "digits_vit", "dtype": "float32", "batch": BATCH, "images_per_second": 1000.0}
+    row |= {"seconds_per_step": 1.0, "mfu": None, "peak_memory_bytes": None}
+    monkeypatch.setattr(throughput, "throughput", lambda config, seconds: dict(row))
+
+
+def test_an_interrupted_queue_continues(tmp_path: pathlib.Path, measured: None) -> None:
     queue = Queue(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         queue(stop=f"step {STEPS:>6}/{STEPS}  loss", after=2)  # in the second run's last chunk
@@ -149,13 +222,11 @@ def test_an_interrupted_queue_continues(tmp_path: pathlib.Path) -> None:
     assert "continues at step 4" in said
     assert [row["arm"] for row in queue.runs] == ["mimetic", "default"]
     assert queue.runs[0] == first
-    (row,) = queue.throughput
-    unknown = gpu_results.peak_flops(row["device_kind"]) is None
-    assert (row["mfu"] is None) == unknown
+    assert len(queue.throughput) == 1
 
 
 def test_a_failed_run_is_told_and_the_others_run(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
 ) -> None:
     def train(run: Run, *rest: Any) -> None:
         if run.arm == "mimetic":
@@ -164,22 +235,149 @@ def test_a_failed_run_is_told_and_the_others_run(
         evaluation = {"eval_accuracy": 0.5, "eval_loss": 1.0, "eval_count": 360}
         run.metrics.append({"step": STEPS, **evaluation, "seconds": 1.0, "finished": True})
 
-    measured = {"config": "digits_vit", "images_per_second": 1.0, "mfu": None}
-    monkeypatch.setattr(gpu_results, "train", train)
-    monkeypatch.setattr(gpu_results, "throughput", lambda comparison, seconds: measured)
+    monkeypatch.setattr(runs, "train", train)
     queue = Queue(tmp_path)
-    with pytest.raises(InputError, match=r"not every run finished: .*loss is nan at step 3"):
+    with pytest.raises(InputError, match=r"not everything was done: .*loss is nan at step 3"):
         queue()
     assert [row["arm"] for row in queue.runs] == ["default"]
 
 
+def test_text_is_scored_as_texts_are(
+    tmp_path: pathlib.Path, text_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
+) -> None:
+    """By bits per character of the test text where the validation text was best, not last."""
+
+    def train(run: Run, *rest: Any) -> None:
+        run.directory.mkdir(parents=True)
+        for step, (valid, test) in enumerate([(3.0, 3.25), (1.0, 1.5), (2.0, 1.25)]):
+            evaluation = {"eval_bpc": valid, "eval_test_bpc": test, "eval_loss": 1, "eval_count": 9}
+            run.metrics.append({"step": step, **evaluation, "seconds": 2.0, "finished": step == 2})
+
+    monkeypatch.setattr(runs, "train", train)
+    config = tiny_text(text_dir)
+    said = Queue(tmp_path)(trainings=[config])
+    (row,) = Queue(tmp_path).rows("ptb_char")
+    assert row["test_bpc"] == 1.5
+    assert row["curve"] == [[0, 3.25], [1, 1.5], [2, 1.25]]
+    assert row["tokens_per_second"] == row["steps"] * config.batch * config.data.valid / 2
+    table = said.split(f"\n{config.name}\n")[-1]
+    assert re.search(r"\| test bits/char \|", table)
+    assert re.search(r"\| default +\| 1\.500 ", table)
+
+
+def with_peer(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Exception) -> None:
+    left = list(answers)
+
+    def peer(config: ConfigDict, info: Any, device: str, seconds: float) -> dict[str, Any]:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(peers, "not_installed", lambda task: [])
+    monkeypatch.setattr(peers, "throughput", peer)
+
+
+@pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
+def test_a_peer_is_measured_beside_ours(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
+) -> None:
+    with_peer(monkeypatch, PEER)
+    queue = Queue(tmp_path, peer=True)
+    assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue(trainings=[])
+    (row,) = queue.rows("peers")
+    assert (row["config"], row["peer"]) == ("digits_vit", "PyTorch 9")
+    assert (row["images_per_second"], row["peer_images_per_second"]) == (1000, 2000)
+    assert row["ratio"] == 0.5
+    assert (row["peer_peak_memory_bytes"], row["command"]) == (2**20, COMMAND)
+    assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in queue(trainings=[])
+    assert len(queue.rows("peers")) == len(queue.throughput) == 1
+
+
+@pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
+def test_a_failed_peer_is_tried_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
+) -> None:
+    with_peer(monkeypatch, InputError("its process ended with exit code -9"), PEER)
+    queue = Queue(tmp_path, peer=True)
+    with pytest.raises(InputError, match=r"not everything was done: digits_vit: .* exit code -9"):
+        queue(trainings=[])
+    assert len(queue.throughput) == 1
+    assert not queue.file("peers").exists()
+    queue(trainings=[])
+    assert len(queue.rows("peers")) == len(queue.throughput) == 1
+
+
+def test_a_peer_that_is_not_installed_is_one_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
+) -> None:
+    monkeypatch.setattr(peers, "not_installed", lambda task: ["torch", "timm"])
+    queue = Queue(tmp_path, peer=True)
+    assert queue(trainings=[]).count("not compared with PyTorch: torch and timm not installed") == 1
+    assert "measured before" in queue(trainings=[])
+
+
+@pytest.mark.parametrize(
+    ("platform", "devices", "why"),
+    [("tpu", 1, "doesn't run on a tpu"), ("gpu", 8, "one device of several"), ("gpu", 1, "")],
+)
+def test_what_a_peer_cannot_do(
+    monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, why: str
+) -> None:
+    monkeypatch.setattr(peers, "not_installed", lambda task: [])
+    told = throughput._obstacle("text", {"platform": platform, "devices": devices})
+    assert (why in told) if why else told == ""
+
+
+def test_random_text_is_of_the_published_size() -> None:
+    config = tiny_text(pathlib.Path("nowhere"))
+    comparison = Comparison(config, lambda line: None)
+    text = throughput.synthetic(comparison.program("default"), config)
+    assert (text.shape, text.dtype) == ((config.batch, 5_017_482 // config.batch), jnp.int32)
+    assert (int(text.min()), int(text.max())) == (0, 49)
+
+
+def test_streamed_images_are_a_batch_on_the_devices() -> None:
+    config = jobs.deit("Ti")
+    config.update_from_flattened_dict({"model.width": 8, "model.depth": 1, "model.heads": 1})
+    config.batch = jax.device_count()
+    comparison = Comparison(config, lambda line: None)
+    pixels, labels = throughput.synthetic(comparison.program("run"), config)
+    assert (pixels.shape, pixels.dtype) == ((config.batch, 224, 224, 3), jnp.uint8)
+    assert (labels.shape, labels.dtype) == ((config.batch,), jnp.int32)
+    assert len(pixels.sharding.device_set) == jax.device_count()
+
+
+def test_groups_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds a group: three for less, and what 45 seconds take; the first counts nothing."""
+    clock = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    asked = []
+
+    def run(steps: int) -> None:
+        asked.append(steps)
+        clock[0] += 10.0 if len(asked) > 1 else 1000.0
+
+    assert timing.seconds_per_step(run, 0.0) == (10 / timing.STEPS, 3)
+    assert asked == 4 * [timing.STEPS]
+    assert timing.seconds_per_step(run, 45.0) == (10 / timing.STEPS, 5)
+
+
+def test_apart_is_another_process() -> None:
+    assert APART(os.getpid) != os.getpid()
+    with pytest.raises(InputError, match=r"^ValueError: invalid literal.*'x'"):
+        APART(int, "x")
+    with pytest.raises(InputError, match="its process ended with exit code 3"):
+        APART(os._exit, 3)
+
+
 def test_appending_keeps_whole_lines_and_drops_a_torn_one(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "new" / "rows.jsonl"
-    gpu_results.append_row(path, {"a": 1})
+    rows.append_row(path, {"a": 1})
     with path.open("a") as file:
         file.write('{"a": 2')
-    assert gpu_results.read_rows(path) == [{"a": 1}]
-    gpu_results.append_row(path, {"a": 3})
+    assert rows.read_rows(path) == [{"a": 1}]
+    rows.append_row(path, {"a": 3})
     assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
 
 
@@ -187,7 +385,7 @@ def test_a_line_damaged_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> Non
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n<<<<<<<\n{"a": 3}\n')
     with pytest.raises(InputError, match=r"rows\.jsonl line 2 isn't JSON"):
-        gpu_results.read_rows(path)
+        rows.read_rows(path)
 
 
 @pytest.mark.parametrize(
@@ -206,28 +404,185 @@ def test_a_line_damaged_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> Non
     ],
 )
 def test_peak_of_a_device_kind(kind: str, peak: float | None) -> None:
-    assert gpu_results.peak_flops(kind) == peak
+    assert machine.peak_flops(kind) == peak
 
 
-def test_the_paper_queue() -> None:
-    jobs = gpu_results.paper_jobs("somewhere")
-    assert [job.name for job in jobs] == ["cifar10_vit_192_12_3_p2", "cifar10_vit_192_12_6_p2"]
-    for job in jobs:
-        assert tuple(Comparison(job).arms) == gpu_results.ARMS
+def test_what_is_measured() -> None:
+    measured = jobs.measurements()
+    assert [(job.config.name, job.peer) for job in measured] == [
+        ("cifar10_vit_192_12_3_p2", False),
+        ("ptb_char_384_12_8", True),
+        ("deit_S_224", True),
+        ("deit_Ti_224", True),
+        ("deit_B_224", True),
+        ("ptb_word_384_12_8", True),
+        ("cifar10_vit_192_12_6_p2", False),
+    ]
+    for job in measured:
+        assert job.config.model.dtype == "bfloat16"
+        if job.peer and job.config.task == "images":  # a step that PyTorch takes as it is
+            for name in ("flip", "randaugment", "erase", "color_jitter", "cutout"):
+                assert not job.config.data.augment[name]
+            assert not job.config.data.mix.mixup
+            assert not job.config.data.mix.cutmix
+            assert not job.config.ema
+
+
+def test_cifar_is_the_papers() -> None:
+    for heads in (3, 6):
+        job = jobs.cifar(heads, "somewhere")
+        assert tuple(configs.arms(job)) == jobs.VISION_ARMS
         assert job.seeds == (0, 1, 2)
         assert (job.batch, job.epochs, job.model.dtype) == (512, 100.0, "bfloat16")
         assert job.eval.every * job.batch == 10 * 97 * 512
         assert job.checkpoint_every * job.batch < 60 * 10_000
+        assert job.checkpoint_every % job.log_every == 0
 
 
-def test_missing_data_is_one_line(tmp_path: pathlib.Path) -> None:
+def test_text_is_the_papers() -> None:
+    job = jobs.text("somewhere")
+    assert tuple(configs.arms(job)) == jobs.TEXT_ARMS
+    assert (job.model.width, job.model.depth, job.model.heads) == (384, 12, 8)
+    assert (job.epochs, job.model.dtype, job.name) == (100.0, "bfloat16", "ptb_char_384_12_8")
+    assert job.checkpoint_every % job.log_every == 0
+    short = jobs.text("somewhere", epochs=20)  # a workdir and rows of its own
+    assert (short.epochs, short.name) == (20.0, "ptb_char_384_12_8_e20")
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "told", "command"),
+    [
+        ("", "", 2, ""),
+        ("--data_dir=a", "3_p2 6_p2", 1, " --data_dir=DIR"),
+        ("--data_dir=a --text_dir=b", "3_p2 12_8 6_p2", 0, " --data_dir=DIR --text_dir=DIR"),
+        ("--data_dir=a --text_dir=b --only=cifar", "3_p2 6_p2", 0, None),
+        (
+            "--text_dir=b --only=text --text_epochs=7",
+            "8_e7",
+            0,
+            " --text_dir=DIR --only=text --text_epochs=7",
+        ),
+        ("--only=throughput", "", 0, " --only=throughput"),
+    ],
+)
+def test_what_flags_choose(flags: str, names: str, told: int, command: str | None) -> None:
+    parsed, said = gpu_results.parse(flags.split()), []
+    chosen = gpu_results.trainings(parsed, said.append)
+    assert ["_".join(config.name.split("_")[-2:]) for config in chosen] == names.split()
+    assert len(said) == told
+    if command is not None:
+        assert gpu_results.command(parsed) == f"python launch/gpu_results.py{command}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--only=cifar --text_dir=b", "--only=cifar needs --data_dir=DIR"),
+        ("--only=text", "--only=text needs --text_dir=DIR"),
+        ("--text_dir=b --text_epochs=0", "--text_epochs=0 is no number of epochs"),
+    ],
+)
+def test_flags_that_do_not_fit(flags: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        gpu_results.parse(flags.split())
+
+
+def test_missing_data_is_one_line_before_a_device_is_taken(tmp_path: pathlib.Path) -> None:
     arguments = ["--data_dir=nowhere", f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
     done = subprocess.run(
         [sys.executable, "launch/gpu_results.py", *arguments],
-        cwd=gpu_results.ROOT,
+        cwd=machine.ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "none_such"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 2
     assert re.fullmatch(r"error: no cifar10 in nowhere.*\n", done.stderr)
     assert not (tmp_path / "r").exists()
+
+
+def test_the_peer_is_the_same_language_model() -> None:
+    """With the same weights, the same logits and loss."""
+    torch = pytest.importorskip("torch")
+    from launch.gpu import torch_gpt
+
+    vocab, width, heads, length, valid = 11, 24, 3, 10, 6
+    ours = GPT(vocab, width=width, depth=2, heads=heads)
+    windows = np.random.default_rng(0).integers(0, vocab, (2, length + 1))
+    params = jax.jit(ours.init)(jax.random.key(0), windows[:, :-1])["params"]
+    drawn = jax.tree.map(
+        lambda leaf: np.random.default_rng(leaf.size).normal(0, 0.2, leaf.shape), params
+    )
+    theirs = torch_gpt.GPT(vocab, width, 2, heads, length, dropout=0.1).eval()
+    theirs.load_state_dict({name: torch.tensor(a).float() for name, a in in_torch(drawn).items()})
+    expected = ours.apply({"params": drawn}, windows[:, :-1], method="logits")[:, -valid:]
+    with torch.no_grad():
+        logits = theirs(torch.tensor(windows[:, :-1]), valid)
+        loss = theirs.loss(torch.tensor(windows), valid)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    chosen = np.take_along_axis(
+        np.asarray(jax.nn.log_softmax(expected)), windows[:, -valid:, None], axis=-1
+    )
+    assert float(loss) == pytest.approx(-chosen.mean(), rel=1e-5)
+
+
+def in_torch(params: Any) -> dict[str, np.ndarray]:
+    """Our parameters under PyTorch's names."""
+    found = {
+        "embedding.weight": params["embedding"],
+        "bias": params["decoder_bias"],
+        "norm.weight": params["norm"]["scale"],
+        "norm.bias": params["norm"]["bias"],
+    }
+    for layer in range(2):
+        block, to = params[f"block_{layer}"], f"blocks.{layer}"
+        width = len(block["norm1"]["scale"])
+        roles = [block["attention"][role] for role in ("query", "key", "value")]
+        kernels = [role["kernel"].reshape(width, width) for role in roles]
+        found[f"{to}.qkv.weight"] = np.concatenate(kernels, axis=1).T
+        found[f"{to}.qkv.bias"] = np.concatenate([role["bias"].ravel() for role in roles])
+        out = block["attention"]["out"]
+        found[f"{to}.out.weight"] = out["kernel"].reshape(width, width).T
+        found[f"{to}.out.bias"] = out["bias"]
+        for name in ("fc1", "fc2"):
+            found[f"{to}.{name}.weight"] = block["mlp"][name]["kernel"].T
+            found[f"{to}.{name}.bias"] = block["mlp"][name]["bias"]
+        for name in ("norm1", "norm2"):
+            found[f"{to}.{name}.weight"] = block[name]["scale"]
+            found[f"{to}.{name}.bias"] = block[name]["bias"]
+    return found
+
+
+@pytest.mark.parametrize("task", ["text", "images"])
+def test_a_peer_takes_steps(
+    task: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "compile", lambda function: function)  # takes minutes on a CPU
+    if task == "text":
+        config, info = tiny_text(tmp_path), describe("ptb_char")
+    else:
+        pytest.importorskip("timm")
+        config = jobs.deit("Ti")
+        config.batch, config.data.size = 2, 32
+        config.model.update(width=12, depth=1, heads=3)
+        info = throughput.kind_of(config).describe(config)
+    row = peers.throughput(config, info, "cpu", 0.0)
+    assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", row["peer"])
+    assert row["seconds_per_step"] > 0
+    assert row["groups"] == 3
+
+
+@pytest.mark.slow
+def test_measured_in_processes_of_their_own(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "apart", APART)
+    queue = Queue(tmp_path)
+    queue(trainings=[])
+    (row,) = queue.throughput
+    assert row["images_per_second"] == pytest.approx(BATCH / row["seconds_per_step"])
+    broken = tiny()
+    broken.batch = 10_000
+    with pytest.raises(InputError, match=r"^arm \w+: batch 10000 is larger"):
+        APART(throughput.throughput, broken, 0.0)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo
 
 from mimetic_jax import InputError, plan, schemes
 from mimetic_jax.models import Attention, attention
@@ -167,8 +168,59 @@ def test_rewrite_finds_it():
 def test_choice_of_kernel(monkeypatch, platform, version, capability, dtype, head_width, expected):
     client = types.SimpleNamespace(platform_version=version)
     device = types.SimpleNamespace(platform=platform, client=client, compute_capability=capability)
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(jax, "local_devices", lambda backend=None: [device])
     assert attention._implementation(jnp.dtype(dtype), head_width) == expected
+
+
+def gpu(monkeypatch):
+    """Lower for an H100 without one: JAX's own checks of cuDNN's limits stay in force."""
+    client = types.SimpleNamespace(platform_version="cuda 12090")
+    device = types.SimpleNamespace(platform="gpu", client=client, compute_capability="9.0")
+    monkeypatch.setattr(
+        jax, "local_devices", lambda backend=None: jax.devices(backend) if backend else [device]
+    )
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda which: True)
+
+
+@pytest.mark.parametrize("length", [16, 17])
+@pytest.mark.parametrize("causal", [False, True])
+def test_cudnn_is_trained_at_any_length(monkeypatch, length, causal):
+    gpu(monkeypatch)
+    layer = Attention(3, causal=causal, dtype=jnp.bfloat16)
+    x = jnp.ones((2, length, 24))
+    variables = jax.eval_shape(layer.init, KEY, x)
+    gradient = jax.jit(jax.grad(lambda variables: layer.apply(variables, x).sum()))
+    text = gradient.trace(variables).lower(lowering_platforms=("cuda",)).as_text()
+    assert "fmhaSoftmaxBackward" in text
+    # Nor is it in the way where a GPU's process counts arithmetic on its CPU.
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert "fmha" not in jax.jit(layer.apply).lower(variables, x).as_text()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_token_more_is_seen_by_nobody(monkeypatch, causal):
+    """At odd lengths, by the arithmetic of XLA in the place of cuDNN's."""
+    query, key, value = np.random.default_rng(0).normal(size=(3, 2, 7, 3, 8)).astype(np.float32)
+    kernel = jax.nn.dot_product_attention
+
+    def by_xla(*arrays, implementation, **options):
+        assert arrays[0].shape[1] == (8 if implementation == "cudnn" else 7)
+        return kernel(*arrays, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
+
+    def both(implementation):
+        def total(arrays):
+            out = attention._attended(*arrays, causal, implementation)
+            return (out**2).sum(), out
+
+        return jax.jit(jax.grad(total, has_aux=True))((query, key, value))
+
+    for ours, expected in zip(
+        jax.tree.leaves(both("cudnn")), jax.tree.leaves(both("xla")), strict=True
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_bad_input():

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.report import paired_difference, summarize
+from mimetic_jax.train.report import ArmResult, paired_difference, summarize, table
 from mimetic_jax.train.task import Score
 
 
@@ -85,3 +85,16 @@ def test_a_score_of_which_less_is_better(tmp_path):
     (_, row) = json.loads((tmp_path / "summary.json").read_text())
     assert row["perplexity_mean"] == pytest.approx(81.0)
     assert row["steps_to"]["default"] == [10, 10, 10]
+
+
+def test_a_score_says_how_many_digits_it_is_shown_with():
+    score = Score("bpc", "bits/char", higher=False, digits=3)
+    results = []
+    for arm, value in (("default", 1.2331), ("mimetic", 1.21)):
+        reached = {0: value, 1: value + 0.01}
+        curves = {seed: [(1, score)] for seed, score in reached.items()}
+        results.append(ArmResult(arm, reached, curves, dict.fromkeys(reached, 1.0), score))
+    text = table(results)
+    assert "| 1.238 ± 0.007 |" in text
+    assert "| -0.023 [-0.023, -0.023] |" in text
+    assert "mimetic against default: -0.023 [-0.023, -0.023], n=2" in text

@@ -82,7 +82,7 @@ def test_the_port_stores_the_same_factors_transposed():
     np.testing.assert_array_equal(port[1], out.T)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     groups=st.integers(1, 3),
     repeats=st.integers(1, 3),

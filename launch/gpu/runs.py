@@ -1,0 +1,113 @@
+"""The runs of a comparison that have no row yet, and the table of all rows."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from launch.gpu.rows import Row, append_row, find_row, read_rows
+from mimetic_jax.errors import InputError
+from mimetic_jax.train import config as configs
+from mimetic_jax.train import report
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.kinds import kind_of
+from mimetic_jax.train.loop import train
+from mimetic_jax.train.runs import Run
+
+
+def check_data(config: ConfigDict, results: pathlib.Path) -> None:
+    """Find that the data of runs to come is there, before anything else is done.
+
+    Raises:
+        InputError: if it isn't, or if the rows are damaged.
+    """
+    if _missing(config, read_rows(_file(results, config))):
+        kind_of(config).load(config)
+
+
+def train_missing(
+    comparison: Comparison, results: pathlib.Path, workdir: pathlib.Path, origin: Row
+) -> list[str]:
+    """Train what has no row, a row for each finished run; returns what went wrong.
+
+    Scores are in the unit of the table: per cent, bits per character.
+    """
+    config, failures = comparison.config, []
+    path, workdir = _file(results, config), workdir / config.name
+    missing = _missing(config, read_rows(path))
+    for number, (arm, seed) in enumerate(_all(config), 1):
+        label = f"[{number}/{len(_all(config))}] {config.name} {arm} seed {seed}"
+        if (arm, seed) not in missing:
+            comparison.say(f"{label}: finished before")
+            continue
+        comparison.say(f"{label}: starts")
+        comparison.open()
+        data = comparison.placed(arm)
+        comparison.claim(workdir)
+        run = Run.of(workdir, arm, seed)
+        try:
+            # Nothing is computed where only the row is missing: the last call was stopped there.
+            if not run.finished():
+                program, fingerprint = comparison.program(arm), comparison.fingerprint(arm)
+                train(run, comparison.arms[arm], program, data, comparison.say, fingerprint)
+        except InputError as error:
+            comparison.say(f"{label}: failed: {error}")
+            failures.append(f"{config.name}: {error}")
+        else:
+            append_row(path, _run_row(comparison, workdir, run) | origin)
+    return failures
+
+
+def table(comparison: Comparison, results: pathlib.Path) -> str:
+    """The comparison's table, with n; from the rows alone, not from a workdir."""
+    config = comparison.config
+    rows = [row for row in read_rows(_file(results, config)) if row["config"] == config.name]
+    score = comparison.program(next(iter(comparison.arms))).task.score
+    arms = []
+    for arm in comparison.arms:
+        of_seed = {row["seed"]: row for row in rows if row["arm"] == arm}
+        reached, curves, seconds = (
+            {seed: row[name] for seed, row in of_seed.items()}
+            for name in (score.name, "curve", "seconds")
+        )
+        arms.append(report.ArmResult(arm, reached, curves, seconds, score))
+    return report.table(arms)
+
+
+def _file(results: pathlib.Path, config: ConfigDict) -> pathlib.Path:
+    model = {"images": "_vit", "text": ""}[config.task]
+    return results / f"{config.data.name}{model}.jsonl"
+
+
+def _all(config: ConfigDict) -> list[tuple[str, int]]:
+    return [(arm, seed) for seed in config.seeds for arm in configs.arms(config)]
+
+
+def _missing(config: ConfigDict, rows: Sequence[Row]) -> list[tuple[str, int]]:
+    """The runs without a row, on whichever machine."""
+    return [
+        (arm, seed)
+        for arm, seed in _all(config)
+        if not find_row(rows, config=config.name, arm=arm, seed=seed)
+    ]
+
+
+def _run_row(comparison: Comparison, workdir: pathlib.Path, run: Run) -> Row:
+    program, score = comparison.program(run.arm), comparison.program(run.arm).task.score
+    result = report.ArmResult.read(workdir, run.arm, [run.seed], score)
+    seconds = result.seconds[run.seed]
+    return {
+        "config": comparison.config.name,
+        "arm": run.arm,
+        "seed": run.seed,
+        "steps": program.steps,
+        "batch": program.batch,
+        "dtype": comparison.arms[run.arm].model.dtype,
+        score.name: result.reached[run.seed],
+        "loss": run.evaluations()[-1]["eval_loss"],
+        "seconds": seconds,
+        f"{program.task.unit}_per_second": program.steps * program.task.per_step / seconds,
+        "curve": result.curve[run.seed],
+    }

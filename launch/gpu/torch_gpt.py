@@ -1,0 +1,81 @@
+"""`models.GPT` in PyTorch, as its users would write it. Importing this needs PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.drop(self.out(y.transpose(1, 2).flatten(2)))
+        return x + self.drop(self.fc2(functional.gelu(self.fc1(self.norm2(x)))))
+
+
+class GPT(nn.Module):
+    """A decoder with sinusoidal positions and an output tied to the embedding.
+
+    Args:
+        vocab: V.
+        width: D.
+        depth: L.
+        heads: H, a divisor of D.
+        length: of the longest input.
+        dropout: after positions, attention and MLP layers.
+        embedding_dropout: of whole tokens of the vocabulary, one draw per call.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int,
+        depth: int,
+        heads: int,
+        length: int,
+        dropout: float,
+        embedding_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, width)
+        nn.init.normal_(self.embedding.weight, std=0.01)
+        self.bias = nn.Parameter(torch.zeros(vocab))
+        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(depth)))
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.embedding_dropout = embedding_dropout
+        self.register_buffer("positions", _sinusoids(length, width), persistent=False)
+
+    def forward(self, tokens: Tensor, last: int) -> Tensor:
+        """Logits [B, last, V] of what follows the last tokens of each row."""
+        x = self.embedding(tokens)
+        if self.training and self.embedding_dropout:
+            kept = functional.dropout(torch.ones_like(self.bias), self.embedding_dropout)
+            x = x * kept[tokens].unsqueeze(-1)
+        x = x * x.shape[-1] ** 0.5 + self.positions[: tokens.shape[1]]
+        hidden = self.norm(self.blocks(self.drop(x)))[:, -last:]
+        return functional.linear(hidden, self.embedding.weight, self.bias)
+
+    def loss(self, windows: Tensor, valid: int) -> Tensor:
+        """Mean cross-entropy of the last `valid` targets of windows [B, N + 1]."""
+        logits = self(windows[:, :-1], valid)
+        return functional.cross_entropy(logits.flatten(0, 1), windows[:, -valid:].flatten())
+
+
+def _sinusoids(length: int, width: int) -> Tensor:
+    """Sines and cosines, interleaved [N, D]."""
+    frequencies = 10_000.0 ** (-2 * torch.arange((width + 1) // 2) / width)
+    angles = torch.arange(length)[:, None] * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, -1)[:, :width]
