@@ -17,7 +17,7 @@ WORKDIR /app
 # requirements.txt hold, but only what the package itself needs is installed.
 COPY requirements.txt pyproject.toml README.md LICENSE ./
 COPY mimetic_jax/__init__.py mimetic_jax/version.py mimetic_jax/
-RUN pip install --no-cache-dir --constraint requirements.txt -e ".${EXTRA:+[$EXTRA]}"
+RUN pip install --no-cache-dir --constraint requirements.txt -e ".[gcs${EXTRA:+,$EXTRA}]"
 
 COPY main.py ./
 COPY mimetic_jax mimetic_jax

@@ -45,7 +45,7 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.language import BITS, PERPLEXITY
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.metrics import write_atomically
+from mimetic_jax.train.places import Place, place, write_atomically
 from mimetic_jax.train.report import BASELINES, ArmResult
 from mimetic_jax.train.task import ACCURACY, Score
 
@@ -296,18 +296,20 @@ def table(sweep: Sweep) -> str:
     published = any(row.published for row in sweep.table.rows)
     baselines = [arm for arm in BASELINES if arm in sweep.arms]
     for row in sweep.table.rows:
-        workdir = pathlib.Path(sweep.row_workdir(row))
+        workdir = place(sweep.row_workdir(row))
         score = _score(workdir, sweep) or score
         results = {arm: ArmResult.read(workdir, arm, sweep.seeds, score) for arm in sweep.arms}
         for arm, result in results.items():
             if not result.reached:
                 continue
             done += len(result.reached)
-            spread = f" ± {result.sd:.2f}" if result.sd is not None else ""
-            differences = [result.versus(results[baseline]) or "" for baseline in baselines]
-            paper = [f"{row.published[arm]:.2f}" if arm in row.published else ""]
-            reached = [f"{result.mean:.2f}{spread}", str(len(result.reached))]
-            line = [row.arguments, arm, *reached, *map(str, differences)]
+            form = f".{score.digits}f"
+            spread = f" ± {result.sd:{form}}" if result.sd is not None else ""
+            found = [result.versus(results[baseline]) for baseline in baselines]
+            differences = [f"{difference:{form}}" if difference else "" for difference in found]
+            paper = [f"{row.published[arm]:{form}}" if arm in row.published else ""]
+            reached = [f"{result.mean:{form}}{spread}", str(len(result.reached))]
+            line = [row.arguments, arm, *reached, *differences]
             lines.append(line + (paper if published else []))
     total = len(sweep.table.rows) * len(sweep.arms) * len(sweep.seeds)
     status = f"{done} of {total} runs are finished."
@@ -321,7 +323,7 @@ def table(sweep: Sweep) -> str:
     return "\n".join([*text, "", status])
 
 
-def _score(workdir: pathlib.Path, sweep: Sweep) -> Score | None:
+def _score(workdir: Place, sweep: Sweep) -> Score | None:
     """What a row's runs are compared by, told by what their evaluations hold."""
     for arm in sweep.arms:
         for seed in sweep.seeds:
@@ -350,9 +352,10 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     if launcher and flags.to not in ("slurm", "gke"):
         raise InputError(f"--launcher is for slurm and gke, not {flags.to}")
     remote = "://" in flags.workdir
-    if remote and flags.to != "gke":
+    if remote and flags.to not in ("gke", "table"):
         raise InputError(f"--workdir={flags.workdir}: --to={flags.to} needs a folder")
     jobs = sweep.jobs()
+    # Manifests can be made where the bucket can't be seen: the job of a finished run ends at once.
     left = jobs if remote else [job for job in jobs if not job.finished()]
     code = 0
     if flags.to == "gke":  # nothing but manifests: this is piped into kubectl
@@ -371,7 +374,7 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     if flags.dry_run:
         return code
     text = table(sweep)
-    if (folder := pathlib.Path(sweep.workdir)).is_dir():
+    if (folder := place(sweep.workdir)).is_dir():
         write_atomically(folder / "table.md", text + "\n")
     say(f"\n{text}")
     return code

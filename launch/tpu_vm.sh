@@ -74,7 +74,7 @@ install() { # a chain: keep calls it where the shell doesn't end at a failure
     tpus tpu-vm ssh "$name" --worker=all "--command=mkdir -p $folder && cd $folder \
 && tar -xzf ../${archive##*/} && python3 -m pip install --quiet --user uv \
 && ~/.local/bin/uv venv --quiet --allow-existing --python 3.11 .venv \
-&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[tpu]'"
+&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[tpu,gcs]'"
 }
 
 start() {
