@@ -85,7 +85,8 @@ class Attention(nn.Module):
         layers: list[Any] = [
             self.get_variable("params", name) for name in ("query", "key", "value")
         ]
-        # Heads are joined, not columns: a kernel that is sharded over heads stays sharded so.
+        # Heads are joined, not columns. Over "tensor" this costs an all-to-all of kernels and
+        # activations: leave it off there.
         kernel = jnp.concatenate([layer["kernel"] for layer in layers], axis=1)
         joint = jnp.tensordot(x.astype(self.dtype), kernel.astype(self.dtype), axes=1)
         if self.qkv_bias:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
-from mimetic_jax.train import preemption
+from mimetic_jax.train import preemption, scaling
 from mimetic_jax.train.checkpoint import Checkpoints
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, train
@@ -253,16 +253,19 @@ class Comparison:
 
 
 def describe(comparison: Comparison) -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes."""
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes."""
     config, info = comparison.config, comparison.info
     lines = [
         f"{config.name}: {comparison.kind.summary(info)}",
         f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
+    planned: list[Program] = []
     for name, arm in comparison.arms.items():
         program = comparison.program(name)
         numbers = program.describe()
+        flops = numbers["flops_per_step"]
+        here = scaling.work(program, arm, tuple(program.mesh.shape.values()), flops)
         rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
         lines += [
             "",
@@ -271,12 +274,17 @@ def describe(comparison: Comparison) -> str:
             "epoch)",
             f"  {arm.optimizer.schedule} learning rate, at quarters of training: "
             + ", ".join(f"{rate:.2e}" for rate in rates),
-            f"  {numbers['parameters']:,} parameters, {numbers['flops_per_step']:.3g} FLOPs a step",
+            f"  {numbers['parameters']:,} parameters, {flops:.3g} FLOPs a step",
             f"  per device on mesh {dict(program.mesh.shape)}: parameters "
             f"{_megabytes(numbers['parameter_bytes'])}, optimiser "
             f"{_megabytes(numbers['optimizer_bytes'])}, data "
-            f"{_megabytes(numbers['data_bytes'])} (activations not counted)",
+            f"{_megabytes(numbers['data_bytes'])}, on paper activations "
+            f"{_megabytes(here.activations)}, gradients and buffers "
+            f"{_megabytes(here.gradients + here.buffers)}",
         ]
+        if program not in planned:  # arms share programs
+            lines += scaling.lines(program, arm, flops)
+            planned.append(program)
         if arm.scheme:
             writes = plan_writes(program.shapes.params, arm.scheme)
             lines += ["  writes:", *(f"    {line}" for line in str(writes).splitlines())]

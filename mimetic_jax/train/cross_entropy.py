@@ -20,7 +20,7 @@ def token_losses(
     bias: jax.Array,
     targets: jax.Array,
     *,
-    chunk_bytes: int = 2**28,
+    chunk_bytes: int = 2**27,
     mesh: Mesh | None = None,
 ) -> jax.Array:
     """log Σ_v exp z_v − z_target of each token, with logits z = E h + b.

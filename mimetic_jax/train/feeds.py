@@ -194,7 +194,8 @@ class StreamedImages:
     def data_bytes(self) -> int:
         """Of two batches: the one in use and the next."""
         pixels = int(np.prod(self.task.image_shape))
-        return 2 * self.batch * (pixels + 4) // self.mesh.size
+        shards = self.mesh.size // self.mesh.shape["tensor"]
+        return 2 * self.batch * (pixels + 4) // shards
 
     def _common(self) -> dict[str, Any]:
         return {

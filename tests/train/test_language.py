@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import wikitext103
 from mimetic_jax import InputError
+from mimetic_jax.data import text as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train import loop
 from mimetic_jax.train.compare import Comparison, describe
 from mimetic_jax.train.config import default_text
 from mimetic_jax.train.loop import Run
+from mimetic_jax.train.mesh import make_mesh
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
 
@@ -174,3 +182,17 @@ def test_bad_input(text, tmp_path, overrides, words):
         train(text(**overrides), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "accumulate"), [(32, 1), (64, 2), (128, 4)])
+def test_a_step_over_the_vocabulary_of_wikitext_103_fits(batch, accumulate):
+    """Beside parameters and optimiser it holds less than 2 GiB, however many tokens it has."""
+    config = wikitext103.get_config()
+    config.batch, config.accumulate = batch, accumulate
+    info = dataclasses.replace(texts.describe("wikitext103"), vocabulary=267_735)
+    program = Program(config, info, make_mesh(devices=jax.devices()[:1]))
+    rows = jax.ShapeDtypeStruct((batch, 2000), jnp.int32)
+    keys = stream(0, "data"), stream(0, "dropout")
+    step = program.run_steps.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.float32(1))
+    assert step.compile().memory_analysis().temp_size_in_bytes < 2 * 2**30
