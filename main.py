@@ -12,6 +12,7 @@ import pathlib
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -143,20 +144,19 @@ def run() -> None:
     try:
         app.run(main, flags_parser=_parse)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        _exit(2)
+        _exit(2, str(error), f"error: {error}")
     except BrokenPipeError:  # whoever read has enough: `… --mode=plan | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        _exit(1, f"{type(error).__name__}: {_reason(error)}", traceback.format_exc().rstrip())
 
 
-def _exit(code: int) -> None:
-    """End the process, without waiting for others that wait for this one."""
-    jax = sys.modules.get("jax")
-    if jax is not None and jax.distributed.is_initialized():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _exit(code: int, reason: str, text: str) -> None:
+    """End the process, and others that would wait for this one."""
+    if processes := sys.modules.get("mimetic_jax.train.processes"):
+        processes.leave(code, reason, text)
+    print(text, file=sys.stderr)
     sys.exit(code)
 
 

@@ -11,12 +11,13 @@ import pytest
 
 
 @pytest.mark.timeout(400)
-def test_eight_devices():
+@pytest.mark.parametrize("speed", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_eight_devices(speed):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     folder = pathlib.Path(__file__).parent / "multidevice"
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-m", speed]
     done = subprocess.run(
-        command,
+        [*command, str(folder)],
         env=os.environ | {"XLA_FLAGS": flags, "MIMETIC_EIGHT_DEVICES": "1"},
         capture_output=True,
         text=True,

@@ -79,7 +79,7 @@ class Comparison:
         diverged = []
         runs = self._runs(only)
         self.open()  # data that is missing is told before the workdir is touched
-        check_same(config=configs.to_json(self.config), code=__version__, data=self._data_read())
+        check_same(config=self._everywhere(), code=__version__, data=self._data_read())
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
@@ -193,6 +193,13 @@ class Comparison:
         if key not in self._datasets:
             self._datasets[key] = self.kind.load(arm)
         return self._datasets[key]
+
+    def _everywhere(self) -> dict[str, Any]:
+        """The config, but for where the data lies: other machines may have it elsewhere."""
+        record = configs.to_json(self.config)
+        for part in (record, *record["arms"].values()):
+            part.get("data", {}).pop("dir", None)
+        return record
 
     def _data_read(self) -> list[str]:
         return [f"{self._info(arm)} {self.fingerprint(name)}" for name, arm in self.arms.items()]

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from mimetic_jax import models
 from mimetic_jax.data import text as texts
 from mimetic_jax.data.windows import batchify, eval_windows, train_windows, window, windows_at
+from mimetic_jax.models.gpt import Block
 from mimetic_jax.train import mesh as meshes
 from mimetic_jax.train.cross_entropy import token_losses
 from mimetic_jax.train.step import Metrics
@@ -46,7 +47,7 @@ class TextTask:
         self.length, self.valid = config.data.length, config.data.valid
         self.per_step = config.batch * config.data.valid
         self.score = BITS if info.level == "char" else PERPLEXITY
-        self.chunk_bytes = 2**28  # of logits on a device
+        self.chunk_bytes = 2**27  # of logits on a device
         self._mesh = mesh if mesh.size > 1 else None
 
     def init(self, key: jax.Array) -> Any:
@@ -61,9 +62,7 @@ class TextTask:
     def loss(self, params: Any, batch: Examples, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """Mean cross-entropy, in nats, of the targets that count: all are among the last."""
         inputs, targets, weights = batch
-        hidden: Any = self.model.apply(
-            {"params": params}, inputs, train=True, rngs={"dropout": key}
-        )
+        hidden = self._hidden(params, inputs, train=True, rngs={"dropout": key})
         tail = slice(self.length - self.valid, None)
         losses = self._losses(params, hidden[:, tail], targets[:, tail])
         weights = weights[:, tail]
@@ -73,7 +72,7 @@ class TextTask:
     def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
         """The summed `loss`, and the `count` of targets as int32."""
         inputs, targets = examples
-        hidden: Any = self.model.apply({"params": params}, inputs, train=False)
+        hidden = self._hidden(params, inputs, train=False)
         losses = self._losses(params, hidden, targets)
         return {
             "loss": (losses * weights).sum(),
@@ -98,6 +97,7 @@ class TextTask:
     def unrolled(self) -> TextTask:
         task = copy.copy(self)
         task.model, task.chunk_bytes = self.model.clone(scan=False), 2**62
+        task._mesh = None
         return task
 
     def zeros(self) -> Metrics:
@@ -108,6 +108,10 @@ class TextTask:
 
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  {self._unit_name} {self._units(means['loss']):.3f}"
+
+    def _hidden(self, params: Any, tokens: jax.Array, **how: Any) -> Any:
+        with meshes.cut_by_example(self._mesh, Block):
+            return self.model.apply({"params": params}, tokens, **how)
 
     def _losses(self, params: Any, hidden: jax.Array, targets: jax.Array) -> jax.Array:
         losses = token_losses(

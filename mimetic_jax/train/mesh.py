@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import flax.linen as nn
 import jax
+from flax.linen.module import InterceptorContext
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -129,3 +132,29 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
 def place(array: Any, sharding: NamedSharding) -> jax.Array:
     """A host array that every process holds whole, as one global array."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def cut_by_example(
+    mesh: Mesh | None, *blocks: type[nn.Module]
+) -> contextlib.AbstractContextManager[Any]:
+    """While this lasts, the streams [B, N, D] that these blocks return lie as a batch does.
+
+    Said to GSPMD, because in a loop over layers it takes the parameters' cut for the stream's: no
+    parameter is gathered then, and every device computes the attention of all of "fsdp".
+
+    Args:
+        mesh: over which the batch is cut; None for one device.
+        blocks: classes whose calls return the stream first.
+    """
+    if mesh is None or mesh.size == 1:
+        return contextlib.nullcontext()
+    where = NamedSharding(mesh, BATCH)
+
+    def constrained(call: Any, args: Any, kwargs: Any, context: InterceptorContext) -> Any:
+        found = call(*args, **kwargs)
+        if not isinstance(context.module, blocks) or context.method_name != "__call__":
+            return found
+        stream, *rest = found
+        return jax.lax.with_sharding_constraint(stream, where), *rest
+
+    return nn.intercept_methods(constrained)

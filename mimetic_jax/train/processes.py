@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any
+import sys
+import threading
+import time
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from mimetic_jax.errors import InputError
+
+_FAILED, _HEARD = "mimetic/failed", "mimetic/heard"
+_leaving = threading.Event()
 
 
 def join(
@@ -58,6 +64,7 @@ def _initialize(arguments: dict[str, Any]) -> None:
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"couldn't join the other processes ({reason})") from error
+    threading.Thread(target=_listen, daemon=True).start()
 
 
 def is_first() -> bool:
@@ -96,3 +103,66 @@ def check_same(**things: Any) -> None:
                 f"the {name} of process {', '.join(map(str, differing))} differs from that of "
                 f"process 0, among {len(everyone)} processes"
             )
+
+
+def leave(code: int, reason: str, text: str) -> NoReturn:
+    """End this process, and all others with it: they would wait for it, some for minutes.
+
+    Args:
+        code: the exit code, of all.
+        reason: what the others say, in one line.
+        text: what this one says.
+    """
+    several = jax.distributed.is_initialized()
+    if several and _leaving.is_set():  # what fails now fails because another process ends
+        threading.Event().wait()
+    _leaving.set()
+    print(text, file=sys.stderr)
+    if several:
+        _end(code, reason)
+    sys.exit(code)
+
+
+def _listen() -> None:
+    """Leave when another process does."""
+    while not _leaving.wait(1):
+        try:
+            failures = _joined().client.key_value_dir_get(_FAILED)
+        except Exception:  # the store closed: with the run, or with process 0, which JAX tells
+            return
+        if failures and not _leaving.is_set():
+            _leaving.set()
+            code, reason = json.loads(failures[0][1])
+            print(f"error: {reason}", file=sys.stderr)
+            _end(code)
+
+
+def _end(code: int, reason: str = "") -> NoReturn:
+    """End this process once all have heard: one that misses another says so in a hundred lines."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    deadline = time.monotonic() + 10
+    try:
+        joined = _joined()
+        if reason:
+            told = json.dumps([code, f"process {joined.process_id} failed: {reason}"])
+            joined.client.key_value_set(f"{_FAILED}/{joined.process_id}", told)
+        joined.client.key_value_set(f"{_HEARD}/{joined.process_id}", "")
+        while time.monotonic() < deadline:
+            if len(joined.client.key_value_dir_get(_HEARD)) == joined.num_processes:
+                break
+            time.sleep(0.1)
+        if joined.process_id == 0:  # which keeps the store
+            time.sleep(1)
+    finally:
+        os._exit(code)
+
+
+def _joined() -> Any:
+    """JAX's key-value store, and numbers that don't wait for the devices.
+
+    They have no public name; Orbax takes them from here too.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state

@@ -15,6 +15,8 @@ from ml_collections import ConfigDict
 from mimetic_jax import data as datasets
 from mimetic_jax import models
 from mimetic_jax.errors import InputError
+from mimetic_jax.models.vit import Block
+from mimetic_jax.train import mesh as meshes
 from mimetic_jax.train.feeds import image_feed
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.task import ACCURACY, Evaluation, Examples, Feed
@@ -31,7 +33,9 @@ class ImageTask:
 
     score, unit = ACCURACY, "images"
 
-    def __init__(self, config: ConfigDict, info: datasets.DatasetInfo) -> None:
+    def __init__(
+        self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh | None = None
+    ) -> None:
         fields = config.model.to_dict()
         size, batch = config.data.size, config.batch
         shape = (size, size, info.image_shape[-1]) if size else info.image_shape
@@ -43,6 +47,7 @@ class ImageTask:
         self.augmentation = device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
+        self._mesh = mesh
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -77,9 +82,7 @@ class ImageTask:
     ) -> tuple[jax.Array, Metrics]:
         """Cross-entropy; the accuracy counts a mixed image's larger share."""
         images, targets = batch
-        logits: Any = self.model.apply(
-            {"params": params}, images, train=True, rngs={"dropout": key}
-        )
+        logits = self._logits(params, images, train=True, rngs={"dropout": key})
         value = optax.softmax_cross_entropy(logits, targets).mean()
         right = logits.argmax(-1) == targets.argmax(-1)
         return value, {"loss": value, "accuracy": right.mean()}
@@ -87,7 +90,7 @@ class ImageTask:
     def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
         """`correct` and `count` as int32, exact for any number of examples; the sum of `loss`."""
         images, labels = examples
-        logits: Any = self.model.apply({"params": params}, self.view(images), train=False)
+        logits = self._logits(params, self.view(images), train=False)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         counted = weights > 0
         return {
@@ -120,7 +123,7 @@ class ImageTask:
 
     def unrolled(self) -> ImageTask:
         task = copy.copy(self)
-        task.model = self.model.clone(scan=False)
+        task.model, task._mesh = self.model.clone(scan=False), None
         return task
 
     def zeros(self) -> Metrics:
@@ -132,6 +135,10 @@ class ImageTask:
 
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
+
+    def _logits(self, params: Any, images: jax.Array, **how: Any) -> Any:
+        with meshes.cut_by_example(self._mesh, Block):
+            return self.model.apply({"params": params}, images, **how)
 
 
 def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
@@ -186,7 +193,7 @@ class Images:
     def build(
         self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh
     ) -> tuple[ImageTask, Feed]:
-        task = ImageTask(config, info)
+        task = ImageTask(config, info, mesh)
         return task, image_feed(config, info, task, mesh)
 
     def summary(self, info: datasets.DatasetInfo) -> str:

@@ -1,4 +1,4 @@
-"""What several processes agree on; their trainings are in tests/test_two_processes.py."""
+"""What several processes agree on; their trainings are in tests/processes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,118 @@
+"""What the compiled step sends between eight devices, and what it keeps on each."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from configs import imagenet_deit, wikitext103
+from mimetic_jax.train.config import default, default_text
+from mimetic_jax.train.kinds import kind_of
+from mimetic_jax.train.mesh import BATCH, make_mesh
+from mimetic_jax.train.program import Program
+
+
+def compiled(config, *axes, devices, vocabulary=0):
+    """The shapes of a program's parameters, and its compiled dispatch; there are no data."""
+    mesh = make_mesh(*axes, devices=jax.devices()[:devices])
+
+    def array(shape, dtype, *spec):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    kind = kind_of(config)
+    info = kind.describe(config)
+    if config.task == "text":
+        info = dataclasses.replace(info, vocabulary=vocabulary)
+        arrays = array((config.batch, 4096), jnp.int32, *BATCH)
+    else:
+        count, spec = (config.batch, BATCH) if info.streamed else (info.num_train, ())
+        size = config.data.size or info.image_shape[0]
+        pixels = (count, size, size, info.image_shape[2])
+        arrays = array(pixels, jnp.uint8, *spec), array((count,), jnp.int32, *spec)
+    program = Program(config, info, mesh)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    lowered = program.run_steps.lower(program.shapes, arrays, key, key, jnp.int32(1))
+    return program.shapes.params, lowered.compile()
+
+
+def small(kind, **model):
+    """A config where no length of an activation is also one of a parameter."""
+    config = default() if kind == "images" else default_text()
+    config.batch, config.steps, config.max_dispatch = 40, 10, 2
+    config.model.update(width=48, depth=2, heads=2, **model)
+    config.optimizer.clip, config.eval.batch = 1.0, 40
+    if kind == "text":
+        config.data.length, config.data.valid = 12, 8
+    return config
+
+
+def gathered(text):
+    """The shapes that come out of all-gathers."""
+    results = re.findall(r" = (.*) all-gather(?:-start)?\(", text)
+    return {shape(found.split(",")) for line in results for found in re.findall(r"\[(.*?)\]", line)}
+
+
+def shape(lengths):
+    """Sorted and without ones, as the compiler turns and reshapes."""
+    return tuple(sorted(int(length) for length in lengths if int(length) > 1))
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_parameters_are_gathered_one_layer_at_a_time(kind, scan):
+    """Each kernel of a block is, never a stack of them; and nothing else that is large."""
+    params, program = compiled(small(kind, scan=scan), 2, 4, devices=8, vocabulary=56)
+    cut = set()
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if leaf.sharding.shard_shape(leaf.shape) != leaf.shape:
+            cut.add(shape(leaf.shape[path[0].key == "blocks" :]))
+    kernels = {(2, 24, 48), (48, 192)}
+    found = gathered(program.as_text())
+    assert kernels < found
+    assert kernels < cut
+    # XLA may gather the logits for the gradient of the head, which are fewer.
+    assert max(map(math.prod, found - cut), default=0) < min(map(math.prod, kernels))
+
+
+def memory(config, vocabulary=0):
+    """MiB of arguments and temporaries of a step on a device, as 1, 2, 4, 8 share the state."""
+    table = []
+    for fsdp in (1, 2, 4, 8):
+        _, program = compiled(config, 1, fsdp, devices=fsdp, vocabulary=vocabulary)
+        found = program.memory_analysis()
+        table.append((found.argument_size_in_bytes / 2**20, found.temp_size_in_bytes / 2**20))
+        print(f"{config.name}: fsdp {fsdp}: {table[-1][0]:,.0f} + {table[-1][1]:,.0f} MiB")
+    return zip(*table, strict=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_memory_of_vit_b_is_shared_out():
+    config = imagenet_deit.get_config("variant=B")
+    config.batch = config.eval.batch = 8
+    config.model.scan = True  # compiles fast
+    held, temporary = memory(config)
+    for series in (held, temporary):
+        for before, after in itertools.pairwise(series):
+            assert after < 0.57 * before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_memory_of_a_language_model_is_shared_out():
+    """What is held; the loss needs the embedding whole, 523 MiB, and its gradients."""
+    config = wikitext103.get_config("width=512,heads=8")
+    config.batch = config.eval.batch = 8
+    held, temporary = memory(config, vocabulary=267_735)
+    for before, after in itertools.pairwise(held):
+        assert after < 0.52 * before
+    whole = 267_735 * 512 * 4 / 2**20
+    assert max(temporary) < 4.5 * whole

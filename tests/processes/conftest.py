@@ -1,0 +1,187 @@
+"""Several processes over loopback, with virtual devices, that share what they compile."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax.train.loop import Run
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+HEAD = """
+from mimetic_jax.train.config import default, default_text
+from mimetic_jax.schemes import Mimetic, SinCos, mimetic_language
+
+def get_config(fsdp="2"):
+"""
+TAIL = """
+    config.name, config.mesh.fsdp = "small", int(fsdp)
+    config.optimizer.update(clip=1.0, warmup=2)
+    config.log_every = 1
+    return config
+"""
+CONFIGS = {
+    "images": """
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 64, 6, 3
+    config.model.update(width=32, depth=1, heads=2)
+    config.eval.batch, config.checkpoint_every = 72, 3
+    config.scheme = (SinCos(), Mimetic())
+""",
+    "text": """
+    config = default_text()
+    config.batch, config.steps, config.max_dispatch = 64, 6, 3
+    config.model.update(width=32, depth=2, heads=2, scan=True)
+    config.eval.batch, config.checkpoint_every = 72, 3
+    config.scheme = (mimetic_language(),)
+    config.data.update(name="ptb_word", length=12, valid=8)
+""",
+    "streamed": """
+    config = default()
+    config.batch, config.steps = 8, 24
+    config.model.update(width=16, depth=1, heads=2, patch=8)
+    config.data.update(name="imagenet2012", classes=2, size=16, threads=1, repeats=2)
+    config.data.augment.update(crop_scale=(0.3, 1.0), flip=True)
+    config.data.mix.mixup = 0.5
+    config.eval.batch, config.checkpoint_every = 8, 12
+    config.scheme = (SinCos(), Mimetic())
+""",
+}
+
+
+class Machine:
+    """Starts processes as `launch/local.sh` does on a machine, and by hand."""
+
+    def __init__(self, folder, compiled):
+        self.folder = folder
+        self.environment = os.environ | {
+            "PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+
+    def flags(self, kind, workdir, data=None, **fields):
+        """Of main.py, for one of CONFIGS."""
+        config = self.folder / f"{kind}.py"
+        config.write_text(HEAD + CONFIGS[kind] + TAIL)
+        flags = [f"--config={config}:{fields.pop('fsdp', 2)}", f"--workdir={workdir}"]
+        flags += [f"--config.data.dir={data}"] if data else []
+        return flags + [f"--config.{name}={value}" for name, value in fields.items()]
+
+    def start(self, processes, devices, flags):
+        """One process alone, or several through the launcher; its logs are in `log`."""
+        environment = self.environment | {
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
+        }
+        if processes == 1:
+            command = [sys.executable, "main.py"]
+        else:
+            command = ["bash", "launch/local.sh", str(processes), f"--devices={devices}"]
+            command += [f"--logs={self.folder / 'logs'}", "--"]
+        shutil.rmtree(self.folder / "logs", ignore_errors=True)
+        with (self.folder / "log").open("w") as log:
+            return subprocess.Popen(
+                [*command, *flags], cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+
+    def said(self):
+        """By the latest start."""
+        logs = [self.folder / "log", *sorted((self.folder / "logs").glob("*.log"))]
+        return "".join(log.read_text() for log in logs)
+
+    def run(self, processes, devices, flags):
+        code = self.start(processes, devices, flags).wait()
+        assert code == 0, self.said()[-5000:]
+
+    def stop(self, process, metrics, step):
+        """SIGTERM once a step is recorded; returns the exit code."""
+        deadline = time.monotonic() + 200
+        while not any(record["step"] >= step for record in metrics.read()):
+            assert process.poll() is None, self.said()[-5000:]
+            assert time.monotonic() < deadline, self.said()[-5000:]
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        return process.wait()
+
+    def together(self, commands, devices, script=ROOT / "main.py", folders=None):
+        """Processes with flags of their own, each in its folder: exit code and stderr of each."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = self.environment | {
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
+        }
+        running, errors = [], []
+        for number, flags in enumerate(commands):
+            joined = [
+                f"--coordinator=127.0.0.1:{port}",
+                f"--num_processes={len(commands)}",
+                f"--process_id={number}",
+            ]
+            errors.append(self.folder / f"{number}.err")
+            with errors[-1].open("w") as log:
+                running.append(
+                    subprocess.Popen(
+                        [sys.executable, script, *(joined if len(commands) > 1 else []), *flags],
+                        cwd=folders[number] if folders else ROOT,
+                        env=environment,
+                        stdout=subprocess.DEVNULL,
+                        stderr=log,
+                    )
+                )
+        codes = [process.wait() for process in running]
+        return list(zip(codes, (log.read_text() for log in errors), strict=True))
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def machine(tmp_path, compiled):
+    return Machine(tmp_path, compiled)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Folders of made-up data: none for digits, words, and JPEGs in two classes."""
+    random = np.random.default_rng(0)
+    text, images = (tmp_path_factory.mktemp(name) for name in ("text", "images"))
+    for split, lines in (("train", 800), ("valid", 30), ("test", 30)):
+        words = random.integers(0, 30, (lines, 9)).astype(str)
+        (text / f"ptb.{split}.txt").write_text("".join(f" {' '.join(line)} \n" for line in words))
+    for split, count in (("train", 20), ("val", 11)):
+        for index in range(count):
+            path = images / split / f"class_{index % 2}" / f"{index}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            height, width = random.integers(40, 90, 2)
+            pixels = random.integers(0, 100, (height, width, 3)) + 150 * (index % 2)
+            Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
+    return {"images": None, "text": text, "streamed": images}
+
+
+@pytest.fixture
+def losses():
+    """Of a workdir: steps and their losses, each step once, and the loss of every test."""
+
+    def read(workdir):
+        records = Run.of(workdir, "run", 0).metrics.read()
+        steps = [record["step"] for record in records if "loss" in record]
+        assert steps == list(range(1, len(steps) + 1))
+        kept = [[r[name] for r in records if name in r] for name in ("loss", "eval_loss")]
+        return tuple(map(np.array, kept))
+
+    return read

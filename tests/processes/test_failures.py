@@ -1,0 +1,100 @@
+"""A process that fails ends the others at once, and each says why in one line.
+
+Without being told, JAX notices a lost process after 100 s, and ends with a page of C++ frames.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def fail(machine, commands, code=2, **more):
+    """What each process says as an error; with JAX's way of ending it would be another code."""
+    ended = machine.together(commands, 2, **more)
+    assert [found for found, _ in ended] == [code] * len(commands), ended
+    said = [[line for line in text.splitlines() if "rror: " in line] for _, text in ended]
+    assert [len(lines) for lines in said] == [1] * len(commands), ended
+    return [lines[0] for lines in said]
+
+
+def test_another_learning_rate(machine, data, tmp_path):
+    flags = machine.flags("text", tmp_path / "run", data["text"])
+    errors = fail(machine, [flags, [*flags, "--config.optimizer.learning_rate=0.5"]])
+    for error in errors:
+        assert "the config of process 1 differs from that of process 0" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_text_of_the_same_length(machine, data, tmp_path):
+    """Each process finds it under the same name, on a disk of its own machine."""
+    folders = [tmp_path / "machine_0", tmp_path / "machine_1"]
+    for folder in folders:
+        shutil.copytree(data["text"], folder / "data")
+    file = folders[1] / "data" / "ptb.train.txt"
+    words = file.read_text()
+    file.write_text(words.replace(" 7 ", " 8 ", 1))
+    assert file.read_text() != words
+    flags = machine.flags("text", tmp_path / "run", "data")
+    for error in fail(machine, [flags, flags], folders=folders):
+        assert "the data of process 1 differs from that of process 0" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_one_process_lacks(machine, data, tmp_path):
+    commands = [machine.flags("text", tmp_path / "run", d) for d in (data["text"], "/nowhere")]
+    errors = fail(machine, commands)
+    assert "no ptb_word in /nowhere" in errors[1]
+    assert errors[0].startswith("error: process 1 failed: no ptb_word in /nowhere")
+
+
+def test_a_workdir_that_cannot_be_written(machine, data, tmp_path):
+    (tmp_path / "file").touch()
+    flags = machine.flags("text", tmp_path / "file" / "run", data["text"])
+    errors = fail(machine, [flags, flags])
+    assert errors[0].endswith("run can't be written: Not a directory")
+    assert errors[1] == errors[0].replace("error: ", "error: process 0 failed: ")
+
+
+def test_an_image_that_cannot_be_read(machine, data, tmp_path):
+    """Only one process meets it, in the middle of training, while the other's devices wait."""
+    images = tmp_path / "images"
+    shutil.copytree(data["streamed"], images)
+    path = images / "train" / "class_0" / "2.JPEG"
+    path.write_bytes(path.read_bytes()[:200])
+    fields = {"data.strict": True, "data.repeats": 1}
+    flags = machine.flags("streamed", tmp_path / "run", images, **fields)
+    told, own = sorted(fail(machine, [flags, flags]), key=lambda error: "failed: " not in error)
+    assert "2.JPEG" in own
+    assert told.partition("failed: ")[2] == own.removeprefix("error: ")
+
+
+def test_a_mistake_in_the_code(machine, data, tmp_path):
+    """On one process, where the others train: its trace, and a line from the others."""
+    flags = machine.flags("text", tmp_path / "run", data["text"])
+    config = tmp_path / "mistaken.py"
+    config.write_text(
+        (tmp_path / "text.py").read_text()
+        + "\nfrom mimetic_jax.train.compare import Comparison\n"
+        + "Comparison.placed = lambda self, arm: 1 / 0\n"
+    )
+    mistaken = [f"--config={config}", *flags[1:]]
+    errors = fail(machine, [flags, mistaken], code=1)
+    assert errors[0] == "error: process 1 failed: ZeroDivisionError: division by zero"
+    assert errors[1] == "ZeroDivisionError: division by zero"
+
+
+def test_other_weights(machine, data, tmp_path):
+    """Each process keeps its own shards of what it draws, so that all must draw the same."""
+    flags = machine.flags("text", tmp_path / "run", data["text"])
+    config = tmp_path / "other.py"
+    config.write_text(
+        (tmp_path / "text.py").read_text()
+        + "\nimport sys, mimetic_jax\n"
+        + "sys.modules['mimetic_jax.rewrite'].block_key = lambda key, *_: key\n"
+    )
+    for error in fail(machine, [flags, [f"--config={config}:2", *flags[1:]]]):
+        assert "process 1 drew other weights than process 0, among 2 processes" in error
