@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import rewrite
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train import mesh as meshes
@@ -62,6 +63,13 @@ class Program:
         )
         shapes = jax.eval_shape(self._init, jax.random.key(0))
         placed = meshes.shardings(shapes, mesh, config.mesh.rules)
+        if (fsdp := mesh.shape["fsdp"]) > 1 and not any(
+            "fsdp" in where.spec for where in jax.tree.leaves(placed.params)
+        ):
+            raise InputError(
+                f"mesh.fsdp {fsdp} divides no parameter that mesh.rules cut: every device would "
+                "hold all of them, as with mesh.data"
+            )
         self.shapes = jax.tree.map(
             lambda shape, where: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=where),
             shapes,

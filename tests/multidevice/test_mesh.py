@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -209,6 +210,11 @@ def test_bad_meshes():
         make_mesh(0, 1)
     with pytest.raises(InputError, match="tensor 4 does not divide 2"):
         program(2, 1, 4)
+    config = text_config()
+    config.model.update(width=18, heads=2)
+    info = kind_of(config).describe(config)  # of 10,000 words
+    with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
+        Program(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
     tree = {"kernel": jnp.zeros((6, 5))}
     with pytest.raises(InputError, match=r"\('fsdp', None\) doesn't fit kernel of shape \(6, 5\)"):
         shardings(tree, make_mesh(2, 4), [("kernel", ("fsdp", None))])
