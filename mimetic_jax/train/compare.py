@@ -24,7 +24,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
 from mimetic_jax.train.runs import Run
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.version import __version__
+from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]
 
@@ -79,7 +79,7 @@ class Comparison:
         diverged = []
         runs = self._runs(only)
         self.open()  # data that is missing is told before the workdir is touched
-        check_same(config=self._everywhere(), code=__version__, data=self._data_read())
+        check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")

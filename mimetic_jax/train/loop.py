@@ -27,7 +27,7 @@ from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
 from mimetic_jax.train.watch import Watch
-from mimetic_jax.version import __version__
+from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]
 
@@ -86,7 +86,7 @@ class _Training:
         fingerprint: str,
     ) -> None:
         self.run, self.config, self.program, self.data, self.say = run, config, program, data, say
-        self.made = {"code": __version__, "config": to_json(config), "data": fingerprint}
+        self.made = {"code": source_version(), "config": to_json(config), "data": fingerprint}
         wait_for_all("run folder")  # process 0 has made it
         self.checkpoints = Checkpoints(
             run.directory / "checkpoints", config.keep_checkpoints, say, self._best
@@ -143,8 +143,8 @@ class _Training:
                 f"{self.run.directory} was trained on other data (fingerprint {made['data']} "
                 f"there, {self.made['data']} here): give the former, or another --workdir"
             )
-        if made["code"] != __version__:
-            self.say(f"its checkpoint is of version {made['code']}, this is {__version__}")
+        if made["code"] != self.made["code"]:
+            self.say(f"its checkpoint is of version {made['code']}, this is {self.made['code']}")
 
     def _best(self, steps: Sequence[int]) -> list[int]:
         """Which of the steps had the best evaluations."""
