@@ -81,24 +81,39 @@ class Checkpoints:
         Raises:
             InputError: if there are checkpoints but none is whole: nothing starts over by itself.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
+        return self._first_whole(self.steps()[::-1], lambda step: shapes)
+
+    def read(self, steps: Sequence[int]) -> TrainState | None:
+        """The state of the first whole one of some checkpoints, whatever its shapes, on one device.
+
+        Raises:
+            InputError: as `restore`.
+        """
+        found = self._first_whole(steps, self.saved_shapes)
+        return found[0] if found else None
+
+    def _first_whole(
+        self, steps: Sequence[int], shapes: Callable[[int], TrainState]
+    ) -> tuple[TrainState, dict[str, Any]] | None:
         for step in steps:
             try:
-                return self._read(step, shapes)
+                return self._read(step, shapes(step))
             except Exception as error:  # whatever a damaged file makes the readers raise
                 reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
                 self._say(f"checkpoint {step} is damaged, trying the one before ({reason})")
         if steps:
             raise InputError(
-                f"none of the checkpoints {steps} in {self.directory} can be read: delete that "
-                "folder to start the run over"
+                f"none of the checkpoints {list(steps)} in {self.directory} can be read: delete "
+                "that folder to start the run over"
             )
         return None
 
-    def saved_shapes(self) -> TrainState | None:
-        """Shapes and dtypes of the newest checkpoint's state; None where there is none."""
-        if (step := self._manager.latest_step()) is None:
-            return None
+    def steps(self) -> list[int]:
+        """Those that there are, in order."""
+        return sorted(self._manager.all_steps())
+
+    def saved_shapes(self, step: int) -> TrainState:
+        """Shapes and dtypes of a checkpoint's state, on one device."""
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         folder = self.directory / str(step) / "state"
         with ocp.StandardCheckpointer() as reader:
@@ -111,7 +126,7 @@ class Checkpoints:
 
     def set_aside(self, after: int) -> None:
         """Move checkpoints later than a step to `damaged/`: their steps will be written again."""
-        for step in self._manager.all_steps():
+        for step in self.steps():
             if step > after:
                 target = self.directory.parent / "damaged" / str(step)
                 while target.exists():
@@ -165,25 +180,28 @@ class Checkpoints:
         return restored.state, record
 
 
-def read_params(directory: Place, say: Callable[[str], None]) -> Any:
-    """The parameters of a run's newest whole checkpoint, whatever their shapes, on one device.
+def read_params(directory: Place, say: Callable[[str], None], step: int | None = None) -> Any:
+    """The parameters of a checkpoint, whatever their shapes, on one device.
 
     Args:
         directory: of the run's checkpoints.
         say: prints a line when a checkpoint is passed over.
+        step: of which; the newest whole one unless given.
 
     Raises:
         InputError: if none can be read.
     """
     checkpoints = Checkpoints(directory, 2, say)
     try:
-        shapes = checkpoints.saved_shapes()
-        restored = checkpoints.restore(shapes) if shapes is not None else None
+        steps = checkpoints.steps()
+        if step is not None and step not in steps:
+            raise InputError(f"there is no checkpoint {step} in {directory}, which has {steps}")
+        state = checkpoints.read(steps[::-1] if step is None else [step])
     finally:
         checkpoints.close()
-    if restored is None:
+    if state is None:
         raise InputError(f"there is no checkpoint in {directory}")
-    return restored[0].params
+    return state.params
 
 
 @dataclasses.dataclass(frozen=True)

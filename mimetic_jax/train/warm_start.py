@@ -20,7 +20,8 @@ _FILES = (".npz", ".safetensors")
 def warm_start(params: Any, source: str, arm: str, seed: int, say: Callable[[str], None]) -> Any:
     """Parameters taken from a source; what it doesn't have stays.
 
-    - the folder of a run, `WORKDIR/runs/ARM/SEED`: by weight selection, so that a larger model
+    - the folder of a run, `WORKDIR/runs/ARM/SEED`, or of one of its checkpoints,
+      `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
       gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
       head stays.
     - `.npz` or `.safetensors`: a pretrained ViT, see `models.pretrained.load`.
@@ -38,13 +39,15 @@ def warm_start(params: Any, source: str, arm: str, seed: int, say: Callable[[str
     path = place(source.replace("{arm}", arm).replace("{seed}", str(seed))).expanduser()
     if path.suffix in _FILES:
         return models.pretrained.load(path, params, say=say)
-    if not (path / "checkpoints").is_dir():
+    chosen_step = path.parent.name == "checkpoints" and path.name.isdecimal()
+    folder, step = (path.parent, int(path.name)) if chosen_step else (path / "checkpoints", None)
+    if not folder.is_dir():
         raise InputError(
             f"init_from {path} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
             f"{' or '.join(_FILES)} file"
         )
     named, treedef = paths.flatten(params)
-    teacher = dict(paths.flatten(read_params(path / "checkpoints", say))[0])
+    teacher = dict(paths.flatten(read_params(folder, say, step))[0])
     chosen = select(teacher, {name: leaf.shape for name, leaf in named})
     say(f"starts from {len(chosen)} of {len(named)} parameters of {path}")
     leaves = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -36,6 +37,15 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     np.testing.assert_array_equal(new["pos_embed"], teacher["pos_embed"])
     np.testing.assert_array_equal(new["head"]["kernel"], student["head"]["kernel"])
     assert "starts from" in said[-1]
+    # Or one of its checkpoints: of 4, 8 and 12 the newest two are there.
+    newest, earlier = (
+        warm_start(student, str(tmp_path / f"runs/run/0/checkpoints/{step}"), "run", 0, print)
+        for step in (12, 8)
+    )
+    jax.tree.map(np.testing.assert_array_equal, newest, new)
+    assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
+    with pytest.raises(InputError, match=r"no checkpoint 4 in .*, which has \[8, 12\]"):
+        warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), "run", 0, print)
 
 
 def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
