@@ -14,8 +14,8 @@
 4. ViT-Tiny 192/12/6 as 2.
 
 Stop it whenever you like: the same command skips what has its row in the results and continues the
-run it was in from its last checkpoint. --only takes one part, for a machine that is lent by the
-minute; --text_epochs=20 does a fifth of each run of text.
+run it was in from its last checkpoint. --only takes one part, where time on a
+machine is short; --text_epochs=20 does a fifth of each run of text.
 
 The folders hold CIFAR-10 (see mimetic_jax/data/cifar.py) and ptb.*.txt (mimetic_jax/data/text.py);
 the part whose folder isn't given is left out. Results are JSON lines with device, commit and
