@@ -18,8 +18,9 @@ collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests build the same small programs again and again: each is compiled once a session."""
     folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # all workers'
+    # All workers'; but the process of eight devices, which a worker starts, has its own.
+    if "PYTEST_XDIST_WORKER" in os.environ and "MIMETIC_EIGHT_DEVICES" not in os.environ:
+        folder = folder.parent
     jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 

@@ -13,6 +13,7 @@ import re
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
 
 from mimetic_jax import data
@@ -47,6 +48,16 @@ def collectives(text, loops):
             turns = loops if "while/body" in found[0] else 1
             sent[name] += turns * SIZES[kind] * math.prod(map(int, shape.split(",")))
     return sent
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(compiled_once):
+    """What comes out of the cache of compilations goes through no pass."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 def sent(axes, folder, text=False, **model):
