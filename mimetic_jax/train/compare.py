@@ -104,8 +104,14 @@ class Comparison:
         self.say(f"{label}: starts")
         program, data = self.program(run.arm), self.placed(run.arm)
         try:
-            say: Say = lambda line: self.say(f"  {line}")  # noqa: E731
-            train(run, self.arms[run.arm], program, data, say, self.fingerprint(run.arm))
+            train(
+                run,
+                self.arms[run.arm],
+                program,
+                data,
+                lambda line: self.say(f"  {line}"),
+                self.fingerprint(run.arm),
+            )
         except Diverged as error:
             self.say(f"{label}: {error}")
             return False
@@ -185,7 +191,7 @@ class Comparison:
         """Of the data that an arm trains on."""
         key = _data_key(self.arms[arm])
         if key not in self._fingerprints:
-            self._fingerprints[key] = self.kind.fingerprint(self._dataset(self.arms[arm]))
+            self._fingerprints[key] = self._dataset(self.arms[arm]).fingerprint()
         return self._fingerprints[key]
 
     def _dataset(self, arm: ConfigDict) -> Any:

@@ -20,10 +20,7 @@ class Kind(Protocol):
         """What is known of the data set without opening it, with `num_train` and `num_test`."""
 
     def load(self, config: ConfigDict) -> Any:
-        """The data set."""
-
-    def fingerprint(self, dataset: Any) -> str:
-        """Hexadecimal digits that differ where the examples do."""
+        """The data set, whose `fingerprint()` differs where examples do."""
 
     def sized(self, info: Any, dataset: Any) -> Any:
         """The info with the numbers that the data set really has."""

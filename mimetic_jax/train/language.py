@@ -215,9 +215,6 @@ class Texts:
     def load(self, config: ConfigDict) -> texts.Corpus:
         return texts.load(config.data.name, config.data.dir)
 
-    def fingerprint(self, dataset: texts.Corpus) -> str:
-        return dataset.fingerprint()
-
     def sized(self, info: texts.TextInfo, dataset: texts.Corpus) -> texts.TextInfo:
         return dataclasses.replace(
             info,

@@ -17,6 +17,18 @@ RENEWAL_SECONDS = 20.0
 _RENEWALS = 3  # a holder that misses so many is gone
 
 
+def this_process() -> str:
+    """As others shall know it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def in_use(directory: Place, holder: str) -> InputError:
+    """Why a folder that somebody holds can't be had."""
+    return InputError(
+        f"{directory} is in use by {holder}: two trainings of one run would overwrite each other"
+    )
+
+
 @contextlib.contextmanager
 def leased(
     path: Place, say: Callable[[str], None] = print, seconds: float = RENEWAL_SECONDS
@@ -34,8 +46,7 @@ def leased(
     Raises:
         InputError: somebody else holds it.
     """
-    owner = f"process {os.getpid()} on {socket.gethostname()}"
-    token = secrets.token_hex(4)
+    owner, token = this_process(), secrets.token_hex(4)
     if found := _read(path):
         say(f"{path} is of {_holder(found)}: waiting {_RENEWALS * seconds:.0f} s for its renewal")
         _refuse_if_changed(path, found, _RENEWALS * seconds)
@@ -82,7 +93,4 @@ def _refuse_if_changed(path: Place, note: str, seconds: float) -> None:
         if not now:  # let go of in the meantime, unless it was ours
             return
         if now != note:
-            raise InputError(
-                f"{path.parent} is in use by {_holder(now)}: two trainings of one run would "
-                "overwrite each other"
-            )
+            raise in_use(path.parent, _holder(now))

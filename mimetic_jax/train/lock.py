@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
-import socket
 from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.lease import leased
+from mimetic_jax.train.lease import in_use, leased, this_process
 from mimetic_jax.train.places import Place, in_bucket
 
 
@@ -37,11 +35,8 @@ def locked(directory: Place, say: Callable[[str], None] = print) -> Iterator[Non
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            raise InputError(
-                f"{directory} is in use by {file.read().strip() or 'another process'}: two "
-                "trainings of one run would overwrite each other"
-            ) from None
+            raise in_use(directory, file.read().strip() or "another process") from None
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.write(f"{this_process()}\n")
         file.flush()
         yield

@@ -216,14 +216,13 @@ class _Training:
         """The steps of a dispatch are done; their losses must be finite."""
         first, self.step = self.step, self.step + len(history["loss"])
         self.window.append(history)
-        if not self.config.optimizer.skip_nonfinite:
-            _check_finite(self.run, first, history, self._which)
-            return
-        for index in _not_finite(history):
-            step, loss = first + index, history["loss"][index]
-            self.say(f"step {step} is skipped: the loss is {loss}{self._which(step)}")
-        if self.state.opt_state.notfinite_count > self.config.optimizer.skip_nonfinite:
-            _check_finite(self.run, first, history, self._which)
+        if limit := self.config.optimizer.skip_nonfinite:
+            for index in _not_finite(history):
+                step = first + index
+                self.say(f"step {step} is skipped: {_wrong(history, index)}{self._which(step)}")
+            if self.state.opt_state.notfinite_count <= limit:
+                return
+        _check_finite(self.run, first, history, self._which)
 
     def _which(self, step: int) -> str:
         return self.program.feed.describe_step(self.data, self.run.seed, step)
@@ -304,6 +303,11 @@ def _not_finite(history: dict[str, np.ndarray]) -> np.ndarray:
     return np.flatnonzero(~np.isfinite(history["loss"] + history["grad_norm"]))
 
 
+def _wrong(history: dict[str, np.ndarray], index: int) -> str:
+    loss, norm = history["loss"][index], history["grad_norm"][index]
+    return f"the loss is {loss}" + (f" and its gradient {norm}" if np.isfinite(loss) else "")
+
+
 def _check_finite(
     run: Run,
     first: int,
@@ -312,12 +316,11 @@ def _check_finite(
 ) -> None:
     bad = _not_finite(history)
     if bad.size:
-        step, loss = first + int(bad[0]), history["loss"][bad[0]]
-        what = "the loss is" if not np.isfinite(loss) else f"the loss is {loss} and its gradient"
-        value = loss if not np.isfinite(loss) else history["grad_norm"][bad[0]]
+        step = first + int(bad[0])
         raise Diverged(
-            f"{run.arm} seed {run.seed}: {what} {value} at step {step}{which(step)}; checkpoints "
-            f"up to step {first} are kept: lower the learning rate or set optimizer.clip"
+            f"{run.arm} seed {run.seed}: {_wrong(history, bad[0])} at step {step}{which(step)}; "
+            f"checkpoints up to step {first} are kept: lower the learning rate or set "
+            "optimizer.clip"
         )
 
 

@@ -177,9 +177,6 @@ class Images:
         settings = config.data
         return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
 
-    def fingerprint(self, dataset: Any) -> str:
-        return dataset.fingerprint()
-
     def sized(self, info: datasets.DatasetInfo, dataset: Any) -> datasets.DatasetInfo:
         return datasets.sized(info, dataset)
 

@@ -21,6 +21,13 @@ def fail(machine, commands, code=2, **more):
     return [lines[0] for lines in said]
 
 
+def with_code(flags, folder, line):
+    """Flags of the text's config, with a line of code after it."""
+    config = folder / "with_code.py"
+    config.write_text(f"{(folder / 'text.py').read_text()}\n{line}\n")
+    return [f"--config={config}", *flags[1:]]
+
+
 def test_another_learning_rate(machine, data, tmp_path):
     flags = machine.flags("text", tmp_path / "run", data["text"])
     errors = fail(machine, [flags, [*flags, "--config.optimizer.learning_rate=0.5"]])
@@ -75,14 +82,8 @@ def test_an_image_that_cannot_be_read(machine, data, tmp_path):
 def test_a_mistake_in_the_code(machine, data, tmp_path):
     """On one process, where the others train: its trace, and a line from the others."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
-    config = tmp_path / "mistaken.py"
-    config.write_text(
-        (tmp_path / "text.py").read_text()
-        + "\nfrom mimetic_jax.train.compare import Comparison\n"
-        + "Comparison.placed = lambda self, arm: 1 / 0\n"
-    )
-    mistaken = [f"--config={config}", *flags[1:]]
-    errors = fail(machine, [flags, mistaken], code=1)
+    mistaken = "from mimetic_jax.train.compare import Comparison as C; C.placed = lambda *_: 1 / 0"
+    errors = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)
     assert errors[0] == "error: process 1 failed: ZeroDivisionError: division by zero"
     assert errors[1] == "ZeroDivisionError: division by zero"
 
@@ -90,11 +91,6 @@ def test_a_mistake_in_the_code(machine, data, tmp_path):
 def test_other_weights(machine, data, tmp_path):
     """Each process keeps its own shards of what it draws, so that all must draw the same."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
-    config = tmp_path / "other.py"
-    config.write_text(
-        (tmp_path / "text.py").read_text()
-        + "\nimport sys, mimetic_jax\n"
-        + "sys.modules['mimetic_jax.rewrite'].block_key = lambda key, *_: key\n"
-    )
-    for error in fail(machine, [flags, [f"--config={config}:2", *flags[1:]]]):
+    other = "import sys; sys.modules['mimetic_jax.rewrite'].block_key = lambda key, *_: key"
+    for error in fail(machine, [flags, with_code(flags, tmp_path, other)]):
         assert "process 1 drew other weights than process 0, among 2 processes" in error
