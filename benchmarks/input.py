@@ -51,11 +51,11 @@ def photograph(seed: int, height: int = 375, width: int = 500) -> bytes:
 
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None]
     amplitude = 1 / np.maximum(np.hypot(rows, columns), 1 / width)
-    grey, *colours = (
+    gray, *colors = (
         np.fft.irfft2(np.fft.rfft2(noise) * amplitude, (height, width))
         for noise in np.random.default_rng(seed).normal(size=(4, height, width))
     )
-    pixels = np.stack([grey + 0.3 * colour for colour in colours], axis=2)
+    pixels = np.stack([gray + 0.3 * color for color in colors], axis=2)
     levels = np.clip(128 + 55 * pixels / pixels.std(), 0, 255).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(levels).save(file, "JPEG", quality=90)
@@ -72,7 +72,7 @@ def pillow_view(data: bytes, size: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
-def pillow_centre(data: bytes, size: int) -> np.ndarray:
+def pillow_center(data: bytes, size: int) -> np.ndarray:
     """The evaluation view by Pillow alone."""
     from PIL import Image
 
@@ -125,8 +125,8 @@ def main() -> None:
             lambda data, n: train_view(data, size, np.random.default_rng(n)),
         ),
         (
-            "centre",
-            lambda data, n: pillow_centre(data, size),
+            "center",
+            lambda data, n: pillow_center(data, size),
             lambda data, n: eval_view(data, size, 0.875),
         ),
     ):

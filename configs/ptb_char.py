@@ -5,7 +5,7 @@ Command: python main.py --config=configs/ptb_char.py --config.data.dir=DIR --wor
 Published, base -> mimetic: 1.233 -> 1.210 bits a character (384/12/8, 100 epochs).
 Hardware: not stated there.
 Differs from the paper: it names the set-up of Bai et al. (2018) and little else. Theirs are batch,
-    windows, clipping, dropout and the plateau rule. The optimiser isn't stated: `optimizer=sgd` is
+    windows, clipping, dropout and the plateau rule. The optimizer isn't stated: `optimizer=sgd` is
     Bai et al.'s SGD at 4 to the letter, the default is AdamW. Widths of the MLP (4 D) and pre-norm
     are our choice. Characters are Mikolov's, 50 of them; see mimetic_jax/data/text.py.
 """

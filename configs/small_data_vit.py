@@ -52,7 +52,7 @@ def recipe(data: str, epochs: float) -> ConfigDict:
     config.ema = 0.0  # the command sets its decay but doesn't turn it on
 
     config.data.name = data
-    imagenet = describe("imagenet2012")  # whose mean and deviation all of them are normalised by
+    imagenet = describe("imagenet2012")  # whose mean and deviation all of them are normalized by
     config.data.mean, config.data.std = imagenet.mean, imagenet.std
     config.data.repeats = 1
     config.data.augment.interpolation = "random"

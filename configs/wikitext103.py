@@ -5,7 +5,7 @@ Command: python main.py --config=configs/wikitext103.py --config.data.dir=DIR \
     --config.model.dtype=bfloat16 --workdir=runs/wikitext103
 Published, base -> mimetic: perplexity 28.87 -> 28.21 (410/16/10, 50 epochs).
 Hardware: not stated there.
-Differs from the paper: batch, window lengths, dropout and optimiser aren't stated. Batch 32 of 256
+Differs from the paper: batch, window lengths, dropout and optimizer aren't stated. Batch 32 of 256
     tokens, 128 of which count, and dropout 0.1 are our choice; the plateau rule is that of words.
 """
 

@@ -1,4 +1,4 @@
-"""Flax Linen: stock attention that is born initialised by a scheme."""
+"""Flax Linen: stock attention that is born initialized by a scheme."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mimetic_jax.schemes import Scheme
 class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     """`flax.linen.MultiHeadDotProductAttention`, its kernels drawn jointly by a scheme.
 
-    The parameter tree, the fields and the call are the stock layer's. While initialising, the
+    The parameter tree, the fields and the call are the stock layer's. While initializing, the
     stock draw is made first and then overwritten where the scheme applies, so leaves that the
     scheme doesn't touch are those of the stock layer; the output of `init_with_output` is that
     of the new weights.

@@ -127,7 +127,7 @@ def rewrite(
     rules: Sequence[Rule] = FLAX,
     grid: tuple[int, int] | None = None,
 ) -> Any:
-    """The parameters, initialised by a scheme where it applies; everything else as it was.
+    """The parameters, initialized by a scheme where it applies; everything else as it was.
 
     Pure, with the same tree structure, dtypes and shardings. Each block draws from
     `block_key(key, path)`, so that adding or removing a layer changes no other. Concrete trees

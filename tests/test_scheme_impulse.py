@@ -38,10 +38,10 @@ def assert_same_products(left, right, rtol):
         np.testing.assert_allclose(a, b, atol=rtol * np.abs(a).max())
 
 
-def normalised(position):
+def normalized(position):
     position = np.asarray(position, np.float64)
-    centred = position - position.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(position.var(axis=-1, keepdims=True) + 1e-6)
+    centered = position - position.mean(axis=-1, keepdims=True)
+    return centered / np.sqrt(position.var(axis=-1, keepdims=True) + 1e-6)
 
 
 def attention_block(dim=32, heads=4, groups=4, head_dim=8):
@@ -66,7 +66,7 @@ def test_a_vit_starts_with_convolutions(vit):
     assert jax.tree.structure(new) == jax.tree.structure(vit)
     table, old = new["pos_embed"][0], vit["pos_embed"][0]
     np.testing.assert_allclose(table, 18 * old, rtol=1e-6)
-    tokens = normalised(table[1:])
+    tokens = normalized(table[1:])
     intended = impulse_matrices((GRID, GRID), offsets(3, HEADS))
     rows = intended.sum(axis=-1) > 0
     for layer in range(DEPTH):

@@ -60,7 +60,7 @@ def ptb(recipe: ModuleType) -> ConfigDict:
 
 
 def deit(variant: str) -> ConfigDict:
-    """A DeiT at 224 pixels whose step is a model and an optimiser, as PyTorch's is.
+    """A DeiT at 224 pixels whose step is a model and an optimizer, as PyTorch's is.
 
     PyTorch augments on the host and ours on the device; neither does here.
     """

@@ -19,7 +19,7 @@ CLIP = 64
 def draw(comparison: Comparison, path: Place) -> str:
     """Draw a row for each arm at initialization, as PNG.
 
-    First layer, first head: W_Q W_Kᵀ, W_V W_out (one colour scale each, zero is white), the
+    First layer, first head: W_Q W_Kᵀ, W_V W_out (one color scale each, zero is white), the
     attention map over all tokens, and where the middle patch of a test image looks.
 
     Args:

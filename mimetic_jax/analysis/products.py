@@ -59,7 +59,7 @@ def leans(params: Any) -> list[Lean]:
 
 def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of leans at initialization and, where a run has a checkpoint, after training."""
-    comparison.recognise(workdir)
+    comparison.recognize(workdir)
     lines = []
     for arm, config in comparison.arms.items():
         program, seed = comparison.program(arm), config.seeds[0]

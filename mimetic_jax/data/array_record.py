@@ -66,7 +66,7 @@ def _read_split(builder: Any, split: str, info: DatasetInfo) -> tuple[np.ndarray
     labels = np.empty(len(source), np.int32)
     for index, example in enumerate(source):
         image = example["image"]
-        if image.shape != info.image_shape:  # Assigning would broadcast grey images.
+        if image.shape != info.image_shape:  # Assigning would broadcast gray images.
             raise ValueError(f"image {index} has shape {image.shape}, expected {info.image_shape}")
         images[index], labels[index] = image, example["label"]
     return images, labels

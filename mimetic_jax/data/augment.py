@@ -17,12 +17,12 @@ from mimetic_jax.errors import InputError, unknown
 class Augmentation:
     """What is done to a training image, in this order.
 
-    Resize or crop, flip, RandAugment, colour jitter, normalise, erase, cutout.
+    Resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout.
 
     Args:
         crop: pixels of black put around the image before a random window of its size is taken.
         flip: mirror left and right with probability 1/2.
-        cutout: side of a square set to the mean colour. Its centre is uniform over the image and it
+        cutout: side of a square set to the mean color. Its center is uniform over the image and it
           is clipped at the border (DeVries & Taylor 2017).
         size: height and width of the result; 0 for those of the image. Without `crop_scale` the
           whole image is resized, before `crop`.
@@ -35,7 +35,7 @@ class Augmentation:
           "rand-m9-mstd0.5-inc1"; empty for none.
         color_jitter: brightness, contrast and saturation change by up to this part of themselves.
         erase: probability of a random rectangle without the image's content (Zhong et al. 2017).
-        erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean colour.
+        erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
 
     Raises:
         InputError: a number is out of its range, a name unknown, or the policy malformed.
@@ -123,14 +123,14 @@ def augment(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> jax.Array:
-    """Augments and normalises a batch; each example by its own key alone.
+    """Augments and normalizes a batch; each example by its own key alone.
 
     Switching one operation on or off leaves the draws of the others as they were.
 
     Args:
         augmentation: what to do; static.
         keys: [B], as `example_keys` makes them.
-        images: uint8 [B, h, w, C]; grey (C = 1) or colour (C = 3) where colours change.
+        images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) where colors change.
         mean: C numbers, in units where white is 1.
         std: C numbers, likewise.
 
@@ -153,7 +153,7 @@ def augment(
         if augmentation.flip:
             image = geometry.flip(flip_key, image)
         if augmentation.randaugment or augmentation.color_jitter:
-            image = _recoloured(augmentation, policy_key, jitter_key, image, mean)
+            image = _recolored(augmentation, policy_key, jitter_key, image, mean)
         normal = normalize(image, mean, std)
         if augmentation.erase:
             normal = erasing.random_erasing(
@@ -181,7 +181,7 @@ def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> ja
     return image if size == full else geometry.resize(image, size, augmentation.interpolation, key)
 
 
-def _recoloured(
+def _recolored(
     augmentation: Augmentation,
     policy_key: jax.Array,
     jitter_key: jax.Array,

@@ -1,4 +1,4 @@
-"""Operations on colour, as Pillow's on bytes: levels 0..255 in, levels 0..255 out.
+"""Operations on color, as Pillow's on bytes: levels 0..255 in, levels 0..255 out.
 
 An image is float32 [h, w, C] with C = 3 (Pillow's "RGB") or 1 ("L"), and holds whole numbers after
 every operation, so that operations can be chained as on Pillow's images. What depends on the level
@@ -60,7 +60,7 @@ def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
 
 
 def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from black (factor above 1) or towards it, as `ImageEnhance.Brightness`.
+    """Away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`.
 
     >>> brightness(jnp.array([10.0, 201.0]), 1.5).tolist()
     [15.0, 255.0]
@@ -69,27 +69,27 @@ def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
 
 
 def contrast(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from the mean grey, or towards it, as `ImageEnhance.Contrast`.
+    """Away from the mean gray, or toward it, as `ImageEnhance.Contrast`.
 
     Args:
         image: float32 [h, w, C].
-        factor: 1 keeps the image, 0 leaves grey.
+        factor: 1 keeps the image, 0 leaves gray.
     """
-    return blend(mean_grey(image), image, factor)
+    return blend(mean_gray(image), image, factor)
 
 
 def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from grey, or towards it, as `ImageEnhance.Color`: the saturation.
+    """Away from gray, or toward it, as `ImageEnhance.Color`: the saturation.
 
     Args:
         image: float32 [h, w, C]; one of a single channel stays as it is.
-        factor: 1 keeps the image, 0 leaves grey.
+        factor: 1 keeps the image, 0 leaves gray.
     """
     return blend(grayscale(image), image, factor)
 
 
 def sharpness(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from the smoothed image, or towards it, as `ImageEnhance.Sharpness`.
+    """Away from the smoothed image, or toward it, as `ImageEnhance.Sharpness`.
 
     Args:
         image: float32 [h, w, C].
@@ -117,7 +117,7 @@ def equalize(image: jax.Array) -> jax.Array:
 
 
 def hue(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Turns the colour circle, as torchvision's `adjust_hue` does on Pillow's images.
+    """Turns the color circle, as torchvision's `adjust_hue` does on Pillow's images.
 
     Args:
         image: float32 [h, w, C]; one of a single channel stays as it is.
@@ -162,7 +162,7 @@ def grayscale(image: jax.Array) -> jax.Array:
     return jnp.broadcast_to(luma[..., None], image.shape)
 
 
-def mean_grey(image: jax.Array) -> jax.Array:
+def mean_gray(image: jax.Array) -> jax.Array:
     """The mean luma, rounded: what `ImageEnhance.Contrast` blends with.
 
     Args:
@@ -171,12 +171,12 @@ def mean_grey(image: jax.Array) -> jax.Array:
     Returns:
         float32 [].
     """
-    grey = grayscale(image)[..., 0].astype(jnp.int32)
-    return ((2 * grey.sum() + grey.size) // (2 * grey.size)).astype(jnp.float32)
+    gray = grayscale(image)[..., 0].astype(jnp.int32)
+    return ((2 * gray.sum() + gray.size) // (2 * gray.size)).astype(jnp.float32)
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """A mean over 3×3 with weight 5 at the centre, as `ImageFilter.SMOOTH`.
+    """A mean over 3×3 with weight 5 at the center, as `ImageFilter.SMOOTH`.
 
     The outermost pixels stay as they are.
 
@@ -334,11 +334,11 @@ def _hue_saturation_value(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.A
     )
     sixth = sector / 6
     turn = jnp.where(sixth < 0, sixth + 1, sixth)
-    grey = value == lowest
+    gray = value == lowest
     saturation = span / jnp.maximum(value, 1)
     return (
-        jnp.where(grey, 0, jnp.floor(turn * 255)),
-        jnp.where(grey, 0, jnp.floor(saturation * 255)),
+        jnp.where(gray, 0, jnp.floor(turn * 255)),
+        jnp.where(gray, 0, jnp.floor(saturation * 255)),
         value,
     )
 
@@ -368,4 +368,4 @@ def _truncated_short() -> np.ndarray:
 
 def _check_channels(image: jax.Array) -> None:
     if image.shape[-1] not in (1, 3):
-        raise InputError(f"{image.shape[-1]} channels are neither grey (1) nor colour (3)")
+        raise InputError(f"{image.shape[-1]} channels are neither gray (1) nor color (3)")

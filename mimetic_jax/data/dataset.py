@@ -1,4 +1,4 @@
-"""A whole labelled image data set, held as four arrays."""
+"""A whole labeled image data set, held as four arrays."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ class DecodeError(InputError):
 def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
     """The pixels of a JPEG, PNG or other image file.
 
-    The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: grey and CMYK become RGB,
+    The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
     transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. One difference:
-    16-bit grey is scaled to 8 bits, where Pillow clips it. JPEGs are decoded by OpenCV, which is
+    16-bit gray is scaled to 8 bits, where Pillow clips it. JPEGs are decoded by OpenCV, which is
     quicker and runs beside other threads; it is kept from starting threads of its own.
 
     Args:
         data: the file's bytes.
         name: what an error calls the image.
-        reduction: 1, 2 or 4: decode a grey or RGB JPEG to 1 / reduction of its height and width,
+        reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
             rounded up, at less cost. Other images come at full size.
 
     Returns:
@@ -37,7 +37,7 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
     """
     if jpeg_shape(data) is not None:
         cv2 = opencv()
-        # The names say grey, but these are the bits of the reduction alone; COLOR_2 means BGR too.
+        # The names say gray, but these are the bits of the reduction alone; COLOR_2 means BGR too.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
         reduced = {1: 0, 2: halved, 4: quartered}[reduction]
         flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION | reduced
@@ -51,9 +51,9 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """Height and width from the header of a whole grey or RGB JPEG; None for anything else.
+    """Height and width from the header of a whole gray or RGB JPEG; None for anything else.
 
-    "Whole" means that an end marker follows: some decoders fill what is missing with grey.
+    "Whole" means that an end marker follows: some decoders fill what is missing with gray.
     """
     if data[:3] != b"\xff\xd8\xff":
         return None
@@ -89,8 +89,8 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
         with Image.open(io.BytesIO(data)) as file:
             image: Image.Image = file
             if image.mode.startswith("I;16"):
-                grey = (np.asarray(image) >> 8).astype(np.uint8)
-                return np.repeat(grey[:, :, None], 3, axis=2)
+                gray = (np.asarray(image) >> 8).astype(np.uint8)
+                return np.repeat(gray[:, :, None], 3, axis=2)
             if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
                 image = image.convert("RGBA")  # Straight to RGB, Pillow warns.
             return np.asarray(image.convert("RGB"))

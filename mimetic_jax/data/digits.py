@@ -12,7 +12,7 @@ def load() -> ImageDataset:
     """Scikit-learn's 8x8 digits, split into 1437 train and 360 test examples.
 
     The split is fixed: with the examples in order of class, every fifth is a test example. So each
-    class gives a fifth, to within one example. Grey levels 0..16 become 0..255.
+    class gives a fifth, to within one example. Gray levels 0..16 become 0..255.
 
     Raises:
         InputError: scikit-learn isn't installed.

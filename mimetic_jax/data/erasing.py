@@ -1,4 +1,4 @@
-"""Holes in normalised images: cutout and random erasing."""
+"""Holes in normalized images: cutout and random erasing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ATTEMPTS = 10
 
 
 def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
-    """Sets a square to 0, the mean colour; its centre is uniform and it is clipped at the border.
+    """Sets a square to 0, the mean color; its center is uniform and it is clipped at the border.
 
     Args:
         key: decides where.
-        image: float [h, w, C], normalised.
+        image: float [h, w, C], normalized.
         side: of the square, in pixels.
 
     Raises:
@@ -34,8 +34,8 @@ def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
     height, width, _ = image.shape
     if side > min(height, width):
         raise InputError(f"cutout of side {side} is larger than the {height}x{width} images")
-    centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
-    top, left = centre - side // 2
+    center = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+    top, left = center - side // 2
     return jnp.where(_rectangle(height, width, top, left, side, side), 0.0, image)
 
 
@@ -49,7 +49,7 @@ def random_erasing(
 
     Args:
         key: decides.
-        image: float [h, w, C], normalised.
+        image: float [h, w, C], normalized.
         probability: that anything is erased.
         mode: "const" fills with 0, "pixel" with a normal number for each pixel and channel.
 

@@ -158,7 +158,7 @@ def resize(
 def central_view(
     images: jax.Array, size: int, fraction: float, interpolation: str = "bicubic"
 ) -> jax.Array:
-    """What evaluation sees: the shorter side resized to ⌊size / fraction⌋, then the centre.
+    """What evaluation sees: the shorter side resized to ⌊size / fraction⌋, then the center.
 
     As torchvision's Resize and CenterCrop on Pillow's images.
 
@@ -216,7 +216,7 @@ def translate_y(pixels: jax.Array | float) -> jax.Array:
 
 
 def rotate(degrees: jax.Array | float, height: int, width: int) -> jax.Array:
-    """The matrix that turns counter-clockwise about the centre, as `Image.rotate`, for `affine`."""
+    """The matrix that turns counter-clockwise about the center, as `Image.rotate`, for `affine`."""
     angle = -jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
     cos, sin, x, y = jnp.cos(angle), jnp.sin(angle), width / 2, height / 2
     return _matrix(cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
@@ -231,7 +231,7 @@ def affine(
 ) -> jax.Array:
     """Takes each pixel (x, y) from (ax + by + c, dx + ey + f), as `Image.transform`.
 
-    Places count from the image's corner, so that the centre of the first pixel is (1/2, 1/2).
+    Places count from the image's corner, so that the center of the first pixel is (1/2, 1/2).
 
     Args:
         image: float32 [h, w, C].
@@ -259,7 +259,7 @@ def affine(
         x = matrix[0] * columns + matrix[1] * rows + matrix[2]
         y = matrix[3] * columns + matrix[4] * rows + matrix[5]
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    # The fill is one more pixel: masking it in afterwards costs as much as the look-up.
+    # The fill is one more pixel: masking it in afterward costs as much as the look-up.
     outside = jnp.broadcast_to(jnp.asarray(fill, image.dtype), (1, channels))
     pixels = jnp.concatenate([image.reshape(-1, channels), outside])
 
@@ -338,7 +338,7 @@ def _weights(
     Pillow's filters, stretched where the side shrinks, over the part start .. start + length.
     """
     place = jnp.arange(full) - start
-    # Twice the distance of centres, times size: a whole number, so that none of it is lost.
+    # Twice the distance of centers, times size: a whole number, so that none of it is lost.
     apart = (2 * place + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
     x = jnp.abs(apart / (2 * jnp.maximum(length, size)))
     linear = jnp.maximum(1 - x, 0)

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from mimetic_jax.data.archive import Archive
-from mimetic_jax.data.sources import FileSource, labelled
+from mimetic_jax.data.sources import FileSource, labeled
 from mimetic_jax.errors import InputError
 
 TRAIN, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -46,7 +46,7 @@ def validation(path: Path, num_classes: int) -> FileSource:
             f"{listing} holds {len(lines)} lines for the {len(members)} images of {path}: "
             "expected lines of SYNSET, one for each image, or of FILENAME SYNSET"
         )
-    return labelled(tar, members, synsets, sorted({line[-1] for line in lines}), num_classes)
+    return labeled(tar, members, synsets, sorted({line[-1] for line in lines}), num_classes)
 
 
 def _tfds_listing(wanted: Path) -> Path:

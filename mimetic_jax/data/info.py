@@ -19,7 +19,7 @@ class DatasetInfo:
         num_train: training examples.
         num_test: test examples.
         mean: of each channel over the training images, in units where white is 1; ImageNet's where
-            the published recipes normalise by that.
+            the published recipes normalize by that.
         std: standard deviation, likewise.
         source: where the files come from.
         tfds: its name in TFDS; "" if TFDS doesn't have it.

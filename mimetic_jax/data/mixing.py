@@ -51,7 +51,7 @@ def mix(
     images: λ x + (1 - λ) x[::-1], or x with a box of x[::-1]
     targets: λ t + (1 - λ) t[::-1] with t = (1 - s) onehot + s / classes
 
-    One λ, and one box, a batch. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform centre; where
+    One λ, and one box, a batch. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform center; where
     it is cut at the border, λ becomes the true share.
 
     >>> images, targets = jnp.zeros((2, 4, 4, 3)), jnp.array([0, 1])
@@ -104,8 +104,8 @@ def _draw(
     size = jnp.array([height, width])
     # The share of 1 is a box without pixels.
     side = jnp.floor(size * jnp.sqrt(1 - share)).astype(jnp.int32)
-    centre = jnp.floor(uniform[2:] * size).astype(jnp.int32)
-    start, end = jnp.clip(centre - side // 2, 0, size), jnp.clip(centre + side // 2, 0, size)
+    center = jnp.floor(uniform[2:] * size).astype(jnp.int32)
+    start, end = jnp.clip(center - side // 2, 0, size), jnp.clip(center + side // 2, 0, size)
     rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     inside = (rows >= start[0]) & (rows < end[0]) & (columns >= start[1]) & (columns < end[1])
     kept = 1 - jnp.prod(end - start) / (height * width)

@@ -102,7 +102,7 @@ def rand_augment(
     - torchvision: each of n operations is one of 14, signs are random, what moves is taken from
       the nearest pixel and black comes in from outside.
     - timm: each of n operations is one of 15, applied with probability 1/2 at a level of
-      N(m, mstd²) clipped to 0..10, signs are random, and the mean colour comes in from outside.
+      N(m, mstd²) clipped to 0..10, signs are random, and the mean color comes in from outside.
 
     Whatever is chosen, an operation costs one resampling, one look-up in a table and one blend:
     all maps are one matrix, and what depends on the level alone is one table of 256.
@@ -111,7 +111,7 @@ def rand_augment(
         policy: static.
         key: decides everything.
         image: float32 [h, w, C], levels 0..255.
-        mean: the mean colour of the data set, C numbers in units where white is 1 (timm alone).
+        mean: the mean color of the data set, C numbers in units where white is 1 (timm alone).
         interpolation: "bilinear", "bicubic", or "random" for either (timm alone).
 
     Returns:
@@ -234,15 +234,15 @@ def _apply(
     ramp = jnp.arange(color.LEVELS, dtype=jnp.float32)
     counts = color.histogram(image)
     tables = {name: change(ramp, argument) for name, change in _LEVELS.items() if name in chosen}
-    tables["contrast"] = color.blend(color.mean_grey(image), ramp, argument)
+    tables["contrast"] = color.blend(color.mean_gray(image), ramp, argument)
     tables["autocontrast"] = color.autocontrast_table(counts)
     tables["equalize"] = color.equalize_table(counts)
     image = color.apply_table(image, _choose(tables, chosen, ramp, channels))
 
     # Factor 1 keeps what it blends.
-    coloured, sharpened = chosen["color"], chosen["sharpness"]
-    other = jnp.where(coloured, color.grayscale(image), color.smooth(image))
-    return color.blend(other, image, jnp.where(coloured | sharpened, argument, 1.0))
+    colored, sharpened = chosen["color"], chosen["sharpness"]
+    other = jnp.where(colored, color.grayscale(image), color.smooth(image))
+    return color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
 
 
 def _choose(

@@ -69,7 +69,7 @@ def _read_split(
             )
     height, width, channels = info.image_shape
     rows = np.concatenate([pixels for pixels, _ in batches])
-    # A row is one colour plane after the other.
+    # A row is one color plane after the other.
     images = rows.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), np.concatenate([labels for _, labels in batches])
 

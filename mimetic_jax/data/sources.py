@@ -1,4 +1,4 @@
-"""Labelled images that stay encoded until they are needed, by number."""
+"""Labeled images that stay encoded until they are needed, by number."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def file_source(container: Container, split: str, num_classes: int) -> FileSourc
         InputError: the files don't form that split, or not with that number of classes.
     """
     members, names, classes = find_split(container, split)
-    return labelled(container, members, names, classes, num_classes)
+    return labeled(container, members, names, classes, num_classes)
 
 
-def labelled(
+def labeled(
     container: Container,
     members: Sequence[int],
     names: Sequence[str],
@@ -144,7 +144,7 @@ class Subset:
 def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """Every image of a source small enough to be held in memory, N · size² · 3 bytes.
 
-    The shorter side is resized to `size` and the centre square kept, as by `eval_view`.
+    The shorter side is resized to `size` and the center square kept, as by `eval_view`.
 
     Args:
         source: the images.

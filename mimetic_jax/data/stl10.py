@@ -1,4 +1,4 @@
-"""STL-10, its labelled images, from the original binary files or from a TFDS folder."""
+"""STL-10, its labeled images, from the original binary files or from a TFDS folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
 
 
 def load(data_dir: str | None) -> ImageDataset:
-    """STL-10 with its published split: 5,000 train and 8,000 test images, none of the unlabelled.
+    """STL-10 with its published split: 5,000 train and 8,000 test images, none of the unlabeled.
 
     Two forms are read, the first one found: the unpacked binary archive, lying in `data_dir` or in
     its folder inside `data_dir`; and `data_dir/stl10/VERSION/` as TFDS prepares it with
@@ -102,6 +102,6 @@ def _read(
             f"expected 1 to {info.num_classes}"
         )
     height, width, channels = info.image_shape
-    # One colour plane after the other, each column by column.
+    # One color plane after the other, each column by column.
     images = pixels.reshape(-1, channels, width, height).transpose(0, 3, 2, 1)
     return np.ascontiguousarray(images), labels.astype(np.int32) - 1

@@ -1,4 +1,4 @@
-"""What a network sees of an encoded image: a random crop in training, the centre in evaluation."""
+"""What a network sees of an encoded image: a random crop in training, the center in evaluation."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def eval_view(
     interpolation: str = "bicubic",
     name: str = "image",
 ) -> np.ndarray:
-    """The centre: the shorter side resized to floor(size / fraction), then a square cut out.
+    """The center: the shorter side resized to floor(size / fraction), then a square cut out.
 
     The pixels of torchvision's Resize and CenterCrop on Pillow images, bit for bit: published
     accuracies depend on them.

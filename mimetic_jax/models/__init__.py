@@ -1,4 +1,4 @@
-"""Our models, in Flax Linen. They know no scheme: the trainer initialises, then rewrites."""
+"""Our models, in Flax Linen. They know no scheme: the trainer initializes, then rewrites."""
 
 from mimetic_jax.models import pretrained
 from mimetic_jax.models.attention import Attention

@@ -92,7 +92,7 @@ def load(
     drops the class token and its position. Each of these is told through `say`.
 
     The files of timm and Hugging Face don't hold the number of heads: the model's must be right.
-    Pixels must be normalised as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
+    Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
     ImageNet's means and standard deviations for DeiT.
 
     Args:

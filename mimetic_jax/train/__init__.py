@@ -1,1 +1,1 @@
-"""Training: mesh, state, step, optimiser, loop, evaluation, checkpoints and the report."""
+"""Training: mesh, state, step, optimizer, loop, evaluation, checkpoints and the report."""

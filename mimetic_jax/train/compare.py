@@ -129,13 +129,13 @@ class Comparison:
 
     def table(self, workdir: Place) -> str:
         """The table of what is finished so far."""
-        self.recognise(workdir)
+        self.recognize(workdir)
         score = self.program(next(iter(self.arms))).task.score
         return summarize(workdir, list(self.arms), self.config.seeds, score)
 
     def evaluate(self, workdir: Place) -> str:
         """Test accuracy of every run's newest checkpoint, computed anew."""
-        self.recognise(workdir)
+        self.recognize(workdir)
         self.open()
         lines = []
         for arm in self.arms:
@@ -214,7 +214,7 @@ class Comparison:
         """What is known of the arm's data: as published, until it is opened."""
         return self._infos.get(_data_key(arm)) or self.kind.describe(arm)
 
-    def recognise(self, workdir: Place) -> dict[str, Any]:
+    def recognize(self, workdir: Place) -> dict[str, Any]:
         """The record of a workdir that is ours: its seeds and arms and those of this config.
 
         Raises:
@@ -236,9 +236,9 @@ class Comparison:
         """Make the workdir ours, or find that it is.
 
         Raises:
-            InputError: as `recognise`, or if it can't be written.
+            InputError: as `recognize`, or if it can't be written.
         """
-        record, path = self.recognise(workdir), workdir / "config.json"
+        record, path = self.recognize(workdir), workdir / "config.json"
         if path.exists() and json.loads(path.read_text()) == record:
             return
         try:
@@ -289,7 +289,7 @@ def describe(comparison: Comparison) -> str:
             + ", ".join(f"{rate:.2e}" for rate in rates),
             f"  {numbers['parameters']:,} parameters, {flops:.3g} FLOPs a step",
             f"  per device on mesh {dict(program.mesh.shape)}: parameters "
-            f"{_megabytes(numbers['parameter_bytes'])}, optimiser "
+            f"{_megabytes(numbers['parameter_bytes'])}, optimizer "
             f"{_megabytes(numbers['optimizer_bytes'])}, data "
             f"{_megabytes(numbers['data_bytes'])}, on paper activations "
             f"{_megabytes(here.activations)}, gradients and buffers "

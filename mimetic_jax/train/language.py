@@ -1,4 +1,4 @@
-"""Modelling text: the model, its loss, and where its tokens come from."""
+"""Modeling text: the model, its loss, and where its tokens come from."""
 
 from __future__ import annotations
 

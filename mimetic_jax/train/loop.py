@@ -121,7 +121,7 @@ class _Training:
                 self.run.metrics.rewind(-1)
             return self.program.initial_state(self.run.seed, self.config.scheme, self._warm)
         state, record = restored
-        self._recognise(record["made"])
+        self._recognize(record["made"])
         self.seconds, self.losses = record["seconds"], record["losses"]
         self.scores = dict(record["scores"])
         if window := record["window"]:
@@ -136,7 +136,7 @@ class _Training:
         self.say(f"continues at step {int(state.step)}")
         return state
 
-    def _recognise(self, made: dict[str, Any]) -> None:
+    def _recognize(self, made: dict[str, Any]) -> None:
         """Go on with what another version of the code made, but not on other data."""
         if made["data"] != self.made["data"]:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Optimisers with path rules for decay, freezing and learning-rate groups."""
+"""Optimizers with path rules for decay, freezing and learning-rate groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_optimizer(
     decay_rules: Rules = (),
     rate_rules: Rules = (),
 ) -> optax.GradientTransformation:
-    """An optimiser by name.
+    """An optimizer by name.
 
     - "adamw": see `adamw`.
     - "adam": the same without weight decay.

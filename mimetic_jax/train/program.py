@@ -26,7 +26,7 @@ from mimetic_jax.train.task import Evaluation
 
 
 class Program:
-    """Task, optimiser, shardings and the compiled functions of a configuration.
+    """Task, optimizer, shardings and the compiled functions of a configuration.
 
     Nothing here depends on the scheme or the seed: arms that differ in nothing else share one
     program and its compilations.
@@ -34,7 +34,7 @@ class Program:
     Attributes:
         task: the model and its loss.
         feed: where a step's examples come from.
-        steps: total optimiser steps.
+        steps: total optimizer steps.
         schedule: learning rate of a step.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
     """

@@ -17,7 +17,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train import mesh as meshes
 from mimetic_jax.train.program import Program
 
-UTILISATION = 0.4
+UTILIZATION = 0.4
 """Share of the peak at which products are assumed to run: an assumption, not a measurement."""
 
 
@@ -120,7 +120,7 @@ class Work:
             all-reduced over data.
         reduced: bytes of gradients that are all-reduced over data and fsdp.
         exchanged: bytes of activations that are all-reduced over tensor.
-        state: bytes of parameters, their average and the optimiser's moments.
+        state: bytes of parameters, their average and the optimizer's moments.
         gradients: bytes of all gradients.
         activations: bytes that grow with the batch.
         buffers: other bytes: a chunk of logits, parameters in the precision of the computation.
@@ -145,11 +145,11 @@ class Estimate:
     """A step on paper: seconds of its parts, and bytes on a device.
 
     Attributes:
-        compute: seconds at `UTILISATION` of the peak.
+        compute: seconds at `UTILIZATION` of the peak.
         reduce: seconds of summing gradients over data and fsdp.
         gather: seconds of gathering parameters that are cut over fsdp.
         exchange: seconds of summing activations over tensor.
-        update: seconds of the optimiser, which reads and writes all of the state.
+        update: seconds of the optimizer, which reads and writes all of the state.
         memory: bytes on a device.
         least_batch: below it communication takes longer than computing; inf if it always does.
         largest_batch: what fits in the memory.
@@ -192,7 +192,7 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     data, fsdp, tensor = work.mesh
     chips = data * fsdp * tensor
     peak = chip.flops if work.half else chip.flops32
-    compute = work.flops / chips / (UTILISATION * peak)
+    compute = work.flops / chips / (UTILIZATION * peak)
     reduce = (
         chip.seconds(work.scattered, fsdp, tensor, chips)
         + 2 * chip.seconds(work.scattered / fsdp, data, fsdp * tensor, chips)
@@ -388,7 +388,7 @@ def _line(program: Program, config: ConfigDict, flops: float, chip: Chip, planne
     when = "at any batch" if math.isinf(least) else f"below batch {least:.0f}"
     return (
         f"  on {count}{few} {chip.name} ({axes}): compute {1e3 * paper.compute:.3g} ms at "
-        f"{100 * UTILISATION:.0f} % of peak, communication {1e3 * paper.communication:.3g} ms "
+        f"{100 * UTILIZATION:.0f} % of peak, communication {1e3 * paper.communication:.3g} ms "
         f"(takes over {when}), update {1e3 * paper.update:.3g} ms, "
         f"{paper.memory / 1e9:.3g} of {chip.memory / 1e9:.0f} GB a device"
     )

@@ -39,7 +39,7 @@ def make_schedule(
     Args:
         name: one of the above.
         peak: the highest learning rate.
-        steps: total optimiser steps.
+        steps: total optimizer steps.
         warmup: steps of linear warm-up (all but triangle).
         warmup_from: learning rate of the first step of a warm-up.
         final: last learning rate (both cosines).

@@ -100,7 +100,7 @@ class ImageTask:
         }
 
     def view(self, pixels: jax.Array) -> jax.Array:
-        """Images as they are tested on: normalised, at the model's size."""
+        """Images as they are tested on: normalized, at the model's size."""
         if pixels.shape[1:] != self.info.image_shape:
             size = self.info.image_shape[0]
             pixels = datasets.central_view(pixels, size, self.eval_fraction, "bicubic")

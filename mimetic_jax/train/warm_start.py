@@ -27,7 +27,7 @@ def warm_start(params: Any, source: str, arm: str, seed: int, say: Callable[[str
     - `.npz` or `.safetensors`: a pretrained ViT, see `models.pretrained.load`.
 
     Args:
-        params: as initialised.
+        params: as initialized.
         source: the folder or file; "{arm}" and "{seed}" in it are filled in.
         arm: of the run.
         seed: of the run.

@@ -19,7 +19,7 @@ Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
 Orientation = Literal["paper", "port"]
 
-# Concrete targets are made and factorised this many bytes at a time, by all tasks together.
+# Concrete targets are made and factorized this many bytes at a time, by all tasks together.
 CHUNK_BYTES = 2**30
 
 

@@ -39,8 +39,8 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
 
     Example:
         >>> covariance = conv_covariance_2022(7, sigma=0.5)
-        >>> covariance.shape, f"variance in the centre {covariance[24, 24]:.1f}"
-        ((49, 49), 'variance in the centre 0.5')
+        >>> covariance.shape, f"variance in the center {covariance[24, 24]:.1f}"
+        ((49, 49), 'variance in the center 0.5')
 
     Reference: Understanding the Covariance Structure of Convolutional Filters (Trockman, Willmott
     and Kolter 2022), its closed-form construction.
@@ -49,9 +49,9 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
         raise InputError(f"filter size {size} is not positive")
     if not (math.isfinite(sigma) and sigma > 0):
         raise InputError(f"sigma {sigma} is not a finite number > 0")
-    pixels, centre = np.arange(size), size // 2
-    line = np.exp(-((pixels - centre) ** 2) / (2 * sigma))
-    moved = line[(pixels - pixels[:, None] + centre) % size]
+    pixels, center = np.arange(size), size // 2
+    line = np.exp(-((pixels - center) ** 2) / (2 * sigma))
+    moved = line[(pixels - pixels[:, None] + center) % size]
     # Gaussians are separable: a plane is the Kronecker product of lines.
     plane = np.kron(line, line)
     halves = plane[:, None] * (np.kron(moved, moved) - plane / 2)

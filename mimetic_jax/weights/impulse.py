@@ -1,4 +1,4 @@
-"""Convolution in attention maps: every head starts out looking at one neighbour of each token.
+"""Convolution in attention maps: every head starts out looking at one neighbor of each token.
 
 An *offset* (m, n) says which: the token at row r and column q of the grid looks at (r+m, q+n).
 Its *impulse matrix* T is the convolution with a filter that is 1 at the offset and else 0, zero
@@ -30,17 +30,17 @@ RCOND = 1e-3
 # The released noise is N(0, 0.6²) cut at ±2, here in standard deviations.
 _CUT = 2 / 0.6
 
-# Centre, edges, corners: the order of the released code.
+# Center, edges, corners: the order of the released code.
 _NEAREST = ((0, 0), (-1, 0), (0, 1), (0, -1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 def offsets(kernel_size: int, num: int) -> np.ndarray:
-    """The first offsets of a filter, from its centre outwards.
+    """The first offsets of a filter, from its center outwards.
 
-    Size 3 has the order of the released code: centre, up, right, left, down, then the diagonals
-    up-left, up-right, down-left, down-right. Larger sizes go on by distance from the centre, row
+    Size 3 has the order of the released code: center, up, right, left, down, then the diagonals
+    up-left, up-right, down-left, down-right. Larger sizes go on by distance from the center, row
     by row where it is equal: an order of ours, as the released code knows size 3 only. More
-    heads than offsets begin again at the centre.
+    heads than offsets begin again at the center.
 
     Args:
         kernel_size: side of the filter, odd.
@@ -221,7 +221,7 @@ def impulse_query_key(
 
 
 def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5.0) -> jax.Array:
-    """Relative position biases of a Swin block that look at one neighbour a head.
+    """Relative position biases of a Swin block that look at one neighbor a head.
 
     table[(W−1−m)·(2W−1) + (W−1−n), h] = strength for offset (m, n) of head h, else N(0, .02²):
     the layout of Microsoft's code, which indexes by query − key.
@@ -340,7 +340,7 @@ def _logits(impulses: Array, amplitude: float, noise: Array) -> Array:
 def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Array]:
     """Factors [H, D, R] of P⁺ M_h P⁺ᵀ, each of Frobenius norm 1 (eqs. 11-14).
 
-    P⁺ = U Wᵀ, so that the D×D matrix is U (Wᵀ M W) Uᵀ, and only the R×R core is factorised:
+    P⁺ = U Wᵀ, so that the D×D matrix is U (Wᵀ M W) Uᵀ, and only the R×R core is factorized:
     in float64 on the host, or in float32 at full precision within the caller's program.
     """
     # One BLAS thread on the host: waiting threads spin, which crawls on a busy machine.
@@ -354,8 +354,8 @@ def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Arr
 def _layer_norm(position: Array) -> Array:
     """The pseudo-input P̂: LayerNorm without scale and shift, as the first block would apply it."""
     position = _float64(position)
-    centred = position - position.mean(axis=1, keepdims=True)
-    return centred / (position.var(axis=1, keepdims=True) + 1e-5) ** 0.5
+    centered = position - position.mean(axis=1, keepdims=True)
+    return centered / (position.var(axis=1, keepdims=True) + 1e-5) ** 0.5
 
 
 def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:

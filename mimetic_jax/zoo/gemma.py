@@ -20,7 +20,7 @@ Blocks are layer_N in gemma; layers, stacked in front, in big_vision with `scan=
 layers/N without. Where every query head has its own key and value, attn/qkv_einsum/w is
 [3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w [2, G, D, K].
 attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed. Positions are
-rotary, the MLP is gated. Gemma 3 normalises queries and keys before their product. PaliGemma's
+rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product. PaliGemma's
 img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Gemma 3n and 4 are others.
 
 >>> import jax, jax.numpy as jnp

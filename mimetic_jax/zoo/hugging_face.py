@@ -44,7 +44,7 @@ HUGGING_FACE_BERT: tuple[Rule, ...] = (
 """FlaxBert and FlaxRoberta models.
 
 Blocks are bert/encoder/layer/N, kernels [D, D] with heads flattened: `num_heads` must be given.
-The position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalise
+The position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalize
 after the residual, unlike those in which the structure of trained weights was measured.
 A decoder's crossattention keeps its initialization.
 

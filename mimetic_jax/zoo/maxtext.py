@@ -41,7 +41,7 @@ scan, blocks are decoder/layers_N. With another `param_scan_axis` the table rais
 so does `fused_qkv`, which stores H + 2 G heads along one axis. `num_heads` isn't needed.
 The trees of Linen and of NNX have the same names. MLPs are gated or mixtures of experts.
 
-Where neither query and key are normalised nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
+Where neither query and key are normalized nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
 Mistral, Mixtral, Gemma 1 and 2), the model never divides logits by √K: its own initializer folds
 that into the query. There, give α and β of the query/key pair divided by √K:
 

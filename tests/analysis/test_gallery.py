@@ -37,8 +37,8 @@ def test_attention_map_is_the_models(comparison):
     patches = pixels.reshape(4, 2, 4, 2).transpose(0, 2, 1, 3).reshape(16, 4)
     embedded = patches @ params["patch_embed"]["kernel"] + params["patch_embed"]["bias"]
     tokens = np.concatenate([params["cls_token"][0], embedded]) + params["pos_embed"][0]
-    centred = tokens - tokens.mean(-1, keepdims=True)
-    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    centered = tokens - tokens.mean(-1, keepdims=True)
+    normed = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
     layer = params["block_0"]["attention"]
     logits = (normed @ layer["query"]["kernel"][:, 0]) @ (normed @ layer["key"]["kernel"][:, 0]).T
     np.testing.assert_allclose(got, jax.nn.softmax(logits / 24**0.5, axis=-1), atol=1e-4)

@@ -22,7 +22,7 @@ def pictures(count: int, height: int = 9, width: int = 7) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def normalised(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
+def normalized(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
     return augment(augmentation, keys, images, MEAN, STD)
 
 
@@ -46,9 +46,9 @@ def test_normalize_against_its_formula() -> None:
     np.testing.assert_allclose(out, (images / 255 - MEAN) / STD, atol=1e-6)
 
 
-def test_no_augmentation_only_normalises() -> None:
+def test_no_augmentation_only_normalizes() -> None:
     images = pictures(4)
-    out = normalised(Augmentation(), example_keys(KEY, 0, 4), images)
+    out = normalized(Augmentation(), example_keys(KEY, 0, 4), images)
     assert out.dtype == jnp.float32
     np.testing.assert_allclose(out, (images / 255 - MEAN) / STD, atol=1e-6)
 
@@ -78,14 +78,14 @@ def test_a_flip_mirrors_left_and_right_half_of_the_time() -> None:
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 7])
-def test_cutout_is_one_clipped_square_of_the_mean_colour(side: int) -> None:
+def test_cutout_is_one_clipped_square_of_the_mean_color(side: int) -> None:
     images = pictures(300)
     plain = (images / 255 - np.array(MEAN)) / STD
-    out = np.asarray(normalised(Augmentation(cutout=side), example_keys(KEY, 0, 300), images))
+    out = np.asarray(normalized(Augmentation(cutout=side), example_keys(KEY, 0, 300), images))
     holes = (out == 0).all(axis=-1)
     np.testing.assert_allclose(out[~holes], plain[~holes], atol=1e-5)
 
-    centres = set()
+    centers = set()
     for hole in holes:
         rows, columns = np.flatnonzero(hole.any(axis=1)), np.flatnonzero(hole.any(axis=0))
         assert hole.sum() == len(rows) * len(columns)
@@ -93,9 +93,9 @@ def test_cutout_is_one_clipped_square_of_the_mean_colour(side: int) -> None:
             assert np.array_equal(line, np.arange(line[0], line[0] + len(line)))
             at_border = line[0] == 0 or line[-1] == size - 1
             assert len(line) == side or (at_border and side // 2 <= len(line) < side)
-        centres.add((rows[0], columns[0], len(rows), len(columns)))
-    # Uniform centres over 9x7 pixels: nearly all of the 63 squares turn up in 300 draws.
-    assert len(centres) > 55
+        centers.add((rows[0], columns[0], len(rows), len(columns)))
+    # Uniform centers over 9x7 pixels: nearly all of the 63 squares turn up in 300 draws.
+    assert len(centers) > 55
 
 
 def test_operations_do_not_disturb_each_others_draws() -> None:
@@ -110,8 +110,8 @@ def test_operations_do_not_disturb_each_others_draws() -> None:
     assert mirrored.any()
 
     # Cutout comes after the crop and touches nothing outside its square.
-    cut = np.asarray(normalised(Augmentation(crop=3, flip=True, cutout=4), keys, images))
-    uncut = np.asarray(normalised(Augmentation(crop=3, flip=True), keys, images))
+    cut = np.asarray(normalized(Augmentation(crop=3, flip=True, cutout=4), keys, images))
+    uncut = np.asarray(normalized(Augmentation(crop=3, flip=True), keys, images))
     assert np.all((cut == 0) | np.isclose(cut, uncut, atol=1e-6))
     assert np.all((cut == 0).all(axis=-1).sum(axis=(1, 2)) >= 4)
 
@@ -119,13 +119,13 @@ def test_operations_do_not_disturb_each_others_draws() -> None:
 def test_an_example_depends_on_its_own_key_only() -> None:
     augmentation = Augmentation(crop=4, flip=True, cutout=5)
     images, keys = pictures(16), example_keys(KEY, 7, 16)
-    out = np.asarray(normalised(augmentation, keys, images))
+    out = np.asarray(normalized(augmentation, keys, images))
     order = np.random.default_rng(1).permutation(16)
     np.testing.assert_allclose(
-        normalised(augmentation, keys[order], images[order]), out[order], atol=1e-6
+        normalized(augmentation, keys[order], images[order]), out[order], atol=1e-6
     )
     for index in (0, 9):
-        alone = normalised(augmentation, keys[index : index + 1], images[index : index + 1])
+        alone = normalized(augmentation, keys[index : index + 1], images[index : index + 1])
         np.testing.assert_allclose(alone[0], out[index], atol=1e-6)
 
 
@@ -145,8 +145,8 @@ def test_old_style_keys_give_the_same() -> None:
     images = pictures(4)
     old = example_keys(jax.random.PRNGKey(11), 0, 4)
     np.testing.assert_array_equal(
-        normalised(augmentation, old, images),
-        normalised(augmentation, example_keys(KEY, 0, 4), images),
+        normalized(augmentation, old, images),
+        normalized(augmentation, example_keys(KEY, 0, 4), images),
     )
 
 
@@ -157,7 +157,7 @@ def test_members_of_a_population_can_be_mapped() -> None:
     mapped = jax.vmap(functools.partial(augment, augmentation, mean=MEAN, std=STD))(keys, images)
     for member in range(3):
         np.testing.assert_allclose(
-            mapped[member], normalised(augmentation, keys[member], images[member]), atol=1e-6
+            mapped[member], normalized(augmentation, keys[member], images[member]), atol=1e-6
         )
 
 
@@ -165,7 +165,7 @@ def test_the_draws_of_crop_flip_and_cutout_are_fixed() -> None:
     """A run of before other operations existed sees the same images, number for number."""
     augmentation = Augmentation(crop=3, flip=True, cutout=4)
     images, keys = pictures(20), example_keys(KEY, 2, 20)
-    out = np.asarray(normalised(augmentation, keys, images))
+    out = np.asarray(normalized(augmentation, keys, images))
     padded = np.pad(images, ((0, 0), (3, 3), (3, 3), (0, 0)))
     for key, image, found in zip(keys, padded, out, strict=True):
         crop_key, flip_key, cutout_key = jax.random.split(key, 3)
@@ -193,17 +193,17 @@ EVERYTHING = Augmentation(
 
 def test_everything_at_once() -> None:
     images, keys = pictures(8, 16, 20), example_keys(KEY, 0, 8)
-    out = np.asarray(normalised(EVERYTHING, keys, images))
+    out = np.asarray(normalized(EVERYTHING, keys, images))
     assert out.shape == (8, 12, 12, 3)
     assert out.dtype == np.float32
     assert np.all((out == 0).all(axis=-1).sum(axis=(1, 2)) >= 4)  # the cutout, which comes last
     order = np.arange(8)[::-1]
     # The same program, so bit for bit.
-    np.testing.assert_array_equal(normalised(EVERYTHING, keys[order], images[order]), out[order])
+    np.testing.assert_array_equal(normalized(EVERYTHING, keys[order], images[order]), out[order])
 
 
 @pytest.mark.slow
-def test_colours_come_after_crop_and_flip_and_leave_their_draws() -> None:
+def test_colors_come_after_crop_and_flip_and_leave_their_draws() -> None:
     other = Augmentation(randaugment="torchvision-n1-m9", color_jitter=0.3)
     images = pictures(30)
     cropped = levels(Augmentation(crop=3, flip=True), images)
@@ -219,9 +219,9 @@ def test_erasing_leaves_the_draws_of_the_others() -> None:
     images, keys = pictures(30), example_keys(KEY, 0, 30)
     plain = Augmentation(crop=3, flip=True)
     out = np.asarray(
-        normalised(dataclasses.replace(plain, erase=0.5, erase_mode="const"), keys, images)
+        normalized(dataclasses.replace(plain, erase=0.5, erase_mode="const"), keys, images)
     )
-    whole = np.asarray(normalised(plain, keys, images))
+    whole = np.asarray(normalized(plain, keys, images))
     assert np.all((out == 0) | np.isclose(out, whole, atol=1e-6))
     touched = (out == 0).any(axis=(1, 2, 3)) & (whole != 0).all(axis=(1, 2, 3))
     assert 5 < touched.sum() < 25
@@ -231,7 +231,7 @@ def test_erasing_leaves_the_draws_of_the_others() -> None:
 def test_a_resized_crop_keeps_the_size_unless_told() -> None:
     images, keys = pictures(5), example_keys(KEY, 0, 5)
     cropped = Augmentation(crop_scale=(0.5, 1.0))
-    assert normalised(cropped, keys, images).shape == images.shape
+    assert normalized(cropped, keys, images).shape == images.shape
     whole = Augmentation(crop_scale=(1.0, 1.0), crop_ratio=(7 / 9, 7 / 9))
     np.testing.assert_array_equal(levels(whole, images), images)
 
@@ -244,7 +244,7 @@ def test_size_alone_resizes_the_whole_image() -> None:
     assert in_levels(Augmentation(size=6, crop=1), keys, images).shape == (5, 6, 6, 3)
 
 
-def test_grey_images_can_have_everything() -> None:
+def test_gray_images_can_have_everything() -> None:
     images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
     augmentation = Augmentation(randaugment="rand-m9-n1-inc1", color_jitter=0.3)
     out = jax.jit(lambda keys, images: augment(augmentation, keys, images, (0.5,), (0.2,)))
@@ -286,7 +286,7 @@ def test_sizes_below_zero_are_refused(crop: int, cutout: int) -> None:
 
 def test_a_square_larger_than_the_image_is_refused() -> None:
     with pytest.raises(InputError, match="side 8 is larger than the 9x7 images"):
-        normalised(Augmentation(cutout=8), example_keys(KEY, 0, 2), pictures(2))
+        normalized(Augmentation(cutout=8), example_keys(KEY, 0, 2), pictures(2))
 
 
 def test_images_of_another_type_or_depth_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Colour operations against Pillow on the same bytes, image by image."""
+"""Color operations against Pillow on the same bytes, image by image."""
 
 import functools
 import io
@@ -37,9 +37,9 @@ def pictures(height: int = 40, width: int = 48) -> np.ndarray:
 
 
 def by_pillow(operation: Callable[[Image.Image], Image.Image], images: np.ndarray) -> np.ndarray:
-    grey = images.shape[-1] == 1
+    gray = images.shape[-1] == 1
     done = [
-        np.asarray(operation(Image.fromarray(image[..., 0] if grey else image))) for image in images
+        np.asarray(operation(Image.fromarray(image[..., 0] if gray else image))) for image in images
     ]
     return np.stack(done).reshape(images.shape).astype(int)
 
@@ -164,8 +164,8 @@ def test_hue_against_pillow(factor: float) -> None:
     # Single-precision hues of Pillow may be truncated to the byte below; a byte is six levels.
     assert apart.max() <= 6
     assert (apart > 0).mean() < 0.005
-    grey = images[..., :1]
-    np.testing.assert_array_equal(by_us(functools.partial(color.hue, factor=factor), grey), grey)
+    gray = images[..., :1]
+    np.testing.assert_array_equal(by_us(functools.partial(color.hue, factor=factor), gray), gray)
 
 
 def test_tiny_images_have_no_inside_to_smooth() -> None:

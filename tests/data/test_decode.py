@@ -30,11 +30,11 @@ def by_pillow(data: bytes) -> np.ndarray:
 FILES = {
     "JPEG": encode("JPEG", quality=90),
     "progressive JPEG": encode("JPEG", progressive=True, subsampling=0),
-    "grey JPEG": encode("JPEG", "L"),
+    "gray JPEG": encode("JPEG", "L"),
     "CMYK JPEG": encode("JPEG", "CMYK"),
     "JPEG with restart markers": encode("JPEG", restart_marker_rows=1),
     "PNG": encode("PNG"),
-    "grey PNG": encode("PNG", "L"),
+    "gray PNG": encode("PNG", "L"),
     "PNG with alpha": encode("PNG", "RGBA"),
     "PNG with palette": encode("PNG", "P"),
     "PNG with transparent palette": encode("PNG", "P", transparency=bytes(range(256))),
@@ -62,7 +62,7 @@ def test_orientation_is_ignored(orientation: int) -> None:
     assert np.array_equal(decode(encode("JPEG", exif=exif)), decode(encode("JPEG")))
 
 
-def test_sixteen_bit_grey_is_scaled() -> None:
+def test_sixteen_bit_gray_is_scaled() -> None:
     levels = np.array([[0, 255, 256], [32768, 65279, 65535]], np.uint16)
 
     def chunk(kind: bytes, content: bytes) -> bytes:
@@ -77,7 +77,7 @@ def test_sixteen_bit_grey_is_scaled() -> None:
 
 
 @pytest.mark.parametrize("reduction", [2, 4])
-@pytest.mark.parametrize("kind", ["JPEG", "grey JPEG"])
+@pytest.mark.parametrize("kind", ["JPEG", "gray JPEG"])
 def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -> None:
     """Within the few levels by which the DCT's low-pass differs from a box."""
     whole = decode(FILES[kind])
@@ -89,7 +89,7 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -
     assert np.abs(pixels[:height, :width] - means).mean() < 3
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "grey JPEG"])
+@pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "gray JPEG"])
 def test_the_header_gives_the_shape(kind: str) -> None:
     assert jpeg_shape(FILES[kind]) == PHOTO.shape[:2]
 
@@ -99,7 +99,7 @@ def test_other_files_have_no_jpeg_shape(kind: str) -> None:
     assert jpeg_shape(FILES[kind]) is None
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "grey JPEG", "CMYK JPEG", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "gray JPEG", "CMYK JPEG", "PNG"])
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
 def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
     data = FILES[kind]

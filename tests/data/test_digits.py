@@ -30,13 +30,13 @@ def test_splits_share_no_image(dataset: ImageDataset) -> None:
     assert not train & test
 
 
-def test_grey_levels_are_stretched_evenly(dataset: ImageDataset) -> None:
+def test_gray_levels_are_stretched_evenly(dataset: ImageDataset) -> None:
     levels = np.unique(dataset.train_images).astype(int)
     assert (levels[0], levels[-1]) == (0, 255)
     np.testing.assert_allclose(levels, np.linspace(0, 255, 17), atol=0.5)
 
 
-def test_mean_and_std_normalise_the_training_pixels(dataset: ImageDataset) -> None:
+def test_mean_and_std_normalize_the_training_pixels(dataset: ImageDataset) -> None:
     info = describe("digits")
     normal = (dataset.train_images / 255 - info.mean[0]) / info.std[0]
     assert abs(normal.mean()) < 1e-3

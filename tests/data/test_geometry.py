@@ -98,7 +98,7 @@ def test_the_identity_is_one(interpolation: str) -> None:
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_one_colour_stays_that_colour(interpolation: str) -> None:
+def test_one_color_stays_that_color(interpolation: str) -> None:
     """Truncation makes a weighted sum of 254.99…, were it one, a level less."""
     images = np.broadcast_to(np.array(FILL, np.uint8), (4, 40, 48, 3))
     turned = mapped(images, geometry.rotate(13, 40, 48), interpolation)

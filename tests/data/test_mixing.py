@@ -82,7 +82,7 @@ def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
             assert np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
             assert np.array_equal(columns, np.arange(columns[0], columns[-1] + 1))
             places.append((rows.mean(), columns.mean()))
-    # Centres all over the image.
+    # Centers all over the image.
     assert np.ptp(places, axis=0) == pytest.approx([HEIGHT, WIDTH], abs=3)
 
     # The same law with NumPy: timm/data/mixup.py, rand_bbox and its correction.
@@ -90,8 +90,8 @@ def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
     ratio = np.sqrt(1 - rng.beta(1, 1, COUNT))
     area = np.ones(COUNT)
     for size in (HEIGHT, WIDTH):
-        side, centre = (size * ratio).astype(int), rng.integers(0, size, COUNT)
-        area *= np.clip(centre + side // 2, 0, size) - np.clip(centre - side // 2, 0, size)
+        side, center = (size * ratio).astype(int), rng.integers(0, size, COUNT)
+        area *= np.clip(center + side // 2, 0, size) - np.clip(center - side // 2, 0, size)
     pixels = np.rint((1 - share) * HEIGHT * WIDTH)
     assert scipy.stats.ks_2samp(pixels, area).statistic < 0.06
 

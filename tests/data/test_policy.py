@@ -24,7 +24,7 @@ HEIGHT, WIDTH = 32, 40
 
 
 def picture(channels: int = 3) -> np.ndarray:
-    """1/f noise in colour, on which no two operations do the same."""
+    """1/f noise in color, on which no two operations do the same."""
     rng = np.random.default_rng(4)
     frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.fftfreq(WIDTH)) + 0.02
     spectrum = np.fft.fft2(rng.normal(size=(3, HEIGHT, WIDTH))) / frequency

@@ -17,7 +17,7 @@ from mimetic_jax.errors import InputError
 
 
 def write(root: Path, classes: int = 3, each: int = 4, size: tuple[int, int] = (9, 6)) -> Path:
-    """A tree of plain images whose grey level is 10 · class + number."""
+    """A tree of plain images whose gray level is 10 · class + number."""
     for label in range(classes):
         folder = root / "train" / f"class{label}"
         folder.mkdir(parents=True)

@@ -23,7 +23,7 @@ from mimetic_jax.errors import InputError
 
 @dataclasses.dataclass
 class Plain:
-    """Images of one colour each, which tells their index; some of them damaged."""
+    """Images of one color each, which tells their index; some of them damaged."""
 
     size: int
     damaged: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ def train(source: Plain, batch: int, steps: int, first: int = 0, **options: Any)
 
 
 def indices(batches: list[Any]) -> np.ndarray:
-    """Which image each row shows, told from its colour: [steps, rows]."""
+    """Which image each row shows, told from its color: [steps, rows]."""
     return np.array([images[:, 1, 2, 0] for images, *_ in batches])
 
 
@@ -158,7 +158,7 @@ def test_evaluation_counts_every_example_once(size: int, processes: int) -> None
     assert sorted(seen) == list(range(size))
 
 
-def test_evaluation_shows_the_centre() -> None:
+def test_evaluation_shows_the_center() -> None:
     source = Noise(3)
     images, _, _ = next(iter(eval_batches(source, 3, 6, 0.75, interpolation="bilinear", threads=1)))
     for index in range(3):

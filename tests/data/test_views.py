@@ -70,7 +70,7 @@ def test_boxes_are_distributed_as_they_should() -> None:
     ("height", "width", "box"),
     [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10))],
 )
-def test_where_nothing_fits_the_centre_is_taken(
+def test_where_nothing_fits_the_center_is_taken(
     height: int, width: int, box: tuple[int, int, int, int]
 ) -> None:
     assert random_crop(np.random.default_rng(0), height, width, (0.9, 1.0), RATIO) == box
@@ -110,10 +110,10 @@ def test_the_view_shows_the_box(size: int) -> None:
             np.random.default_rng(seed), height, width, (0.3, 1.0), RATIO
         )
         view = train_view(data, size, np.random.default_rng(seed), scale=(0.3, 1.0))
-        centres = (np.arange(size) + 0.5) / size
-        expected = (top + box_height * centres) * 255 / height
+        centers = (np.arange(size) + 0.5) / size
+        expected = (top + box_height * centers) * 255 / height
         assert np.abs(view[:, :, 0].mean(1) - expected).max() < 3
-        expected = (left + box_width * centres) * 255 / width
+        expected = (left + box_width * centers) * 255 / width
         assert np.abs(view[:, :, 1].mean(0) - expected).max() < 3
 
 
@@ -133,7 +133,7 @@ def test_random_interpolation_is_one_of_the_two() -> None:
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("shape", [(300, 400), (401, 299), (256, 256), (50, 90), (7, 3)])
-def test_the_centre_is_that_of_torchvision(shape: tuple[int, int], interpolation: str) -> None:
+def test_the_center_is_that_of_torchvision(shape: tuple[int, int], interpolation: str) -> None:
     """Resize(256) then CenterCrop(224), written out in Pillow: bit for bit."""
     data = encode(photo(*shape))
     image = decoded(data)

@@ -334,7 +334,7 @@ def cluster(place: Place, srun: str, state: str = "RUNNING") -> None:
     [
         (0, "RUNNING", False),
         (75, "RUNNING", True),
-        (75, "COMPLETING", False),  # somebody cancelled it
+        (75, "COMPLETING", False),  # somebody canceled it
         (2, "RUNNING", False),
         (1, "RUNNING", False),
     ],

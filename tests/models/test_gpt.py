@@ -63,9 +63,9 @@ def apply(
 
 
 def norm(x: np.ndarray, p: dict[str, np.ndarray]) -> np.ndarray:
-    centred = x - x.mean(-1, keepdims=True)
-    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    return centred / deviation * p["scale"] + p["bias"]
+    centered = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
+    return centered / deviation * p["scale"] + p["bias"]
 
 
 def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:

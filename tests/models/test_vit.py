@@ -81,8 +81,8 @@ def test_patch_embedding_is_the_strided_convolution():
         x, kernel, (p, p), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
     tokens = convolved.reshape(2, 4, 24) + params["patch_embed"]["bias"] + params["pos_embed"]
-    centred = tokens - tokens.mean(-1, keepdims=True)
-    normed = centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    centered = tokens - tokens.mean(-1, keepdims=True)
+    normed = centered / jnp.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
     expected = normed.mean(1) @ params["head"]["kernel"] + params["head"]["bias"]
     np.testing.assert_allclose(model.apply({"params": params}, x), expected, atol=1e-5)
 
@@ -264,7 +264,7 @@ def test_sincos_and_impulse_find_the_position_table_of_a_scanned_tree():
     np.testing.assert_allclose(table[0, 1:], weights.sincos_2d(6, 6, 32), atol=1e-6)
     scheme = schemes.Impulse(rank=16)
     new = rewrite(KEY, params, scheme)
-    # The law: logits of normalised positions are largest at the head's offset.
+    # The law: logits of normalized positions are largest at the head's offset.
     position = np.asarray(params["pos_embed"], np.float64)[0, 1:]
     inputs = (position - position.mean(1, keepdims=True)) / position.std(1, keepdims=True)
     query_key, _ = products(new)

@@ -187,7 +187,7 @@ def test_bad_input(text, tmp_path, overrides, words):
 @pytest.mark.slow
 @pytest.mark.parametrize(("batch", "accumulate"), [(32, 1), (64, 2), (128, 4)])
 def test_a_step_over_the_vocabulary_of_wikitext_103_fits(batch, accumulate):
-    """Beside parameters and optimiser it holds less than 2 GiB, however many tokens it has."""
+    """Beside parameters and optimizer it holds less than 2 GiB, however many tokens it has."""
     config = wikitext103.get_config()
     config.batch, config.accumulate = batch, accumulate
     info = dataclasses.replace(texts.describe("wikitext103"), vocabulary=267_735)

@@ -208,7 +208,7 @@ def test_a_step_without_a_finite_gradient_is_skipped_and_counted(tiny, tmp_path,
     assert [record["skipped"] for record in records] == [0, 0, 1, 1, 1, 1]
     assert all(np.isfinite(record["loss"]) for record in records)
     state = comparison.restored(Run.of(tmp_path, "run", 0))
-    # The optimiser, too, has taken no notice of that step.
+    # The optimizer, too, has taken no notice of that step.
     counts = {int(x) for x in jax.tree.leaves(state.opt_state.inner_state) if x.dtype == jnp.int32}
     assert int(state.step) == 12
     assert counts == {11}

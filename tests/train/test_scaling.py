@@ -160,7 +160,7 @@ def paper_and_xla(config):
     task, params = program.task, program.shapes.params
     gradient = jax.jit(jax.grad(task.loss, has_aux=True))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    # The level is of the code's optimisation, not of the buffers'. Nothing is allocated.
+    # The level is of the code's optimization, not of the buffers'. Nothing is allocated.
     compiled = gradient.lower(params, task.batch_shapes(), key).compile(
         {"xla_backend_optimization_level": 0}
     )

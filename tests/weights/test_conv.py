@@ -20,14 +20,14 @@ KEY = jax.random.key(0)
 
 def formula(size, sigma):
     """The closed form before clipping, written out pixel by pixel."""
-    centre = size // 2
+    center = size // 2
     bump = np.empty((size, size))
     for i in range(size):
         for j in range(size):
-            bump[i, j] = np.exp(-((i - centre) ** 2 + (j - centre) ** 2) / (2 * sigma))
+            bump[i, j] = np.exp(-((i - center) ** 2 + (j - center) ** 2) / (2 * sigma))
     half = np.empty((size,) * 4)
     for i, j in np.ndindex(size, size):
-        moved = np.roll(bump, (i - centre, j - centre), axis=(0, 1))
+        moved = np.roll(bump, (i - center, j - center), axis=(0, 1))
         half[i, j] = bump[i, j] * (moved - bump / 2)
     half = half.reshape(size**2, size**2)
     return (half + half.T) / 2

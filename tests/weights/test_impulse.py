@@ -266,7 +266,7 @@ def test_swin_tables_of_traced_offsets():
 def test_mixer_product_is_a_mean_of_shifts():
     fc1, fc2 = mixer_token_mixing(KEY, (3, 4), 48, noise=1e-6)
     shifts = np.asarray(random_offsets(jax.random.split(KEY, 3)[0], 3, 4))
-    # For rows of tokens: each token gets the values of its neighbours.
+    # For rows of tokens: each token gets the values of its neighbors.
     mean = impulse_matrices((3, 4), shifts).mean(axis=0).T
     product = np.asarray(fc1 @ fc2)
     np.testing.assert_allclose(product / product.max(), mean / mean.max(), atol=1e-4)

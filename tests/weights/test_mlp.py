@@ -33,13 +33,13 @@ def test_every_hidden_unit_gets_the_same_random_row():
     assert abs(shift.mean() / before.std()) < 0.02
 
 
-def normalised(x):
+def normalized(x):
     return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
 
 
 def test_scalar_shift_is_invisible_behind_a_layer_norm():
     """Inputs that sum to zero can't see a constant; a number for each input they can."""
-    x = normalised(np.random.default_rng(0).normal(size=(16, 64)))
+    x = normalized(np.random.default_rng(0).normal(size=(16, 64)))
     before, scalar, per_input = (
         x @ np.asarray(array, np.float64)
         for array in (kernel(), mean_shift(kernel()), mean_shift_per_input(KEY, kernel()))

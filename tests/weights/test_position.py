@@ -22,14 +22,14 @@ def test_scale_is_the_amplitude():
     np.testing.assert_allclose(norms, 96, rtol=1e-5)
 
 
-def test_neighbours_are_alike():
+def test_neighbors_are_alike():
     """What the method rests on: P Pᵀ falls with distance on the grid."""
     table = np.asarray(sincos_2d(16, 16, 192), np.float64).reshape(16, 16, 192)
-    centre = table[8, 8]
-    similar = [centre @ table[8, 8 + step] for step in range(4)]
+    center = table[8, 8]
+    similar = [center @ table[8, 8 + step] for step in range(4)]
     assert similar == sorted(similar, reverse=True)
     assert similar[1] == pytest.approx(94.5, abs=0.1)
-    assert centre @ table[9, 9] == pytest.approx(93.0, abs=0.1)
+    assert center @ table[9, 9] == pytest.approx(93.0, abs=0.1)
 
 
 @pytest.mark.parametrize("dim", [1, 41, 410])
