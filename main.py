@@ -65,8 +65,9 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, and a typo shouldn't.
     from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.products import analyze
-    from mimetic_jax.train import compare, preemption, processes
-    from mimetic_jax.train.places import place
+    from mimetic_jax.train import compare
+    from mimetic_jax.train.cluster import preemption, processes
+    from mimetic_jax.train.workdir.paths import place
 
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
@@ -154,7 +155,7 @@ def run() -> None:
 
 def _exit(code: int, reason: str, text: str) -> None:
     """End the process, and others that would wait for this one."""
-    if processes := sys.modules.get("mimetic_jax.train.processes"):
+    if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
         processes.leave(code, reason, text)
     print(text, file=sys.stderr)
     sys.exit(code)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import rewrite
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.mesh import make_mesh, shardings
+from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 
 REPEATS = 5
 RULES = ((r".", "fsdp"),)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mimetic_jax.data.archive import Archive
-from mimetic_jax.data.stream import train_batches
-from mimetic_jax.data.views import eval_view, random_crop, train_view
+from mimetic_jax.data.feed.stream import train_batches
+from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.views import eval_view, random_crop, train_view
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 

@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.data import text as texts
+from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.config import default_text
-from mimetic_jax.train.mesh import make_mesh
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 
@@ -54,7 +54,7 @@ def theirs() -> Callable[[], Any]:
     """The same for PyTorch."""
     import torch
 
-    from launch.gpu.torch_gpt import GPT
+    from benchmarks.gpu.torch_gpt import GPT
 
     model = GPT(VOCABULARY, WIDTH, DEPTH, HEADS, LENGTH, dropout=0.1)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)

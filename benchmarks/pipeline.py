@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from configs import cifar10_vit
 from mimetic_jax import data
-from mimetic_jax.train.mesh import make_mesh
+from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState, stream
 

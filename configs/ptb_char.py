@@ -7,7 +7,7 @@ Hardware: not stated there.
 Differs from the paper: it names the set-up of Bai et al. (2018) and little else. Theirs are batch,
     windows, clipping, dropout and the plateau rule. The optimizer isn't stated: `optimizer=sgd` is
     Bai et al.'s SGD at 4 to the letter, the default is AdamW. Widths of the MLP (4 D) and pre-norm
-    are our choice. Characters are Mikolov's, 50 of them; see mimetic_jax/data/text.py.
+    are our choice. Characters are Mikolov's, 50 of them; see mimetic_jax/data/text/corpus.py.
 """
 
 from ml_collections import ConfigDict

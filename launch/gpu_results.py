@@ -17,12 +17,12 @@ Stop it whenever you like: the same command skips what has its row in the result
 run it was in from its last checkpoint. --only takes one part, where time on a
 machine is short; --text_epochs=20 does a fifth of each run of text.
 
-The folders hold CIFAR-10 (see mimetic_jax/data/cifar.py) and ptb.*.txt (mimetic_jax/data/text.py);
-the part whose folder isn't given is left out. Results are JSON lines with device, commit and
-command: throughput.jsonl, peers.jsonl with PyTorch, cifar10_vit.jsonl and ptb_char.jsonl with a
-line for each finished run. The tables printed at the end are made from these lines alone, whichever
-machines wrote them. The workdir holds checkpoints and compiled programs. Exit code 2: an input
-can't be used, or something failed.
+The folders hold CIFAR-10 (see mimetic_jax/data/sets/cifar.py) and ptb.*.txt (see
+mimetic_jax/data/text/corpus.py); the part whose folder isn't given is left out. Results are JSON
+lines with device, commit and command: throughput.jsonl, peers.jsonl with PyTorch, cifar10_vit.jsonl
+and ptb_char.jsonl with a line for each finished run. The tables printed at the end are made from
+these lines alone, whichever machines wrote them. The workdir holds checkpoints and compiled
+programs. Exit code 2: an input can't be used, or something failed.
 
 It has not been run on a GPU yet.
 """
@@ -42,9 +42,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import jax
 from ml_collections import ConfigDict
 
-from launch.gpu import jobs, machine
+from benchmarks.gpu import machine
+from benchmarks.gpu.throughput import Measurement, measure
+from launch.gpu import jobs
 from launch.gpu.runs import check_data, table, train_missing
-from launch.gpu.throughput import Measurement, measure
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
 

@@ -43,11 +43,11 @@ from ml_collections import ConfigDict
 from launch.tables import TABLES, Row, Table
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
-from mimetic_jax.train.language import BITS, PERPLEXITY
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.places import Place, place, write_atomically
 from mimetic_jax.train.report import BASELINES, ArmResult
-from mimetic_jax.train.task import ACCURACY, Score
+from mimetic_jax.train.tasks.task import ACCURACY, Score
+from mimetic_jax.train.tasks.text import BITS, PERPLEXITY
+from mimetic_jax.train.workdir.paths import Place, place, write_atomically
 
 STOPPED = 75
 """Exit code of a run that was stopped and wants to be started again (EX_TEMPFAIL)."""

@@ -20,9 +20,9 @@ from jax.experimental import multihost_utils
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
+from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.weights.cores import on_cores
 
 # Attention that is fused, or named in another way: found beside rules that don't know it, it
 # would be left at its old initialization without a word.

@@ -6,8 +6,8 @@ from types import ModuleType
 
 from ml_collections import ConfigDict
 
+from benchmarks.gpu.throughput import Measurement
 from configs import cifar10_vit, imagenet_deit, ptb_char, ptb_word
-from launch.gpu.throughput import Measurement
 
 VISION_ARMS = ("mimetic", "norm_matched", "default", "sincos")
 TEXT_ARMS = ("mimetic", "default", "norm_matched")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from launch.gpu.rows import Row, append_row, find_row, read_rows
+from benchmarks.gpu.rows import Row, append_row, find_row, read_rows
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import train
-from mimetic_jax.train.runs import Run
+from mimetic_jax.train.workdir.runs import Run
 
 
 def check_data(config: ConfigDict, results: pathlib.Path) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.places import Place
-from mimetic_jax.train.vision import ImageTask
+from mimetic_jax.train.tasks.images import ImageTask
+from mimetic_jax.train.workdir.paths import Place
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.places import Place
-from mimetic_jax.train.runs import Run
+from mimetic_jax.train.workdir.paths import Place
+from mimetic_jax.train.workdir.runs import Run
 
 
 @dataclasses.dataclass(frozen=True)

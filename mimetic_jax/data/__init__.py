@@ -5,18 +5,18 @@ random is a pure function of a key and a step, so a resumed run sees what an unb
 seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
 """
 
-from mimetic_jax.data.augment import Augmentation, augment, example_keys, normalize
-from mimetic_jax.data.dataset import ImageDataset
-from mimetic_jax.data.geometry import central_view
-from mimetic_jax.data.info import DatasetInfo, describe, names
-from mimetic_jax.data.load import StreamedDataset, load, sized
-from mimetic_jax.data.mixing import Mixing, mix
-from mimetic_jax.data.open import open_source
-from mimetic_jax.data.order import TrainOrder
-from mimetic_jax.data.resident import batch_indices, epoch_permutations, padded_batches
-from mimetic_jax.data.sources import ImageSource, Subset
-from mimetic_jax.data.stream import eval_batches, train_batches
-from mimetic_jax.data.subset import balanced
+from mimetic_jax.data.augment.geometry import central_view
+from mimetic_jax.data.augment.mixing import Mixing, mix
+from mimetic_jax.data.augment.pipeline import Augmentation, augment, example_keys, normalize
+from mimetic_jax.data.feed.order import TrainOrder
+from mimetic_jax.data.feed.resident import batch_indices, epoch_permutations, padded_batches
+from mimetic_jax.data.feed.stream import eval_batches, train_batches
+from mimetic_jax.data.files.open import open_source
+from mimetic_jax.data.files.sources import ImageSource, Subset
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.load import StreamedDataset, load, sized
+from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.table import DatasetInfo, describe, names
 
 __all__ = [
     "Augmentation",

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mimetic_jax.data import array_record
-from mimetic_jax.data.info import DatasetInfo, describe, names
+from mimetic_jax.data.files import array_record
+from mimetic_jax.data.sets.table import DatasetInfo, describe, names
 from mimetic_jax.errors import InputError
 
 # (name in TFDS, data folder, folder of the files placed by hand) -> None

@@ -10,20 +10,21 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from mimetic_jax.analysis import scaling
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.rewrite import plan as plan_writes
 from mimetic_jax.train import config as configs
-from mimetic_jax.train import preemption, scaling
-from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, train
-from mimetic_jax.train.mesh import make_mesh
-from mimetic_jax.train.places import Place, write_atomically
-from mimetic_jax.train.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
-from mimetic_jax.train.runs import Run
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.paths import Place, write_atomically
+from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]

@@ -12,7 +12,7 @@ from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.train.mesh import MODEL_RULES
+from mimetic_jax.train.cluster.mesh import MODEL_RULES
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 
 

@@ -16,10 +16,10 @@ from ml_collections import ConfigDict
 
 from mimetic_jax import data as datasets
 from mimetic_jax.errors import InputError
-from mimetic_jax.train import mesh as meshes
+from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.task import Examples, Feed, ImageTask, Session, Unchanging
+from mimetic_jax.train.tasks.task import Examples, Feed, ImageTask, Session, Unchanging
 
 
 def image_feed(config: ConfigDict, info: datasets.DatasetInfo, task: ImageTask, mesh: Mesh) -> Feed:

@@ -8,9 +8,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.language import Texts
-from mimetic_jax.train.task import Feed, Task
-from mimetic_jax.train.vision import Images
+from mimetic_jax.train.tasks.images import Images
+from mimetic_jax.train.tasks.task import Feed, Task
+from mimetic_jax.train.tasks.text import Texts
 
 
 class Kind(Protocol):

@@ -14,19 +14,19 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.train import preemption
-from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.cluster.processes import is_first, wait_for_all
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.idle import Idle
-from mimetic_jax.train.lock import locked
-from mimetic_jax.train.processes import is_first, wait_for_all
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.runs import Run
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, stream
-from mimetic_jax.train.task import Evaluation
+from mimetic_jax.train.tasks.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
 from mimetic_jax.train.watch import Watch
+from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.lock import locked
+from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]

@@ -16,13 +16,13 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import rewrite
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.train import mesh as meshes
+from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.step import Metrics, make_train_step
-from mimetic_jax.train.task import Evaluation
+from mimetic_jax.train.tasks.task import Evaluation
 
 
 class Program:

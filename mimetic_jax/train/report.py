@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from mimetic_jax.train.places import Place, write_atomically
-from mimetic_jax.train.processes import is_first
-from mimetic_jax.train.runs import Run
-from mimetic_jax.train.task import ACCURACY, Score
+from mimetic_jax.train.cluster.processes import is_first
+from mimetic_jax.train.tasks.task import ACCURACY, Score
+from mimetic_jax.train.workdir.paths import Place, write_atomically
+from mimetic_jax.train.workdir.runs import Run
 
 BASELINES = ("default", "norm_matched")
 """The arms that others are compared with, where a comparison has them."""

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from mimetic_jax import models, paths
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.checkpoint import read_params
-from mimetic_jax.train.places import place
+from mimetic_jax.train.workdir.checkpoint import read_params
+from mimetic_jax.train.workdir.paths import place
 from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")

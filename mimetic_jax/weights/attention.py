@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.weights.cores import sharing
+from mimetic_jax.host.cores import sharing
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 
 Noise = Literal["normal", "uniform"]

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.weights.cores import calm_virtual_devices, limited_blas, on_cores
-from mimetic_jax.weights.lapack import leading_eigenvectors
+from mimetic_jax.host.cores import calm_virtual_devices, limited_blas, on_cores
+from mimetic_jax.host.lapack import leading_eigenvectors
 
 Array: TypeAlias = jax.Array | np.ndarray
 Method: TypeAlias = Literal["exact", "fast"]

@@ -16,8 +16,8 @@ import numpy as np
 import scipy.linalg
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, widen
-from mimetic_jax.weights.cores import limited_blas
 from mimetic_jax.weights.factor import Array, eigenvectors, factorize
 
 Order = Literal["released", "random"]

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimetic_jax.data import prepare, stl10, svhn
-from mimetic_jax.data.info import describe
+from mimetic_jax.data import prepare
+from mimetic_jax.data.sets import stl10, svhn
+from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 5, "test": 3}

@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from benchmarks.gpu import machine, peers, process, rows, throughput, timing
+from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
 from launch import gpu_results
-from launch.gpu import jobs, machine, peers, process, rows, runs, throughput, timing
-from launch.gpu.throughput import Measurement
-from mimetic_jax.data.text import describe
+from launch.gpu import jobs, runs
+from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.runs import Run
+from mimetic_jax.train.workdir.runs import Run
 
 COMMAND = "python a_test.py"
 STEPS, BATCH = 8, 128
@@ -504,7 +505,7 @@ def test_missing_data_is_one_line_before_a_device_is_taken(tmp_path: pathlib.Pat
 def test_the_peer_is_the_same_language_model() -> None:
     """With the same weights, the same logits and loss."""
     torch = pytest.importorskip("torch")
-    from launch.gpu import torch_gpt
+    from benchmarks.gpu import torch_gpt
 
     vocab, width, heads, length, valid = 11, 24, 3, 10, 6
     ours = GPT(vocab, width=width, depth=2, heads=heads)

@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.train.cross_entropy import token_losses
-from mimetic_jax.train.mesh import BATCH, make_mesh
+from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
+from mimetic_jax.train.tasks.cross_entropy import token_losses
 
 
 @pytest.mark.parametrize("placement", [P(), P("fsdp"), P(None, "fsdp")])

@@ -14,14 +14,14 @@ from jax.sharding import PartitionSpec as P
 
 import mimetic_jax
 from mimetic_jax import InputError, data
-from mimetic_jax.data.text import Corpus
+from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
-from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.config import default, default_text
 from mimetic_jax.train.kinds import kind_of
-from mimetic_jax.train.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.workdir.checkpoint import Checkpoints
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each trains ten steps of a program of its own; (2, 2, 2) has all axes.

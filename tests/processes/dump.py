@@ -12,10 +12,10 @@ import sys
 import jax
 import numpy as np
 
-from mimetic_jax.train import processes
-from mimetic_jax.train.checkpoint import Checkpoints
+from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.runs import Run
+from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.runs import Run
 
 
 def dump(state, folder):

@@ -8,7 +8,7 @@ import scipy.stats
 
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.report import ArmResult, paired_difference, summarize, table
-from mimetic_jax.train.task import Score
+from mimetic_jax.train.tasks.task import Score
 
 
 def write_run(workdir, arm, seed, curve, finished=True, name="accuracy"):

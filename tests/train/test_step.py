@@ -10,7 +10,7 @@ from mimetic_jax import data
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.config import default
 from mimetic_jax.train.state import TrainState, stream
-from mimetic_jax.train.vision import ImageTask
+from mimetic_jax.train.tasks.images import ImageTask
 
 SGD = optax.sgd(0.1)
 

@@ -1,0 +1,70 @@
+"""What a result was made with: the device, the code, the command."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+
+import jax
+
+from benchmarks.gpu import process
+from benchmarks.gpu.rows import Row
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+PEAK_TFLOPS = {
+    "A100": 312.0,
+    "L4": 121.0,
+    "L40": 181.0,
+    "L40S": 362.0,
+    "H100 PCIe": 756.0,
+    "H100 NVL": 835.0,
+    "H100": 989.0,
+    "H200": 989.0,
+    "V100": 125.0,  # float16: it has no units for bfloat16
+}
+"""Dense bfloat16, by words of JAX's device kind; the first match counts."""
+
+
+def peak_flops(device_kind: str) -> float | None:
+    """Dense bfloat16 FLOP/s of a whole device; None for what isn't in the table.
+
+    >>> peak_flops("NVIDIA A100-SXM4-40GB")
+    312000000000000.0
+    """
+    if "MIG" in device_kind:  # a slice carries the name of the whole
+        return None
+    # Whole words: an RTX A1000 is no A100.
+    peaks = (p for name, p in PEAK_TFLOPS.items() if re.search(rf"\b{name}\b", device_kind))
+    return next((1e12 * peak for peak in peaks), None)
+
+
+def origin(command: str) -> Row:
+    """What a row says of its making, found without taking a device here."""
+    return {**process.apart(devices), "commit": _commit(), "command": command}
+
+
+def devices() -> Row:
+    """The devices of this process, which it takes by asking, and what drives them."""
+    return {
+        "platform": jax.default_backend(),
+        "device_kind": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "jax": jax.__version__,
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this code, with "-dirty" where the code differs; None without git."""
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--", "mimetic_jax", "configs", "launch")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,182 @@
+"""How fast training steps are, and how fast PyTorch's are beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from ml_collections import ConfigDict
+
+from benchmarks.gpu import machine, peers, process
+from benchmarks.gpu.rows import Row, append_row, find_row, read_rows
+from benchmarks.gpu.timing import seconds_per_step
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.text.corpus import Corpus
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.cluster.mesh import BATCH
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.kinds import kind_of
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+Say = Callable[[str], None]
+
+_RATES = {"images": "images_per_second", "text": "tokens_per_second"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """A configuration whose training step is timed.
+
+    Attributes:
+        config: of a comparison whose arms differ in schemes alone: their step is the same.
+        peer: whether PyTorch's step is timed after it: for steps that do nothing else.
+    """
+
+    config: ConfigDict
+    peer: bool
+
+
+def measure(
+    job: Measurement, results: pathlib.Path, origin: Row, seconds: float, say: Say
+) -> list[str]:
+    """Measure what has no row for these devices; returns what went wrong.
+
+    Ours is a line of throughput.jsonl, both together one of peers.jsonl. Each is measured in a
+    process of its own, one after the other: JAX takes most of a GPU and keeps it, and a peak of
+    memory is a process' own.
+    """
+    name, task = job.config.name, job.config.task
+    rate = _RATES[task]
+    here = {"config": name, **{of: origin[of] for of in ("device_kind", "devices")}}
+    own, both = results / "throughput.jsonl", results / "peers.jsonl"
+    known, compared = (find_row(read_rows(path), **here) for path in (own, both))
+    obstacle = _obstacle(task, origin) if job.peer else "no such step in PyTorch"
+    if known and (compared or obstacle):
+        say(f"{name}: measured before: {_told(known, rate)}{_ratio(compared)}")
+        return []
+    say(f"{name}: measures throughput")
+    try:
+        # Anew if only the peer's is missing: what is compared is of one call.
+        ours = process.apart(throughput, job.config, seconds)
+        if not known:
+            append_row(own, ours | origin)
+        say(f"  {_told(ours, rate)}")
+        if job.peer and obstacle:
+            say(f"  not compared with PyTorch: {obstacle}")
+        elif job.peer and not compared:
+            device = "cuda" if origin["platform"] == "gpu" else "cpu"
+            info = kind_of(job.config).describe(job.config)
+            theirs = process.apart(peers.throughput, job.config, info, device, seconds)
+            compared = _joined(ours, theirs, rate)
+            append_row(both, compared | origin)
+            say(f"  {_told(ours, rate)}{_ratio(compared)}")
+    except InputError as error:
+        say(f"{name}: failed: {error}")
+        return [f"{name}: {error}"]
+    return []
+
+
+def throughput(config: ConfigDict, seconds: float) -> Row:
+    """Training speed of a comparison's arms on random data, by the median of groups of steps.
+
+    MFU is against the dense bfloat16 peak of all devices, None where that isn't known; memory is
+    the most that this process has held on one device so far.
+    """
+    comparison = Comparison(config, lambda line: None)
+    arm, device = next(iter(comparison.arms)), jax.devices()[0]
+    program = comparison.program(arm)
+    flops, arrays = program.describe()["flops_per_step"], synthetic(program, config)
+    keys = stream(0, "data"), stream(0, "dropout")
+    state = program.initial_state(0, ())
+
+    def run(steps: int) -> None:
+        nonlocal state
+        while steps:
+            count = min(steps, program.feed.max_dispatch)
+            state, _ = program.run_steps(state, arrays, *keys, jnp.int32(count))
+            steps -= count
+        jax.block_until_ready(state)
+
+    step, groups = seconds_per_step(run, seconds)
+    peak = machine.peak_flops(device.device_kind)
+    return {
+        "config": config.name,
+        "dtype": comparison.arms[arm].model.dtype,
+        "batch": program.batch,
+        _RATES[config.task]: program.task.per_step / step,
+        "seconds_per_step": step,
+        "groups": groups,
+        "flops_per_step": flops,
+        "mfu": flops / (step * peak * jax.device_count()) if peak else None,
+        "peak_memory_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
+    }
+
+
+def synthetic(program: Program, config: ConfigDict) -> Any:
+    """Random data of the published shape and size, as the program's steps take it."""
+    info, random = kind_of(config).describe(config), np.random.default_rng(0)
+
+    def labels(count: int) -> np.ndarray:
+        return random.integers(0, info.num_classes, count, np.int32)
+
+    def images(count: int) -> np.ndarray:
+        return random.integers(0, 256, (count, *info.image_shape), np.uint8)
+
+    def tokens(count: int) -> np.ndarray:
+        return random.integers(0, info.vocabulary, count, np.int32)
+
+    if config.task == "images" and info.streamed:
+        batch = images(config.batch), labels(config.batch)
+        return jax.device_put(batch, NamedSharding(program.mesh, BATCH))
+    dataset: Any
+    if config.task == "images":
+        train, test = info.num_train, info.num_test
+        arrays = images(train), labels(train), images(test), labels(test)
+        dataset = ImageDataset(info.name, *arrays, info.num_classes)
+    else:
+        words = tuple(map(str, range(info.vocabulary)))
+        sizes = info.num_train, info.num_valid, info.num_test
+        dataset = Corpus(info.name, words, *map(tokens, sizes))
+    feed = program.feed
+    return feed.session(feed.place(dataset), 0, 0, program.steps).arrays()
+
+
+def _obstacle(task: str, origin: Row) -> str:
+    """Why there is no comparison with PyTorch here; "" if nothing is in its way."""
+    if lacking := peers.not_installed(task):
+        return f"{' and '.join(lacking)} not installed"
+    if origin["platform"] not in ("cpu", "gpu"):
+        return f"it doesn't run on a {origin['platform']} as it does on a GPU"
+    return "it would use one device of several" if origin["devices"] > 1 else ""
+
+
+def _joined(ours: Row, theirs: Row, rate: str) -> Row:
+    """Both steps train on the same number of images or tokens."""
+    ratio = theirs["seconds_per_step"] / ours["seconds_per_step"]
+    return {
+        "config": ours["config"],
+        "peer": theirs["peer"],
+        "dtype": ours["dtype"],
+        "batch": ours["batch"],
+        rate: ours[rate],
+        f"peer_{rate}": ours[rate] / ratio,
+        "ratio": ratio,
+        "peak_memory_bytes": ours["peak_memory_bytes"],
+        "peer_peak_memory_bytes": theirs["peak_memory_bytes"],
+    }
+
+
+def _told(row: Row, rate: str) -> str:
+    mfu = "unknown" if row["mfu"] is None else f"{100 * row['mfu']:.1f} %"
+    return f"{row[rate]:,.0f} {rate.removesuffix('_per_second')}/s, MFU {mfu}"
+
+
+def _ratio(compared: Row | None) -> str:
+    return f", {compared['ratio']:.2f} times {compared['peer']}" if compared else ""

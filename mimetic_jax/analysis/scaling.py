@@ -1,0 +1,394 @@
+"""What a training step costs on many accelerators, by arithmetic alone: docs/scaling.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+from ml_collections import ConfigDict
+
+from mimetic_jax import paths
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.cluster import mesh as meshes
+from mimetic_jax.train.program import Program
+
+UTILIZATION = 0.4
+"""Share of the peak at which products are assumed to run: an assumption, not a measurement."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """An accelerator's published numbers.
+
+    Attributes:
+        name: for people.
+        flops: FLOP/s of dense products of bfloat16, at the peak.
+        flops32: of float32 numbers, in the precision that JAX takes for them: TF32 on GPUs, one
+            pass of bfloat16 on TPUs.
+        memory: bytes.
+        bandwidth: of that memory, bytes/s.
+        link: bytes/s one way: of one link of a torus, or of a chip into its domain.
+        domain: chips that such links connect.
+        network: bytes/s one way of a chip between domains; 0 for none.
+        ring: chips in a row of a whole two-dimensional torus, which close to a ring; 0 if all are
+            connected to a switch.
+        flash: whether attention in bfloat16 keeps no probabilities, as cuDNN's.
+    """
+
+    name: str
+    flops: float
+    flops32: float
+    memory: float
+    bandwidth: float
+    link: float
+    domain: int
+    network: float = 0.0
+    ring: int = 0
+    flash: bool = False
+
+    def seconds(self, payload: float, size: int, inner: int = 1, chips: int = 0) -> float:
+        """Seconds to all-gather, or to reduce-scatter, `payload` bytes over a group of chips.
+
+        A chip sends (n − 1) / n of the payload. Where the group has m chips in each of several
+        domains, these share what goes between domains, 1 / m of the payload each, at the same time
+        as the rest goes within: the slower one counts. Latency doesn't.
+
+        Args:
+            payload: the bytes that a chip has in the end (gather), or has at first (reduce).
+            size: n, of the group.
+            inner: chips from one of the group to the next.
+            chips: of all groups together, which says what shape a torus has; 0 for its domain.
+
+        Raises:
+            InputError: if the group reaches out of a domain that has no network.
+
+        Example:
+            >>> V5E.seconds(1.8e11, 256)  # both axes of the torus, both ways around
+            0.99609375
+        """
+        near = max(1, min(size, self.domain // inner))
+        far = size / near
+        if far > 1 and not self.network:
+            raise InputError(f"{size * inner} chips are more than the {self.domain} of {self.name}")
+        within = payload * (1 - 1 / near) / self._rate(near, inner, chips or self.domain)
+        between = payload / near * (1 - 1 / far) / self.network if far > 1 else 0.0
+        return max(within, between)
+
+    def _rate(self, size: int, inner: int, chips: int) -> float:
+        if not self.ring or size == 1:
+            return self.link
+        row = 2 ** math.ceil(math.log2(chips) / 2)  # slices are 4 x 4, 4 x 8, 8 x 8, ...
+        across = max(1, min(size, row // inner))
+        # A line sends one way at a time, a ring both; two axes of the torus at once.
+        return sum(
+            self.link * (2 if extent == self.ring else 1)
+            for extent in (across, size / across)
+            if extent > 1
+        )
+
+
+# Google Cloud, "TPU v5e": FLOP/s, memory and its bandwidth, 256 chips a pod. A link's bytes/s, and
+# which slices have rings: "How to Scale Your Model" (Austin et al.), chapters 2 and 3.
+V5E = Chip("TPU v5e", 197e12, 197e12, 16e9, 819e9, link=4.5e10, domain=256, ring=16)
+
+# NVIDIA, "H100 Tensor Core GPU" (SXM, without sparsity), and "DGX H100": 900 GB/s of NVLink in both
+# directions together, a network card of 400 Gb/s for each of 8 GPUs.
+H100 = Chip(
+    "H100", 989e12, 494.5e12, 80e9, 3.35e12, link=4.5e11, domain=8, network=5e10, flash=True
+)
+
+PLANNED = ((V5E, 256), (H100, 64))
+"""What a plan tells about."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What each device computes, sends and holds for a step, whatever chip it is.
+
+    Attributes:
+        mesh: sizes of data, fsdp and tensor.
+        batch: examples of a step, on all devices together.
+        flops: of a step, on all devices together.
+        half: whether these are of bfloat16.
+        gathered: bytes of parameters that are all-gathered over fsdp.
+        scattered: bytes of gradients that are reduce-scattered over fsdp, and what is left of them
+            all-reduced over data.
+        reduced: bytes of gradients that are all-reduced over data and fsdp.
+        exchanged: bytes of activations that are all-reduced over tensor.
+        state: bytes of parameters, their average and the optimizer's moments.
+        gradients: bytes of all gradients.
+        activations: bytes that grow with the batch.
+        buffers: other bytes: a chunk of logits, parameters in the precision of the computation.
+    """
+
+    mesh: tuple[int, int, int]
+    batch: int
+    flops: float
+    half: bool
+    gathered: float
+    scattered: float
+    reduced: float
+    exchanged: float
+    state: float
+    gradients: float
+    activations: float
+    buffers: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A step on paper: seconds of its parts, and bytes on a device.
+
+    Attributes:
+        compute: seconds at `UTILIZATION` of the peak.
+        reduce: seconds of summing gradients over data and fsdp.
+        gather: seconds of gathering parameters that are cut over fsdp.
+        exchange: seconds of summing activations over tensor.
+        update: seconds of the optimizer, which reads and writes all of the state.
+        memory: bytes on a device.
+        least_batch: below it communication takes longer than computing; inf if it always does.
+        largest_batch: what fits in the memory.
+    """
+
+    compute: float
+    reduce: float
+    gather: float
+    exchange: float
+    update: float
+    memory: float
+    least_batch: float
+    largest_batch: float
+
+    @property
+    def communication(self) -> float:
+        """Seconds of all of it."""
+        return self.reduce + self.gather + self.exchange
+
+
+def estimate(work: Work, chip: Chip) -> Estimate:
+    """The arithmetic of a step on a mesh of data d, fsdp f, tensor t.
+
+    An all-reduce costs a reduce-scatter and an all-gather. Compute and what is sent for
+    activations grow with the batch; what is sent for parameters doesn't, and must be covered.
+
+    Args:
+        work: of the step.
+        chip: of which there are d f t: along tensor next to each other, then fsdp, then data.
+
+    Raises:
+        InputError: if these are more chips than are connected.
+
+    Example:
+        >>> mlp = Work((8, 1, 1), 64, 2.4e13, True, 0, 0, 1e9, 0, 12e9, 4e9, 1e9, 0)
+        >>> paper = estimate(mlp, H100)  # 1 GB of gradients, on one node
+        >>> f"{1e3 * paper.compute:.1f} ms, {1e3 * paper.communication:.1f} ms"
+        '7.6 ms, 3.9 ms'
+    """
+    data, fsdp, tensor = work.mesh
+    chips = data * fsdp * tensor
+    peak = chip.flops if work.half else chip.flops32
+    compute = work.flops / chips / (UTILIZATION * peak)
+    reduce = (
+        chip.seconds(work.scattered, fsdp, tensor, chips)
+        + 2 * chip.seconds(work.scattered / fsdp, data, fsdp * tensor, chips)
+        + 2 * chip.seconds(work.reduced, data * fsdp, tensor, chips)
+    )
+    gather = chip.seconds(work.gathered, fsdp, tensor, chips)
+    exchange = 2 * chip.seconds(work.exchanged, tensor, 1, chips)
+    spare = compute - exchange
+    fixed = work.state + work.gradients + work.buffers
+    return Estimate(
+        compute=compute,
+        reduce=reduce,
+        gather=gather,
+        exchange=exchange,
+        update=(2 * work.state + work.gradients) / chip.bandwidth,
+        memory=fixed + work.activations,
+        least_batch=work.batch * (reduce + gather) / spare if spare > 0 else math.inf,
+        largest_batch=work.batch * max(chip.memory - fixed, 0) / work.activations,
+    )
+
+
+def block_bytes(
+    length: int,
+    width: int,
+    hidden: int,
+    heads: int,
+    itemsize: int,
+    *,
+    tensor: int = 1,
+    dropout: bool = False,
+    flash: bool = False,
+) -> float:
+    """Bytes a token that a block saves for its backward pass: what JAX's derivatives ask for.
+
+    In the precision of the computation: what two norms return, query, key, value, what is
+    attended, four of the hidden width for the exact GELU, and probabilities. In float32 always:
+    three of the width for each norm, and the softmax's exponentials.
+
+    Args:
+        length: N, tokens that a token attends to.
+        width: D.
+        hidden: F.
+        heads: H.
+        itemsize: bytes of a number of the computation.
+        tensor: devices over which heads and hidden units are cut.
+        dropout: masks of one byte, two of the width.
+        flash: attention that keeps no probabilities.
+
+    Example:
+        >>> block_bytes(197, 768, 3072, 12, itemsize=2)  # of DeiT-B
+        66536.0
+    """
+    scores = 4 * heads if flash else heads * (length * (itemsize + 4) + 8)
+    whole = 2 * width * itemsize + 4 * (6 * width + 8) + 2 * width * dropout
+    return whole + (itemsize * (4 * width + 4 * hidden) + scores) / tensor
+
+
+# Leaves that are computed with, gathered and summed in float32 in any precision.
+_FLOAT32 = r"(^|/)(norm\d?|head)/|embedding$|decoder_bias$"
+
+
+def work(
+    program: Program,
+    config: ConfigDict,
+    mesh: tuple[int, int, int],
+    flops: float,
+    *,
+    flash: bool = False,
+) -> Work:
+    """What a program's step is on a mesh whose devices needn't be there.
+
+    Nothing is compiled: the program's rules say where its leaves lie. Parameters are gathered, and
+    gradients summed, in the precision of the computation; for each part of a batch that is
+    accumulated. Blocks are gathered again for the backward pass where `scan` or `remat` keeps no
+    copy. The backward pass holds half a block's worth beside what blocks have saved; with `remat`
+    that is their inputs, and one block at a time all the rest.
+
+    Args:
+        program: of any mesh.
+        config: that it was made of.
+        mesh: sizes of data, fsdp and tensor.
+        flops: of a step, as `Program.describe` counts them.
+        flash: whether the chip's attention keeps no probabilities where it can.
+    """
+    data, fsdp, tensor = mesh
+    task: Any = program.task
+    model, text = task.model, task.grid() is None
+    size = jnp.dtype(model.dtype).itemsize
+    everywhere: Any = AbstractMesh(mesh, ("data", "fsdp", "tensor"))
+
+    def placed(tree: Any) -> list[tuple[str, int, bool, int]]:
+        """Path, numbers on a device, whether they are cut over fsdp, bytes of a number."""
+        leaves, _ = paths.flatten(tree)
+        where = jax.tree.leaves(meshes.shardings(tree, everywhere, config.mesh.rules))
+        return [
+            (
+                path,
+                math.prod(at.shard_shape(leaf.shape)),
+                fsdp > 1 and "fsdp" in at.spec,
+                leaf.dtype.itemsize,
+            )
+            for (path, leaf), at in zip(leaves, where, strict=True)
+        ]
+
+    gathered = scattered = reduced = buffers = 0.0
+    for path, count, cut, _ in placed(program.shapes.params):
+        exact, block = re.search(_FLOAT32, path), path.startswith("block")
+        sent = count * (4 if exact else size) * (fsdp if cut else 1)
+        if cut:
+            gathered += sent * (2 if block and (model.scan or model.remat) else 1)
+        if cut and path.endswith("kernel"):
+            scattered += sent
+        else:  # tables are summed whole; an embedding for its two uses
+            reduced += sent * (2 if path == "embedding" else 1)
+        if cut or (size < 4 and not exact):
+            buffers += sent / (model.depth if block and model.remat else 1)
+
+    examples = config.batch / (data * fsdp)
+    part = examples / config.accumulate
+    length = task.length if text else math.prod(task.grid()) + (model.pool == "token")
+    stream = length * model.width * size  # bytes of an example
+    head = model.width // model.heads
+    saved = length * block_bytes(
+        length,
+        model.width,
+        int(model.width * model.mlp_ratio),
+        model.heads,
+        size,
+        tensor=tensor,
+        dropout=bool(model.dropout),
+        flash=flash and size < 4 and head % 8 == 0 and head <= 128,
+    )
+    in_hand = part * saved * (1.5 if model.remat else 0.5)
+    activations = in_hand + part * model.depth * (stream if model.remat else saved)
+    gradients = sum(4 * count for _, count, _, _ in placed(program.shapes.params))
+    if text:
+        embedding = 4 * task.info.vocabulary * model.width
+        gradients += embedding  # of its second use
+        logits = 4 * task.info.vocabulary * part * task.valid
+        # Twice a chunk, which is gone when the blocks' turn comes.
+        buffers += max(0.0, 2 * min(task.chunk_bytes, logits) - in_hand)
+    else:
+        activations += 2 * 4 * examples * math.prod(task.image_shape)
+    # Forward one sum after attention and one after the MLP; backward one before the MLP and one
+    # for each of query, key and value. Recomputing a block repeats that after attention.
+    sums = model.depth * (7 if model.remat else 6)
+    return Work(
+        mesh=mesh,
+        batch=config.batch,
+        flops=flops,
+        half=size < 4,
+        gathered=config.accumulate * gathered,
+        scattered=config.accumulate * scattered,
+        reduced=config.accumulate * reduced,
+        exchanged=sums * examples * stream if tensor > 1 else 0.0,
+        state=sum(
+            count * itemsize
+            for tree in (program.shapes.params, program.shapes.ema, program.shapes.opt_state)
+            for _, count, _, itemsize in placed(tree)
+        ),
+        gradients=gradients,
+        activations=activations,
+        buffers=buffers,
+    )
+
+
+def lines(program: Program, config: ConfigDict, flops: float) -> list[str]:
+    """A step on as many of each of `PLANNED` as the batch can be cut over, for a plan.
+
+    Args:
+        program: of any mesh.
+        config: that it was made of, whose fsdp and tensor are kept.
+        flops: of a step, as `Program.describe` counts them.
+    """
+    return [_line(program, config, flops, chip, count) for chip, count in PLANNED]
+
+
+def _line(program: Program, config: ConfigDict, flops: float, chip: Chip, planned: int) -> str:
+    fsdp, tensor = config.mesh.fsdp, config.mesh.tensor
+    count = planned
+    while count % (fsdp * tensor) or config.batch % (config.accumulate * count // tensor):
+        count //= 2
+        if not count:
+            return f"  on {chip.name}: fsdp {fsdp} x tensor {tensor} don't divide a power of two"
+    mesh = (count // (fsdp * tensor), fsdp, tensor)
+    paper = estimate(work(program, config, mesh, flops, flash=chip.flash), chip)
+    axes = f"data {mesh[0]}" + "".join(
+        f" x {name} {size}" for name, size in (("fsdp", fsdp), ("tensor", tensor)) if size > 1
+    )
+    few = f" of {planned}" if count < planned else ""
+    axes += "; the batch can't be cut further" if few else ""
+    least = paper.least_batch
+    when = "at any batch" if math.isinf(least) else f"below batch {least:.0f}"
+    return (
+        f"  on {count}{few} {chip.name} ({axes}): compute {1e3 * paper.compute:.3g} ms at "
+        f"{100 * UTILIZATION:.0f} % of peak, communication {1e3 * paper.communication:.3g} ms "
+        f"(takes over {when}), update {1e3 * paper.update:.3g} ms, "
+        f"{paper.memory / 1e9:.3g} of {chip.memory / 1e9:.0f} GB a device"
+    )

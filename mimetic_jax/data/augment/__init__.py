@@ -1,0 +1,1 @@
+"""Augmentation on the device, checked operation by operation against Pillow."""

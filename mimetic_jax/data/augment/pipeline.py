@@ -1,0 +1,207 @@
+"""Augmentation on the device: one key per example, and nothing else, decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.data.augment import color, erasing, geometry, policy
+from mimetic_jax.errors import InputError, unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """What is done to a training image, in this order.
+
+    Resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout.
+
+    Args:
+        crop: pixels of black put around the image before a random window of its size is taken.
+        flip: mirror left and right with probability 1/2.
+        cutout: side of a square set to the mean color. Its center is uniform over the image and it
+          is clipped at the border (DeVries & Taylor 2017).
+        size: height and width of the result; 0 for those of the image. Without `crop_scale` the
+          whole image is resized, before `crop`.
+        crop_scale: least and most area of a random resized crop, as parts of the image's; empty for
+          none. It excludes `crop`.
+        crop_ratio: least and most width / height of that crop.
+        interpolation: of resizing, and of timm's RandAugment as timm has it: "bilinear", "bicubic",
+          or "random" for either.
+        randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9" or
+          "rand-m9-mstd0.5-inc1"; empty for none.
+        color_jitter: brightness, contrast and saturation change by up to this part of themselves.
+        erase: probability of a random rectangle without the image's content (Zhong et al. 2017).
+        erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
+
+    Raises:
+        InputError: a number is out of its range, a name unknown, or the policy malformed.
+    """
+
+    crop: int = 0
+    flip: bool = False
+    cutout: int = 0
+    size: int = 0
+    crop_scale: tuple[float, ...] = ()
+    crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    interpolation: str = "bilinear"
+    randaugment: str = ""
+    color_jitter: float = 0.0
+    erase: float = 0.0
+    erase_mode: str = "pixel"
+
+    def __post_init__(self) -> None:
+        # Configurations hold lists, and a static argument must be hashable.
+        object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
+        object.__setattr__(self, "crop_ratio", tuple(self.crop_ratio))
+        if self.crop < 0 or self.cutout < 0:
+            raise InputError(f"crop {self.crop} and cutout {self.cutout} must both be at least 0")
+        if self.size < 0:
+            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for that of the image")
+        if self.crop and self.crop_scale:
+            raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
+        if self.crop_scale and not _is_range(self.crop_scale, most=1):
+            raise InputError(f"crop_scale {self.crop_scale} isn't 0 < least <= most <= 1")
+        if not _is_range(self.crop_ratio, most=math.inf):
+            raise InputError(f"crop_ratio {self.crop_ratio} isn't 0 < least <= most")
+        if self.interpolation not in geometry.INTERPOLATIONS:
+            raise unknown("interpolation", self.interpolation, geometry.INTERPOLATIONS)
+        if self.randaugment:
+            policy.parse_policy(self.randaugment)
+        if not 0 <= self.color_jitter < math.inf:
+            raise InputError(f"color_jitter {self.color_jitter} isn't a number of at least 0")
+        erasing.check_erasing(self.erase, self.erase_mode)
+
+
+def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
+    """One key per example of a step: `fold_in(fold_in(key, step), i)`.
+
+    Args:
+        key: the key of the augmentation.
+        step: may be traced.
+        batch: B, static.
+
+    Returns:
+        keys [B], of the kind of `key`.
+    """
+    step_key = jax.random.fold_in(key, step)
+    return jax.vmap(lambda index: jax.random.fold_in(step_key, index))(jnp.arange(batch))
+
+
+def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
+    """`(images / 255 - mean) / std`, channel by channel.
+
+    Args:
+        images: uint8 [..., h, w, C].
+        mean: C numbers, in units where white is 1.
+        std: C numbers, likewise.
+
+    Returns:
+        float32 [..., h, w, C].
+
+    Raises:
+        InputError: the images aren't uint8, or their channels aren't C.
+    """
+    if images.dtype != jnp.uint8:
+        raise InputError(f"images are {images.dtype}, expected uint8 from 0 to 255")
+    if not len(mean) == len(std) == images.shape[-1]:
+        raise InputError(
+            f"{len(mean)} means and {len(std)} standard deviations for images of "
+            f"{images.shape[-1]} channels"
+        )
+    scaled = images.astype(jnp.float32) / 255
+    return (scaled - jnp.asarray(mean, jnp.float32)) / jnp.asarray(std, jnp.float32)
+
+
+def augment(
+    augmentation: Augmentation,
+    keys: jax.Array,
+    images: jax.Array,
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> jax.Array:
+    """Augments and normalizes a batch; each example by its own key alone.
+
+    Switching one operation on or off leaves the draws of the others as they were.
+
+    Args:
+        augmentation: what to do; static.
+        keys: [B], as `example_keys` makes them.
+        images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) where colors change.
+        mean: C numbers, in units where white is 1.
+        std: C numbers, likewise.
+
+    Returns:
+        float32 [B, h, w, C], or [B, size, size, C].
+
+    Raises:
+        InputError: the square is larger than the image, or see `normalize`.
+    """
+
+    def one(key: jax.Array, image: jax.Array) -> jax.Array:
+        crop_key, flip_key, cutout_key = jax.random.split(key, 3)
+        # From 3 on, for a split is a fold of 0, 1 and 2.
+        view_key, policy_key, jitter_key, erase_key = (
+            jax.random.fold_in(key, constant) for constant in range(3, 7)
+        )
+        image = _resized(augmentation, view_key, image)
+        if augmentation.crop:
+            image = geometry.pad_crop(crop_key, image, augmentation.crop)
+        if augmentation.flip:
+            image = geometry.flip(flip_key, image)
+        if augmentation.randaugment or augmentation.color_jitter:
+            image = _recolored(augmentation, policy_key, jitter_key, image, mean)
+        normal = normalize(image, mean, std)
+        if augmentation.erase:
+            normal = erasing.random_erasing(
+                erase_key, normal, augmentation.erase, augmentation.erase_mode
+            )
+        if augmentation.cutout:
+            normal = erasing.cutout(cutout_key, normal, augmentation.cutout)
+        return normal
+
+    return jax.vmap(one)(keys, images)
+
+
+def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:
+    full = image.shape[:2]
+    size = (augmentation.size, augmentation.size) if augmentation.size else full
+    if augmentation.crop_scale:
+        return geometry.resized_crop(
+            key,
+            image,
+            size,
+            augmentation.crop_scale,
+            augmentation.crop_ratio,
+            augmentation.interpolation,
+        )
+    return image if size == full else geometry.resize(image, size, augmentation.interpolation, key)
+
+
+def _recolored(
+    augmentation: Augmentation,
+    policy_key: jax.Array,
+    jitter_key: jax.Array,
+    image: jax.Array,
+    mean: Sequence[float],
+) -> jax.Array:
+    """By the policy and then the jitter, uint8 again at the end."""
+    levels = image.astype(jnp.float32)
+    if augmentation.randaugment:
+        levels = policy.rand_augment(
+            policy.parse_policy(augmentation.randaugment),
+            policy_key,
+            levels,
+            mean,
+            augmentation.interpolation,
+        )
+    if jitter := augmentation.color_jitter:
+        levels = color.color_jitter(jitter_key, levels, jitter, jitter, jitter)
+    return levels.astype(jnp.uint8)
+
+
+def _is_range(numbers: tuple[float, ...], most: float) -> bool:
+    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1] <= most

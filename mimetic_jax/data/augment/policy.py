@@ -1,0 +1,275 @@
+"""RandAugment: a few random operations an image, as torchvision and as timm draw them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.data.augment import color, geometry
+from mimetic_jax.errors import InputError
+
+Number = jax.Array | float
+
+# How many magnitudes torchvision's RandAugment knows, unless told otherwise.
+BINS = 31
+
+
+@dataclasses.dataclass(frozen=True)
+class RandAugment:
+    """A policy, as `parse_policy` reads it.
+
+    Args:
+        form: "torchvision" or "timm".
+        num_ops: operations an image, one after the other.
+        magnitude: how strong: a bin of 0..30 (torchvision) or a level of 0..10 (timm).
+        magnitude_std: standard deviation of the level about it (timm alone).
+    """
+
+    form: str
+    num_ops: int
+    magnitude: int
+    magnitude_std: float = 0.0
+
+
+def parse_policy(spec: str) -> RandAugment:
+    """Reads a policy as its users write it.
+
+    - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
+    - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
+      given, mstd 0 and m 10.
+
+    >>> parse_policy("rand-m9-mstd0.5-inc1")
+    RandAugment(form='timm', num_ops=2, magnitude=9, magnitude_std=0.5)
+
+    Args:
+        spec: the form, then its options in any order.
+
+    Raises:
+        InputError: anything else, or a number out of range.
+    """
+    form, *options = spec.split("-")
+    forms = {
+        "torchvision": {"n": r"\d+", "m": r"\d+"},
+        "rand": {"n": r"\d+", "m": r"\d+", "mstd": r"\d+(\.\d+)?", "inc": "1"},
+    }
+    if form not in forms:
+        raise InputError(
+            f"randaugment {spec!r} is neither like 'torchvision-n2-m9' nor 'rand-m9-mstd0.5-inc1'"
+        )
+    found: dict[str, str] = {}
+    for option in options:
+        parts = re.fullmatch(r"([a-z]+)(.*)", option)
+        name, value = parts.groups() if parts else (option, "")
+        if name not in forms[form]:
+            known = ", ".join(forms[form])
+            raise InputError(f"option {option!r} of randaugment {spec!r} is none of {known}")
+        if name in found or not re.fullmatch(forms[form][name], value):
+            reason = "comes twice" if name in found else f"isn't {name} and a number it can take"
+            raise InputError(f"option {option!r} of randaugment {spec!r} {reason}")
+        found[name] = value
+    if form == "rand" and "inc" not in found:
+        raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
+    if form == "torchvision" and len(found) < 2:
+        raise InputError(f"randaugment {spec!r} needs both n and m, like 'torchvision-n2-m9'")
+    policy = RandAugment(
+        "timm" if form == "rand" else form,
+        int(found.get("n", 2)),
+        int(found.get("m", 10)),
+        float(found.get("mstd", 0)),
+    )
+    most = 10 if form == "rand" else BINS - 1
+    if policy.num_ops < 1 or policy.magnitude > most or policy.magnitude_std > 100:
+        raise InputError(
+            f"randaugment {spec!r}: n must be at least 1, m at most {most} and mstd at most 100"
+        )
+    return policy
+
+
+def rand_augment(
+    policy: RandAugment,
+    key: jax.Array,
+    image: jax.Array,
+    mean: Sequence[float],
+    interpolation: str = "random",
+) -> jax.Array:
+    """Applies a policy to an image.
+
+    - torchvision: each of n operations is one of 14, signs are random, what moves is taken from
+      the nearest pixel and black comes in from outside.
+    - timm: each of n operations is one of 15, applied with probability 1/2 at a level of
+      N(m, mstd²) clipped to 0..10, signs are random, and the mean color comes in from outside.
+
+    Whatever is chosen, an operation costs one resampling, one look-up in a table and one blend:
+    all maps are one matrix, and what depends on the level alone is one table of 256.
+
+    Args:
+        policy: static.
+        key: decides everything.
+        image: float32 [h, w, C], levels 0..255.
+        mean: the mean color of the data set, C numbers in units where white is 1 (timm alone).
+        interpolation: "bilinear", "bicubic", or "random" for either (timm alone).
+
+    Returns:
+        float32 [h, w, C], levels 0..255.
+
+    Reference: Cubuk et al. 2019, "RandAugment"; torchvision/transforms/autoaugment.py;
+    timm/data/auto_augment.py and, for what comes in from outside and the interpolation,
+    timm/data/transforms_factory.py. Where timm's level asks Pillow for 0 bits, this is black as in
+    Pillow before it refused them.
+    """
+    height, width, _ = image.shape
+    fill: Number = 0.0
+    if policy.form == "torchvision":
+        interpolation = "nearest"
+    else:
+        fill = jnp.minimum(jnp.round(255 * jnp.asarray(mean, jnp.float32)), 255)
+    for layer in range(policy.num_ops):
+        draw_key, resample_key = jax.random.split(jax.random.fold_in(key, layer))
+        chosen, argument = _draw(policy, draw_key, height, width)
+        image = _apply(resample_key, image, chosen, argument, interpolation, fill)
+    return image
+
+
+def torchvision_arguments(
+    magnitude: int, sign: Number, height: int, width: int
+) -> dict[str, Number]:
+    """What torchvision's RandAugment passes to each of its operations, in its order.
+
+    Args:
+        magnitude: bin of 0..30.
+        sign: 1 or -1, for those operations that have one; may be traced.
+        height: h, in pixels.
+        width: w, in pixels.
+    """
+    part = magnitude / (BINS - 1)
+    factor = 1 + sign * (0.9 * part)
+    # torchvision moves the image, `geometry` where it is taken from; both by whole pixels.
+    return {
+        "identity": 0.0,
+        "shear_x": sign * (0.3 * part),
+        "shear_y": sign * (0.3 * part),
+        "translate_x": -sign * math.trunc(150 / 331 * width * part),
+        "translate_y": -sign * math.trunc(150 / 331 * height * part),
+        "rotate": sign * (30 * part),
+        "brightness": factor,
+        "color": factor,
+        "contrast": factor,
+        "sharpness": factor,
+        "posterize": 8 - round(4 * part),
+        "solarize": 255 * (1 - part),
+        "autocontrast": 0.0,
+        "equalize": 0.0,
+    }
+
+
+def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict[str, Number]:
+    """What timm's increasing operations get at a level, in its order.
+
+    Args:
+        level: 0..10; may be traced.
+        sign: 1 or -1, for those operations that have one; may be traced.
+        height: h, in pixels.
+        width: w, in pixels.
+    """
+    factor = jnp.maximum(1 + sign * (level * 0.09), 0.1)
+    return {
+        "autocontrast": 0.0,
+        "equalize": 0.0,
+        "invert": 0.0,
+        "rotate": sign * (level * 3),
+        "posterize": 4 - jnp.floor(level * 4 / 10),
+        "solarize": 256 - jnp.floor(level * 256 / 10),
+        "solarize_add": jnp.floor(level * 11),
+        "color": factor,
+        "contrast": factor,
+        "brightness": factor,
+        "sharpness": factor,
+        "shear_x": sign * (level * 0.03),
+        "shear_y": sign * (level * 0.03),
+        "translate_x": sign * (level * 0.045) * width,
+        "translate_y": sign * (level * 0.045) * height,
+    }
+
+
+def _draw(
+    policy: RandAugment, key: jax.Array, height: int, width: int
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Which operation it is, none or one of these being true, and its argument."""
+    uniform_key, level_key = jax.random.split(key)
+    uniform = jax.random.uniform(uniform_key, (3,))
+    sign = jnp.where(uniform[0] < 0.5, 1.0, -1.0)
+    if policy.form == "torchvision":
+        arguments = torchvision_arguments(policy.magnitude, sign, height, width)
+        applied: jax.Array | bool = True
+    else:
+        noise = policy.magnitude_std * jax.random.normal(level_key)
+        level = jnp.clip(policy.magnitude + noise, 0, 10)
+        arguments = timm_arguments(level, sign, height, width)
+        applied = uniform[1] < 0.5
+    choice = jnp.floor(uniform[2] * len(arguments)).astype(jnp.int32)
+    chosen = {name: applied & (choice == index) for index, name in enumerate(arguments)}
+    every = [jnp.asarray(argument, jnp.float32) for argument in arguments.values()]
+    return chosen, jnp.stack(every)[choice]
+
+
+def _apply(
+    key: jax.Array,
+    image: jax.Array,
+    chosen: dict[str, jax.Array],
+    argument: jax.Array,
+    interpolation: str,
+    fill: Number,
+) -> jax.Array:
+    height, width, channels = image.shape
+    matrix = geometry.identity()
+    for name, build in _MATRICES.items():
+        matrix = jnp.where(chosen[name], build(argument, height, width), matrix)
+    image = geometry.affine(image, matrix, interpolation, fill, key)
+
+    ramp = jnp.arange(color.LEVELS, dtype=jnp.float32)
+    counts = color.histogram(image)
+    tables = {name: change(ramp, argument) for name, change in _LEVELS.items() if name in chosen}
+    tables["contrast"] = color.blend(color.mean_gray(image), ramp, argument)
+    tables["autocontrast"] = color.autocontrast_table(counts)
+    tables["equalize"] = color.equalize_table(counts)
+    image = color.apply_table(image, _choose(tables, chosen, ramp, channels))
+
+    # Factor 1 keeps what it blends.
+    colored, sharpened = chosen["color"], chosen["sharpness"]
+    other = jnp.where(colored, color.grayscale(image), color.smooth(image))
+    return color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
+
+
+def _choose(
+    tables: dict[str, jax.Array], chosen: dict[str, jax.Array], ramp: jax.Array, channels: int
+) -> jax.Array:
+    """The table of what was chosen, and the ramp for what has none: [C, 256]."""
+    shape = (channels, color.LEVELS)
+    stacked = jnp.stack([jnp.broadcast_to(table, shape) for table in tables.values()])
+    weights = jnp.stack([jnp.asarray(chosen[name], jnp.float32) for name in tables])
+    # A product, because XLA would fuse a selection into the look-up and compute the table anew for
+    # every pixel. Sums of one term are exact.
+    table = jnp.einsum("k,kcl->cl", weights, stacked, precision=jax.lax.Precision.HIGHEST)
+    return table + ramp * (1 - weights.sum())
+
+
+_MATRICES: dict[str, Callable[[jax.Array, int, int], jax.Array]] = {
+    "shear_x": lambda factor, height, width: geometry.shear_x(factor),
+    "shear_y": lambda factor, height, width: geometry.shear_y(factor),
+    "translate_x": lambda pixels, height, width: geometry.translate_x(pixels),
+    "translate_y": lambda pixels, height, width: geometry.translate_y(pixels),
+    "rotate": geometry.rotate,
+}
+
+_LEVELS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    "invert": lambda levels, _: color.invert(levels),
+    "posterize": color.posterize,
+    "solarize": color.solarize,
+    "solarize_add": color.solarize_add,
+    "brightness": color.brightness,
+}

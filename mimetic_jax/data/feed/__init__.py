@@ -1,0 +1,1 @@
+"""Which examples a step sees, and how they reach the devices."""

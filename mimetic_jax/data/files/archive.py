@@ -1,0 +1,202 @@
+"""Images read straight out of tar and zip files: indexed once, nothing unpacked."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.errors import InputError
+
+_BLOCK = 512
+
+
+class Archive:
+    """The files of a tar or zip by number, readable by many threads and processes.
+
+    Of a tar of tars (ImageNet's training images) the inner files are listed, under the inner tar's
+    name without ".tar". Opening reads the headers alone.
+
+    Args:
+        path: an uncompressed tar, or a zip whose files are stored or deflated.
+
+    Attributes:
+        path: as given.
+        files: names of the regular files, in the archive's order.
+        folders: names of the folders that have entries of their own, without a final slash.
+
+    Raises:
+        InputError: no such archive, or one that is damaged or ends early; says where.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        try:
+            entries = list(_zip_entries(path) if _is_zip(path) else _tar_entries(path))
+        except OSError as error:
+            raise InputError(f"can't read {path} ({error.strerror})") from error
+        names = [name.removeprefix("./") for name, *_ in entries]
+        self.folders = [name[:-1] for name in names if name.endswith("/")]
+        self.files = [name for name in names if name and not name.endswith("/")]
+        where = [
+            numbers
+            for name, (_, *numbers) in zip(names, entries, strict=True)
+            if name and not name.endswith("/")
+        ]
+        # Offset, bytes stored, bytes unpacked: the last is -1 for what is stored as it is.
+        self._where = np.array(where, np.int64).reshape(-1, 3)
+
+    def read(self, index: int) -> bytes:
+        """The content of file `index`."""
+        offset, stored, unpacked = map(int, self._where[index])
+        if _is_zip(self.path):  # Names may be longer here than in the zip's directory.
+            header = os.pread(self._open(), 30, offset)
+            if header[:4] != b"PK\3\4":
+                raise InputError(f"{self.path} has no file at byte {offset}: damaged or changed")
+            offset += 30 + sum(struct.unpack("<HH", header[26:30]))
+        content = os.pread(self._open(), stored, offset)
+        if len(content) < stored:
+            raise InputError(
+                f"{self.path} ends early: {self.files[index]} should reach byte "
+                f"{offset + stored}, the file has {os.fstat(self._open()).st_size}"
+            )
+        return content if unpacked < 0 else self._inflate(content, unpacked, index)
+
+    def _inflate(self, content: bytes, size: int, index: int) -> bytes:
+        try:
+            unpacked = zlib.decompress(content, wbits=-zlib.MAX_WBITS)
+        except zlib.error as error:
+            raise DecodeError(f"{self.path}:{self.files[index]} is damaged ({error})") from error
+        if len(unpacked) != size:
+            found = f"{len(unpacked)} bytes, expected {size}"
+            raise DecodeError(f"{self.path}:{self.files[index]} is damaged: {found}")
+        return unpacked
+
+    def _open(self) -> int:
+        with self._lock:
+            if self._descriptor is None:
+                self._descriptor = os.open(self.path, os.O_RDONLY)
+                weakref.finalize(self, os.close, self._descriptor)
+            return self._descriptor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None, "_descriptor": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+_Entry = tuple[str, int, int, int]  # name, offset, bytes stored, bytes unpacked or -1
+
+
+def _is_zip(path: Path) -> bool:
+    return path.suffix.lower() == ".zip"
+
+
+def _zip_entries(path: Path) -> Iterator[_Entry]:
+    try:
+        with zipfile.ZipFile(path) as file:
+            infos = file.infolist()
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path} can't be read as a zip ({error}): is it whole?") from error
+    for info in infos:
+        if info.flag_bits & 1 or info.compress_type not in (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+        ):
+            raise InputError(f"{path}:{info.filename} is encrypted or oddly compressed: unpack it")
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        unpacked = info.file_size if deflated else -1
+        yield info.filename, info.header_offset, info.compress_size, unpacked
+
+
+def _tar_entries(path: Path) -> Iterator[_Entry]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        for name, offset, stored in _tar_members(descriptor, path, 0, size):
+            yield name, offset, stored, -1
+    finally:
+        os.close(descriptor)
+
+
+def _tar_members(
+    descriptor: int, path: Path, start: int, end: int, prefix: str = ""
+) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each member between two bytes; names of folders end in a slash."""
+    at, extended = start, dict[str, str]()
+    while True:
+        header = os.pread(descriptor, _BLOCK, at) if at + _BLOCK <= end else b""
+        if len(header) < _BLOCK:
+            raise InputError(f"{path} ends early: a tar ends in empty blocks, not at byte {end}")
+        if not any(header):
+            return
+        if not _checks(header):
+            raise InputError(f"{path} isn't an uncompressed tar: no file header at byte {at}")
+        size = int(extended.get("size", _number(header[124:136])))
+        name = extended.get("path") or _name(header)
+        content, kind = at + _BLOCK, header[156:157]
+        if content + size > end:
+            raise InputError(
+                f"{path} ends early: {prefix}{name} should reach byte {content + size}, "
+                f"the file has {end}"
+            )
+        at = content + -(-size // _BLOCK) * _BLOCK
+        if kind == b"L":  # GNU: the next member's name
+            extended["path"] = os.pread(descriptor, size, content).rstrip(b"\0").decode()
+            continue
+        if kind in (b"x", b"g"):  # POSIX: records on the next member, or on all of them
+            if kind == b"x":
+                extended |= _records(os.pread(descriptor, size, content))
+            continue
+        extended = {}
+        if kind == b"5":
+            yield f"{prefix}{name.rstrip('/')}/", content, 0
+        elif kind in (b"0", b"\0", b"7") and name.endswith(".tar"):
+            inner = prefix + name.removesuffix(".tar") + "/"
+            yield inner, content, 0
+            yield from _tar_members(descriptor, path, content, content + size, inner)
+        elif kind in (b"0", b"\0", b"7"):
+            yield prefix + name, content, size
+
+
+def _checks(header: bytes) -> bool:
+    total = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
+    try:
+        return _number(header[148:156]) == total
+    except ValueError:
+        return False
+
+
+def _number(field: bytes) -> int:
+    if field[0] & 0x80:  # GNU writes what octal has no room for in base 256.
+        return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+    return int(field.split(b"\0")[0].strip() or b"0", 8)
+
+
+def _name(header: bytes) -> str:
+    name = header[:100].split(b"\0")[0]
+    folder = header[345:500].split(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    return (folder + b"/" + name if folder else name).decode("utf-8", "surrogateescape")
+
+
+def _records(content: bytes) -> dict[str, str]:
+    """A POSIX header's "LENGTH KEY=VALUE" lines."""
+    records = {}
+    while content:
+        length = int(content.split(b" ", 1)[0])
+        key, _, value = content[:length].split(b" ", 1)[1].partition(b"=")
+        records[key.decode()] = value[:-1].decode("utf-8", "surrogateescape")
+        content = content[length:]
+    return records

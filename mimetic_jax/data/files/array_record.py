@@ -1,0 +1,144 @@
+"""Reads an image data set that TFDS prepared as array_record, with no TensorFlow in the process."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mimetic_jax.data.sets.table import DatasetInfo
+from mimetic_jax.errors import InputError
+
+
+def find(root: Path, name: str) -> Path | None:
+    """The newest `root/name/VERSION` that TFDS finished writing, or None."""
+    prepared = (root / name).glob("[0-9]*.[0-9]*.[0-9]*/dataset_info.json")
+    return max((path.parent for path in prepared), key=_version, default=None)
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else -1 for part in folder.name.split("."))
+
+
+def read(folder: Path, info: DatasetInfo) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The train and test splits, each as images uint8 [N, h, w, C] and labels int32 [N].
+
+    TFDS decodes the PNGs, by OpenCV if that is installed and by Pillow otherwise.
+
+    Raises:
+        InputError: another file format, or files that can't be read.
+    """
+    builder = _builder(folder, info.name)
+    try:
+        return {split: _read_split(builder, split, info) for split in ("train", "test")}
+    except Exception as error:
+        raise _unreadable(folder, info.name, error) from error
+
+
+def _builder(folder: Path, name: str) -> Any:
+    try:
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder_from_directory(folder)
+        file_format = builder.info.file_format.value
+    except Exception as error:
+        raise _unreadable(folder, name, error) from error
+    if file_format != "array_record":
+        raise InputError(
+            f"{folder} holds {name} as {file_format}, which needs TensorFlow to read: "
+            'prepare it with file_format="array_record"'
+        )
+    return builder
+
+
+def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
+    """A damaged folder fails in TFDS, protobuf, array_record or the image."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return InputError(f"can't read {name} from {folder} ({reason})")
+
+
+def _read_split(builder: Any, split: str, info: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
+    source = builder.as_data_source(split)
+    images = np.empty((len(source), *info.image_shape), np.uint8)
+    labels = np.empty(len(source), np.int32)
+    for index, example in enumerate(source):
+        image = example["image"]
+        if image.shape != info.image_shape:  # Assigning would broadcast gray images.
+            raise ValueError(f"image {index} has shape {image.shape}, expected {info.image_shape}")
+        images[index], labels[index] = image, example["label"]
+    return images, labels
+
+
+class ArrayRecordSource:
+    """The encoded images of a split, one record read at a time.
+
+    Args:
+        folder: `NAME/VERSION` as TFDS prepared it.
+        split: a name, or names joined and cut as TFDS writes it: "train+validation[:50%]".
+        num_classes: how many classes there must be.
+
+    Raises:
+        InputError: another file format or number of classes, no such split, or files that can't be
+            read.
+    """
+
+    def __init__(self, folder: Path, split: str, num_classes: int) -> None:
+        self._arguments = (folder, split, num_classes)
+        self._name = f"{folder.parent.name} {split}"
+        self.num_classes = num_classes
+        builder = _builder(folder, self._name)
+        features = builder.info.features
+        missing = [name for name in ("image", "label") if name not in features]
+        if missing:
+            raise InputError(
+                f"{folder} holds no {' and no '.join(missing)}, only {', '.join(features)}"
+            )
+        found = features["label"].num_classes
+        if found != num_classes:
+            raise InputError(f"{folder} holds {found} classes, expected {num_classes}")
+        try:
+            self._records = builder.as_data_source(split, decoders=_encoded(features))
+        except Exception as error:
+            raise _unreadable(folder, self._name, error) from error
+
+    def __reduce__(self) -> tuple[type, tuple[Path, str, int]]:
+        return ArrayRecordSource, self._arguments
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def name(self, index: int) -> str:
+        return f"{self._name}[{index}]"
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Encoded image `index` and its label."""
+        try:
+            record = self._records[index]
+        except Exception as error:
+            raise _unreadable(self._arguments[0], self.name(index), error) from error
+        label = int(record["label"])
+        if not 0 <= label < self.num_classes:
+            raise InputError(
+                f"{self.name(index)} has label {label}, expected 0 to {self.num_classes - 1}"
+            )
+        return record["image"], label
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray:
+        """int32 [N]; the first use reads every record."""
+        with ThreadPoolExecutor(16) as pool:
+            labels = pool.map(lambda index: self.read(index)[1], range(len(self)))
+            return np.fromiter(labels, np.int32, len(self))
+
+
+def _encoded(features: Any) -> dict[str, Any]:
+    import tensorflow_datasets as tfds
+
+    # Masks too: decoding what nobody looks at costs time.
+    images = [
+        name for name, feature in features.items() if isinstance(feature, tfds.features.Image)
+    ]
+    return {name: tfds.decode.SkipDecoding() for name in images}

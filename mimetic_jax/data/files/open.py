@@ -1,0 +1,75 @@
+"""Finds the images of a data set in whatever form they lie in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mimetic_jax.data.files import array_record, imagenet
+from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.sources import ImageSource, file_source
+from mimetic_jax.errors import InputError
+
+# What the publisher calls the folder or archive, where that isn't our name for the data.
+_PUBLISHED = {"tiny_imagenet": ("tiny-imagenet-200",)}
+_ARCHIVES = (".tar", ".zip")
+
+
+def open_source(name: str, data_dir: str, split: str, num_classes: int) -> ImageSource:
+    """The images of one split, still encoded.
+
+    The first of these that is found is read; nothing is unpacked or written:
+
+    1. `data_dir` itself, if it is a tar or zip.
+    2. `data_dir/NAME/VERSION/`, as TFDS prepares it with file_format="array_record". Splits may be
+       joined and cut as TFDS writes it: "train+validation", "train[:10%]".
+    3. `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar`, for imagenet2012.
+    4. `NAME.tar` or `NAME.zip`; for tiny_imagenet also `tiny-imagenet-200.tar` or `.zip`.
+    5. a tree `train/CLASS/...`, in `data_dir/NAME` or in `data_dir` itself; see
+       `layout.find_split` for the forms read in archives and trees.
+
+    Args:
+        name: what the data is called: a TFDS name such as "imagenet2012" or "food101",
+            "tiny_imagenet", or any name for data of one's own.
+        data_dir: where to look; "~" is the home folder.
+        split: "train", "validation" (or "val") or "test", or what TFDS allows.
+        num_classes: how many classes there must be.
+
+    Raises:
+        InputError: nothing is found (the places are told), or it isn't what was asked for.
+    """
+    root = Path(data_dir).expanduser()
+    if root.is_file():
+        return file_source(Archive(root), split, num_classes)
+    prepared = array_record.find(root, name)
+    if prepared:
+        return array_record.ArrayRecordSource(prepared, split, num_classes)
+    if name == "imagenet2012":
+        train, validation = root / imagenet.TRAIN, root / imagenet.VALIDATION
+        if split == "train" and train.is_file():
+            return file_source(Archive(train), split, num_classes)
+        if split in ("val", "validation") and validation.is_file():
+            return imagenet.validation(validation, num_classes)
+    names = (name, *_PUBLISHED.get(name, ()))
+    for archive in (root / f"{name}{suffix}" for name in names for suffix in _ARCHIVES):
+        if archive.is_file():
+            return file_source(Archive(archive), split, num_classes)
+    for folder in (*(root / name for name in names), root):
+        if any((folder / known).is_dir() for known in ("train", "val", "validation", "test")):
+            return file_source(Folder(folder), split, num_classes)
+    raise InputError(_nothing_found(name, names, root, split))
+
+
+def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) -> str:
+    archives = ", ".join(f"{name}{suffix}" for name in names for suffix in _ARCHIVES)
+    trees = ", ".join(f"{name}/train/" for name in names)
+    tars = ""
+    if name == "imagenet2012":
+        tars = (
+            f"{imagenet.TRAIN} and {imagenet.VALIDATION} (download both by hand from "
+            "image-net.org, which asks for a login), "
+        )
+    return (
+        f"no {name} ({split}) in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
+        f"{name}/VERSION/dataset_info.json (TFDS), {tars}{archives}, {trees}, train/"
+    )

@@ -1,0 +1,170 @@
+"""Labeled images that stay encoded until they are needed, by number."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+
+from mimetic_jax.data.files.layout import Container, find_split
+from mimetic_jax.data.files.views import eval_view
+from mimetic_jax.errors import InputError
+
+
+class ImageSource(Protocol):
+    """N encoded images with labels: any picklable object that reads them by number, thread-safely.
+
+    Attributes:
+        num_classes: labels lie in [0, num_classes).
+        labels: int32 [N]. Of TFDS data they are gathered at the first use, which reads every
+            record: training doesn't need them, choosing a balanced part does.
+    """
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def labels(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+    def name(self, index: int) -> str:
+        """What an error calls image `index`."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Encoded image `index` and its label."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FileSource:
+    """Images among the files of a folder or an archive.
+
+    Args:
+        container: a `Folder` or an `Archive`.
+        members: int [N], numbers in the container.
+        labels: int32 [N].
+        num_classes: how many classes there are.
+    """
+
+    container: Container
+    members: np.ndarray
+    labels: np.ndarray
+    num_classes: int
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def name(self, index: int) -> str:
+        return f"{self.container.path}:{self.container.files[self.members[index]]}"
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self.container.read(int(self.members[index])), int(self.labels[index])
+
+
+def file_source(container: Container, split: str, num_classes: int) -> FileSource:
+    """The images of a split; see `layout.find_split` for the forms read.
+
+    Raises:
+        InputError: the files don't form that split, or not with that number of classes.
+    """
+    members, names, classes = find_split(container, split)
+    return labeled(container, members, names, classes, num_classes)
+
+
+def labeled(
+    container: Container,
+    members: Sequence[int],
+    names: Sequence[str],
+    classes: Sequence[str],
+    num_classes: int,
+) -> FileSource:
+    """A source whose classes are numbered as they come in `classes`.
+
+    Raises:
+        InputError: there are not `num_classes` classes.
+    """
+    if len(classes) != num_classes:
+        raise InputError(
+            f"{container.path} holds {len(classes)} classes, expected {num_classes}: "
+            f"{', '.join(classes[:3])}, ... (of a sample, set data.classes)"
+        )
+    number = {name: label for label, name in enumerate(classes)}
+    labels = np.array([number[name] for name in names], np.int32)
+    return FileSource(container, np.array(members, np.int64), labels, num_classes)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subset:
+    """Some images of a source, in the order of `indices`.
+
+    Args:
+        source: where the images come from.
+        indices: int [n], each in [0, N).
+
+    Raises:
+        InputError: an index outside the source.
+    """
+
+    source: ImageSource
+    indices: np.ndarray
+
+    def __post_init__(self) -> None:
+        indices = np.asarray(self.indices, np.int64)
+        if indices.size and (indices.min() < 0 or indices.max() >= len(self.source)):
+            raise InputError(
+                f"indices from {indices.min()} to {indices.max()} don't fit a source of "
+                f"{len(self.source)} images"
+            )
+        object.__setattr__(self, "indices", indices)
+
+    @property
+    def num_classes(self) -> int:
+        return self.source.num_classes
+
+    @functools.cached_property
+    def labels(self) -> np.ndarray:
+        return self.source.labels[self.indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.source.name(int(self.indices[index]))
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self.source.read(int(self.indices[index]))
+
+
+def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """Every image of a source small enough to be held in memory, N · size² · 3 bytes.
+
+    The shorter side is resized to `size` and the center square kept, as by `eval_view`.
+
+    Args:
+        source: the images.
+        size: s, in pixels.
+        threads: how many decode at a time.
+
+    Returns:
+        images uint8 [N, s, s, 3] and labels int32 [N].
+
+    Raises:
+        DecodeError: an image is damaged; the error names it.
+    """
+    images = np.empty((len(source), size, size, 3), np.uint8)
+    labels = np.empty(len(source), np.int32)
+
+    def load(index: int) -> None:
+        data, labels[index] = source.read(index)
+        images[index] = eval_view(data, size, 1.0, name=source.name(index))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(load, range(len(source))):
+            pass
+    return images, labels

@@ -1,0 +1,183 @@
+"""What a network sees of an encoded image: a random crop in training, the center in evaluation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
+from mimetic_jax.errors import InputError, unknown
+
+INTERPOLATIONS = ("bilinear", "bicubic", "random")
+
+
+def check_train_view(
+    size: int, scale: tuple[float, float], ratio: tuple[float, float], interpolation: str
+) -> None:
+    """Raise InputError unless `train_view` can work with these."""
+    if size < 1:
+        raise InputError(f"image size {size} isn't at least 1 pixel")
+    if not 0 < scale[0] <= scale[1] <= 1:
+        raise InputError(f"crop scale {tuple(scale)} isn't 0 < least <= most <= 1")
+    if not 0 < ratio[0] <= ratio[1]:
+        raise InputError(f"crop ratio {tuple(ratio)} isn't 0 < least <= most")
+    if interpolation not in INTERPOLATIONS:
+        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+
+
+def check_eval_view(size: int, fraction: float, interpolation: str) -> None:
+    """Raise InputError unless `eval_view` can work with these."""
+    if size < 1:
+        raise InputError(f"image size {size} isn't at least 1 pixel")
+    if not 0 < fraction <= 1:
+        raise InputError(f"crop fraction {fraction} isn't above 0 and at most 1")
+    if interpolation not in INTERPOLATIONS[:2]:
+        raise unknown("interpolation", interpolation, INTERPOLATIONS[:2])
+
+
+def random_crop(
+    rng: np.random.Generator,
+    height: int,
+    width: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tuple[int, int, int, int]:
+    """The box of torchvision's RandomResizedCrop.
+
+    Up to ten times: area ~ U(scale) · h · w and log(w'/h') ~ U(log ratio), until the box fits.
+    After that the largest central box with a ratio in range.
+
+    >>> random_crop(np.random.default_rng(0), 30, 40, (1.0, 1.0), (4 / 3, 4 / 3))
+    (0, 0, 30, 40)
+
+    Args:
+        rng: where the numbers come from.
+        height: of the image, in pixels.
+        width: of the image.
+        scale: least and most of the image's area.
+        ratio: least and most width / height.
+
+    Returns:
+        top, left, height and width of the box.
+
+    Reference:
+        Szegedy et al. 2015, "Going deeper with convolutions"; torchvision.transforms.v2.
+    """
+    for _ in range(10):
+        area = height * width * (scale[0] + rng.random() * (scale[1] - scale[0]))
+        low, high = math.log(ratio[0]), math.log(ratio[1])
+        aspect = math.exp(low + rng.random() * (high - low))
+        crop_width, crop_height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            top = int(rng.random() * (height - crop_height + 1))
+            left = int(rng.random() * (width - crop_width + 1))
+            return top, left, crop_height, crop_width
+    crop_width = min(width, max(1, round(height * ratio[1])))
+    crop_height = min(height, max(1, round(width / ratio[0])))
+    return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
+
+
+def train_view(
+    data: bytes,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    interpolation: str = "bilinear",
+    name: str = "image",
+) -> np.ndarray:
+    """A random crop, resized to a square.
+
+    A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
+    there is no aliasing. JPEGs are decoded at half or quarter size where the box stays at least as
+    large as what is wanted. From Pillow's bilinear the mean difference on ImageNet files is 0.6 of
+    255 levels at 224 pixels, 2.9 at 64; Pillow's own bicubic differs by 1.2 and 1.5.
+
+    Args:
+        data: the encoded image.
+        size: s, of the result in pixels; may be larger than the image.
+        rng: where the crop, and a random interpolation, come from.
+        scale: least and most of the image's area, as in `random_crop`.
+        ratio: least and most width / height of the crop.
+        interpolation: "bilinear", "bicubic", or "random" for either.
+        name: what an error calls the image.
+
+    Returns:
+        uint8 [s, s, 3].
+
+    Raises:
+        DecodeError: the bytes are damaged.
+        InputError: a size below 1, impossible ranges or an unknown interpolation.
+    """
+    check_train_view(size, scale, ratio, interpolation)
+    shape = jpeg_shape(data)
+    pixels = None if shape else decode(data, name)
+    full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
+    top, left, height, width = random_crop(rng, full_height, full_width, scale, ratio)
+    if interpolation == "random":
+        interpolation = INTERPOLATIONS[int(rng.random() < 0.5)]
+    if pixels is None:
+        surplus = min(height, width) // size
+        pixels = decode(data, name, reduction=4 if surplus >= 4 else 2 if surplus >= 2 else 1)
+    if pixels.shape[0] < full_height:
+        down, across = pixels.shape[0] / full_height, pixels.shape[1] / full_width
+        bottom, right = round((top + height) * down), round((left + width) * across)
+        top, left = round(top * down), round(left * across)
+        height, width = bottom - top, right - left
+    return _resize(pixels[top : top + height, left : left + width], size, interpolation)
+
+
+def _resize(pixels: np.ndarray, size: int, interpolation: str) -> np.ndarray:
+    cv2 = opencv()
+    shortest, longest = min(pixels.shape[:2]), max(pixels.shape[:2])
+    if shortest < size or 10 * longest <= 11 * size:
+        method = cv2.INTER_CUBIC if interpolation == "bicubic" else cv2.INTER_LINEAR
+        return cv2.resize(pixels, (size, size), interpolation=method)
+    if longest <= 4 * size:  # Half the time of averaging outright, and nearer to Pillow.
+        pixels = cv2.resize(pixels, (2 * size, 2 * size), interpolation=cv2.INTER_LINEAR)
+    return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
+
+
+def eval_view(
+    data: bytes,
+    size: int,
+    fraction: float,
+    *,
+    interpolation: str = "bicubic",
+    name: str = "image",
+) -> np.ndarray:
+    """The center: the shorter side resized to floor(size / fraction), then a square cut out.
+
+    The pixels of torchvision's Resize and CenterCrop on Pillow images, bit for bit: published
+    accuracies depend on them.
+
+    Args:
+        data: the encoded image.
+        size: s, of the result in pixels.
+        fraction: size over the resized shorter side; 0.875 is 224 of 256.
+        interpolation: "bicubic" or "bilinear", both with Pillow's antialiasing.
+        name: what an error calls the image.
+
+    Returns:
+        uint8 [s, s, 3].
+
+    Raises:
+        DecodeError: the bytes are damaged.
+        InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
+    """
+    check_eval_view(size, fraction, interpolation)
+    from PIL import Image
+
+    pixels = decode(data, name)
+    height, width = pixels.shape[:2]
+    shorter = math.floor(size / fraction)
+    if height <= width:
+        height, width = shorter, int(shorter * width / height)
+    else:
+        height, width = int(shorter * height / width), shorter
+    method = Image.Resampling[interpolation.upper()]
+    resized = np.asarray(Image.fromarray(pixels).resize((width, height), method))
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return np.ascontiguousarray(resized[top : top + size, left : left + size])

@@ -1,0 +1,38 @@
+"""The 1797 handwritten digits that scikit-learn carries: real data with nothing to download."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.errors import InputError
+
+
+def load() -> ImageDataset:
+    """Scikit-learn's 8x8 digits, split into 1437 train and 360 test examples.
+
+    The split is fixed: with the examples in order of class, every fifth is a test example. So each
+    class gives a fifth, to within one example. Gray levels 0..16 become 0..255.
+
+    Raises:
+        InputError: scikit-learn isn't installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise InputError(
+            "the digits come with scikit-learn, which isn't installed: pip install scikit-learn"
+        ) from error
+    levels, labels = load_digits(return_X_y=True)
+    images = np.rint(levels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    labels = labels.astype(np.int32)
+    is_test = np.zeros(len(labels), bool)
+    is_test[np.argsort(labels, kind="stable")[::5]] = True
+    return ImageDataset(
+        name="digits",
+        train_images=images[~is_test],
+        train_labels=labels[~is_test],
+        test_images=images[is_test],
+        test_labels=labels[is_test],
+        num_classes=10,
+    )

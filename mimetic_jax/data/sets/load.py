@@ -1,0 +1,116 @@
+"""A data set by its name, whole or in part, in memory or as something to read from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from mimetic_jax.data.files.open import open_source
+from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
+from mimetic_jax.data.sets import cifar, digits, stl10, svhn
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.table import DatasetInfo, describe
+from mimetic_jax.errors import InputError
+
+# Which part of a data set is taken doesn't depend on a run's seed.
+_SUBSET_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamedDataset:
+    """Train and test images that stay on disk, encoded."""
+
+    train: ImageSource
+    test: ImageSource
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits of all labels, in order, and of sixteen images of each split.
+
+        Reading every image would take hours; another order, another number or other files of
+        one class are noticed.
+        """
+        digest = hashlib.sha256()
+        for source in (self.train, self.test):
+            digest.update(np.ascontiguousarray(source.labels, np.int32).data)
+            for index in np.linspace(0, len(source) - 1, 16).astype(int):
+                digest.update(source.read(int(index))[0])
+        return digest.hexdigest()[:16]
+
+
+def load(
+    name: str, data_dir: str | None = None, subset: float = 1.0, classes: int = 0
+) -> ImageDataset | StreamedDataset:
+    """The data set of that name.
+
+    Args:
+        name: one of `names()`.
+        data_dir: the folder that holds it; the digits need none.
+        subset: share of each class to train on. Smaller shares lie within larger ones, and the
+            test images are always all of them.
+        classes: how many there must be, of a streamed set that isn't the published one: a
+            sample, or images of one's own; 0 for the published number.
+
+    Raises:
+        InputError: the name is unknown (the known ones are listed), or the files aren't usable.
+    """
+    info = describe(name)
+    if info.streamed:
+        info = dataclasses.replace(info, num_classes=classes or info.num_classes)
+        return _streamed(info, data_dir, subset)
+    dataset = _resident(info, data_dir)
+    if subset < 1:
+        kept = balanced(dataset.train_labels, fraction=subset, seed=_SUBSET_SEED)
+        dataset = dataclasses.replace(
+            dataset,
+            train_images=dataset.train_images[kept],
+            train_labels=dataset.train_labels[kept],
+        )
+    return dataset
+
+
+def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
+    """The info with the numbers of examples that the data set really holds."""
+    if isinstance(dataset, ImageDataset):
+        counts = len(dataset.train_labels), len(dataset.test_labels)
+    else:
+        counts = len(dataset.train), len(dataset.test)
+    return dataclasses.replace(info, num_train=counts[0], num_test=counts[1])
+
+
+def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
+    if info.name == "digits":
+        return digits.load()
+    if info.name == "svhn":
+        return svhn.load(data_dir)
+    if info.name == "stl10":
+        return stl10.load(data_dir)
+    if info.name != "tiny_imagenet":
+        return cifar.load(info.name, data_dir)
+    sources = _sources(info, data_dir)
+    size = info.image_shape[0]
+    train, test = (load_all(source, size) for source in (sources.train, sources.test))
+    return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
+
+
+def _streamed(info: DatasetInfo, data_dir: str | None, subset: float) -> StreamedDataset:
+    sources = _sources(info, data_dir)
+    if subset == 1:
+        return sources
+    kept = balanced(sources.train.labels, fraction=subset, seed=_SUBSET_SEED)
+    return dataclasses.replace(sources, train=Subset(sources.train, kept))
+
+
+def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
+    if not data_dir:
+        raise InputError(
+            f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
+            f"it comes from {info.source}"
+        )
+    train, test = (
+        open_source(info.tfds or info.name, data_dir, split, info.num_classes)
+        for split in info.splits
+    )
+    return StreamedDataset(train, test)

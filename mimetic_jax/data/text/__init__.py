@@ -1,0 +1,1 @@
+"""Texts as token numbers, and the windows that a model reads."""

@@ -1,0 +1,1 @@
+"""Work for the host: LAPACK outside XLA, cores and BLAS threads."""

@@ -1,0 +1,1 @@
+"""Devices and processes: the mesh, joining other processes, and being preempted."""

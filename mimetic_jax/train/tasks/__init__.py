@@ -1,0 +1,1 @@
+"""What a program trains: a model with its loss, for images and for text."""

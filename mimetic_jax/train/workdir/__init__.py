@@ -1,0 +1,1 @@
+"""What a comparison stores: runs, metrics, checkpoints, and the locks that guard them."""

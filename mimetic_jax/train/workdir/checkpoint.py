@@ -1,0 +1,245 @@
+"""Checkpoints: asynchronous, verified, falling back to the one before when damaged.
+
+The only module that imports Orbax.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.workdir.paths import Place, in_bucket
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Every checkpoint holds the state, a small record (what the host must remember, such as the
+    seconds trained), a checksum of each array taken on the device before it was written, and one
+    of the record.
+
+    Args:
+        directory: where they lie; made if missing.
+        keep: how many of the newest to keep, ≥ 2, since one may turn out damaged.
+        say: called with one line for a person when a checkpoint is passed over.
+        also: which of the steps that there are to keep beside the newest.
+    """
+
+    def __init__(
+        self,
+        directory: Place,
+        keep: int,
+        say: Callable[[str], None],
+        also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
+    ) -> None:
+        absolute = directory if in_bucket(directory) else directory.absolute()
+        self.directory, self._say = epath.Path(absolute), say
+        options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def save(self, state: TrainState, record: dict[str, Any]) -> None:
+        """Start writing the state; returns once the arrays are copied.
+
+        Raises:
+            InputError: if this or, here or in `wait` and `close`, the write before failed.
+        """
+        checksums = [int(checksum) for checksum in np.asarray(_checksums(state))]
+        record = {**record, "checksums": checksums}
+        with self._told():
+            self._manager.save(
+                int(state.step),
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state),
+                    record=ocp.args.JsonSave({**record, "sha256": _sha256(record)}),
+                ),
+            )
+
+    def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest whole checkpoint and its record; None where there is none at all.
+
+        A damaged one is told, and the one before is tried. Nothing is deleted: see `set_aside`.
+
+        Args:
+            shapes: the state's shapes, dtypes and shardings.
+
+        Raises:
+            InputError: if there are checkpoints but none is whole: nothing starts over by itself.
+        """
+        return self._first_whole(self.steps()[::-1], lambda step: shapes)
+
+    def read(self, steps: Sequence[int]) -> TrainState | None:
+        """The state of the first whole one of some checkpoints, whatever its shapes, on one device.
+
+        Raises:
+            InputError: as `restore`.
+        """
+        found = self._first_whole(steps, self.saved_shapes)
+        return found[0] if found else None
+
+    def _first_whole(
+        self, steps: Sequence[int], shapes: Callable[[int], TrainState]
+    ) -> tuple[TrainState, dict[str, Any]] | None:
+        for step in steps:
+            try:
+                return self._read(step, shapes(step))
+            except Exception as error:  # whatever a damaged file makes the readers raise
+                reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
+                self._say(f"checkpoint {step} is damaged, trying the one before ({reason})")
+        if steps:
+            raise InputError(
+                f"none of the checkpoints {list(steps)} in {self.directory} can be read: delete "
+                "that folder to start the run over"
+            )
+        return None
+
+    def steps(self) -> list[int]:
+        """Those that there are, in order."""
+        return sorted(self._manager.all_steps())
+
+    def saved_shapes(self, step: int) -> TrainState:
+        """Shapes and dtypes of a checkpoint's state, on one device."""
+        where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        folder = self.directory / str(step) / "state"
+        with ocp.StandardCheckpointer() as reader:
+            saved = reader.metadata(folder).item_metadata.tree
+        return TrainState(
+            **jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
+            )
+        )
+
+    def set_aside(self, after: int) -> None:
+        """Move checkpoints later than a step to `damaged/`: their steps will be written again."""
+        for step in self.steps():
+            if step > after:
+                target = self.directory.parent / "damaged" / str(step)
+                while target.exists():
+                    target = target.with_name(target.name + "+")
+                target.parent.mkdir(exist_ok=True)
+                (self.directory / str(step)).rename(target)
+                self._say(f"checkpoint {step} moved to {target}")
+
+    def reload(self) -> None:
+        """Look again at what there is."""
+        self._manager.reload()
+
+    def wait(self) -> None:
+        """Return once every write under way is whole."""
+        with self._told():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, and let go of the directory."""
+        with self._told():
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Writing fails in the background, and is raised by whatever call comes next."""
+        try:
+            yield
+        except Exception as error:  # each store has its own
+            system = re.search(r"([^:\[]+) \[os_error_code", str(error))
+            reason = system[1].strip() if system else " ".join(str(error).split())[:200]
+            raise InputError(
+                f"a checkpoint couldn't be written into {self.directory} ({reason}); those before "
+                "it are kept, and the same command continues from the newest"
+            ) from error
+
+    def _read(self, step: int, shapes: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardRestore(shapes), record=ocp.args.JsonRestore()
+            ),
+        )
+        record = dict(restored.record)
+        if record.pop("sha256") != _sha256(record):
+            raise ValueError("its record is not what was written")
+        expected = record.pop("checksums")
+        found = [int(checksum) for checksum in np.asarray(_checksums(restored.state))]
+        if found != expected:
+            wrong = sum(a != b for a, b in zip(found, expected, strict=False))
+            raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
+        return restored.state, record
+
+
+def read_params(directory: Place, say: Callable[[str], None], step: int | None = None) -> Any:
+    """The parameters of a checkpoint, whatever their shapes, on one device.
+
+    Args:
+        directory: of the run's checkpoints.
+        say: prints a line when a checkpoint is passed over.
+        step: of which; the newest whole one unless given.
+
+    Raises:
+        InputError: if none can be read.
+    """
+    checkpoints = Checkpoints(directory, 2, say)
+    try:
+        steps = checkpoints.steps()
+        if step is not None and step not in steps:
+            raise InputError(f"there is no checkpoint {step} in {directory}, which has {steps}")
+        state = checkpoints.read(steps[::-1] if step is None else [step])
+    finally:
+        checkpoints.close()
+    if state is None:
+        raise InputError(f"there is no checkpoint in {directory}")
+    return state.params
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keep:
+    """Orbax's question which checkpoints stay."""
+
+    newest: int
+    also: Callable[[Sequence[int]], Collection[int]]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = sorted(info.step for info in checkpoints)
+        kept = {*steps[-self.newest :], *self.also(steps)}
+        return [info.step in kept for info in checkpoints]
+
+
+def _sha256(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _checksums(tree: Any) -> jax.Array:
+    """A number for each leaf that any flipped bit changes, the same on every mesh. [leaves]"""
+    leaves = jax.tree.leaves(tree)
+    where = leaves[0].sharding
+    # Every process must be able to read them.
+    everywhere = NamedSharding(where.mesh, P()) if isinstance(where, NamedSharding) else None
+    return _summed(leaves, everywhere)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _summed(leaves: list[jax.Array], everywhere: NamedSharding | None) -> jax.Array:
+    sums = jnp.stack([_checksum(leaf) for leaf in leaves])
+    return sums if everywhere is None else jax.lax.with_sharding_constraint(sums, everywhere)
+
+
+def _checksum(leaf: jax.Array) -> jax.Array:
+    if leaf.dtype != jnp.bool_:
+        leaf = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}"))
+    bits = leaf.astype(jnp.uint32).ravel()
+    # Odd weights are invertible modulo 2^32, so one changed word always changes the sum.
+    weights = 2 * jax.lax.iota(jnp.uint32, bits.size) + 1
+    return jnp.sum(bits * weights, dtype=jnp.uint32)

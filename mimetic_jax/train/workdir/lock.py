@@ -1,0 +1,42 @@
+"""One process group at a time in a run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.workdir.lease import in_use, leased, this_process
+from mimetic_jax.train.workdir.paths import Place, in_bucket
+
+
+@contextlib.contextmanager
+def locked(directory: Place, say: Callable[[str], None] = print) -> Iterator[None]:
+    """Hold the folder's lock, which the system lets go of with the process, however that ends.
+
+    In a bucket it is a note that goes stale, see `lease`.
+
+    Raises:
+        InputError: somebody else holds it; or the folder can't be written.
+    """
+    path = directory / "lock"
+    if in_bucket(path):
+        with leased(path, say):
+            yield
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        raise InputError(f"{directory} can't be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise in_use(directory, file.read().strip() or "another process") from None
+        file.truncate(0)
+        file.write(f"{this_process()}\n")
+        file.flush()
+        yield

@@ -1,0 +1,93 @@
+"""Random erasing against the law of timm; cutout is tested with `augment`."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from mimetic_jax.data.augment.erasing import cutout, random_erasing
+from mimetic_jax.errors import InputError
+
+KEY = jax.random.key(6)
+HEIGHT, WIDTH, COUNT = 30, 40, 2000
+# No pixel of it is 0, or could be drawn.
+IMAGE = jnp.full((HEIGHT, WIDTH, 3), 50.0)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def erased(probability: float, mode: str, keys: jax.Array) -> jax.Array:
+    return jax.vmap(lambda key: random_erasing(key, IMAGE, probability, mode))(keys)
+
+
+def rectangles(images: np.ndarray) -> np.ndarray:
+    """Top, left, height and width of each hole, which must be a whole rectangle."""
+    found = []
+    for hole in (images != 50).all(axis=-1):
+        rows, columns = np.flatnonzero(hole.any(axis=1)), np.flatnonzero(hole.any(axis=0))
+        assert hole.sum() == len(rows) * len(columns)
+        assert np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
+        assert np.array_equal(columns, np.arange(columns[0], columns[-1] + 1))
+        found.append((rows[0], columns[0], len(rows), len(columns)))
+    return np.array(found)
+
+
+def test_rectangles_follow_the_law() -> None:
+    images = np.asarray(erased(1.0, "const", jax.random.split(KEY, COUNT)))
+    assert np.all((images == 0) | (images == 50))
+    top, left, height, width = rectangles(images).T
+    assert np.all((height < HEIGHT) & (width < WIDTH))
+
+    # The same law with NumPy, attempt by attempt: timm/data/random_erasing.py.
+    rng = np.random.default_rng(0)
+    expected = []
+    while len(expected) < COUNT:
+        area = rng.uniform(0.02, 1 / 3) * HEIGHT * WIDTH
+        aspect = math.exp(rng.uniform(math.log(0.3), -math.log(0.3)))
+        size = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if size[0] < HEIGHT and size[1] < WIDTH:
+            place = rng.integers(0, HEIGHT - size[0] + 1), rng.integers(0, WIDTH - size[1] + 1)
+            expected.append((*place, *size))
+    for found, other in zip((top, left, height, width), np.array(expected).T, strict=True):
+        assert scipy.stats.ks_2samp(found, other).statistic < 0.05
+
+
+def test_noise_is_normal_and_fresh_for_each_value() -> None:
+    images = np.asarray(erased(1.0, "pixel", jax.random.split(KEY, COUNT)))
+    values = images[images != 50]
+    assert abs(values.mean()) < 0.01
+    assert abs(values.std() - 1) < 0.01
+    assert len(np.unique(values[:10_000])) > 9_900
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25])
+def test_the_share_erased_is_the_probability(probability: float) -> None:
+    images = np.asarray(erased(probability, "const", jax.random.split(KEY, COUNT)))
+    share = (images == 0).any(axis=(1, 2, 3)).mean()
+    assert abs(share - probability) < 0.03 * (probability > 0) + 1e-9
+
+
+def test_the_mode_and_the_probability_leave_the_place() -> None:
+    keys = jax.random.split(KEY, COUNT)
+    const, pixel = (np.asarray(erased(1.0, mode, keys)) for mode in ("const", "pixel"))
+    np.testing.assert_array_equal(const == 50, pixel == 50)
+    rarely = np.asarray(erased(0.25, "const", keys))
+    untouched = (rarely == 50).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(rarely[~untouched], const[~untouched])
+
+
+def test_an_image_too_small_for_any_rectangle_stays() -> None:
+    image = jnp.ones((1, 1, 3))
+    np.testing.assert_array_equal(random_erasing(KEY, image, 1.0, "const"), image)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match=r"erase 1\.5 isn't a probability"):
+        random_erasing(KEY, IMAGE, 1.5)
+    with pytest.raises(InputError, match="unknown erase_mode 'rand'"):
+        random_erasing(KEY, IMAGE, 0.5, "rand")
+    with pytest.raises(InputError, match="side 31 is larger than the 30x40"):
+        cutout(KEY, IMAGE, 31)

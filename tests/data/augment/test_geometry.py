@@ -1,0 +1,303 @@
+"""Resampling and affine maps against Pillow on the same bytes, boxes against their law."""
+
+import functools
+import io
+import math
+import os
+import tarfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax.data.augment import geometry
+from mimetic_jax.errors import InputError
+
+KEY = jax.random.key(8)
+FILL = (124, 116, 104)
+
+
+def pictures(height: int = 40, width: int = 48) -> np.ndarray:
+    """A gradient, noise, hard edges and 1/f noise."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:height, :width]
+    gradient = np.stack([rows * 5, columns * 4, (rows + columns) * 2], axis=-1) % 256
+    noise = rng.integers(0, 256, (height, width, 3))
+    edges = np.repeat(((rows // 3 + columns // 5) % 2 * 255)[..., None], 3, axis=-1)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)) + 0.01
+    spectrum = np.fft.fft2(rng.normal(size=(3, height, width))) / frequency
+    natural = np.fft.ifft2(spectrum).real.transpose(1, 2, 0)
+    natural = np.clip(natural / natural.std() * 50 + 120, 0, 255)
+    return np.stack([gradient, noise, edges, natural]).astype(np.uint8)
+
+
+@functools.partial(jax.jit, static_argnames="interpolation")
+def mapped(images: jax.Array, matrix: jax.Array, interpolation: str) -> jax.Array:
+    fill = jnp.array(FILL, jnp.float32)
+    levels = images.astype(jnp.float32)
+    return jax.vmap(lambda image: geometry.affine(image, matrix, interpolation, fill))(levels)
+
+
+resized = jax.jit(geometry.resize, static_argnames=("size", "interpolation"))
+
+
+def resized_by_pillow(image: Image.Image, size: tuple[int, int], interpolation: str) -> np.ndarray:
+    """Width first, as before version 13, where the order depends on the sizes."""
+    method = Image.Resampling[interpolation.upper()]
+    return np.asarray(image.resize((size[1], image.height), method).resize(size[::-1], method))
+
+
+MAPS = {
+    "shear_x": (lambda h, w: geometry.shear_x(0.27), lambda h, w: (1, 0.27, 0, 0, 1, 0)),
+    "shear_y": (lambda h, w: geometry.shear_y(-0.3), lambda h, w: (1, 0, 0, -0.3, 1, 0)),
+    "translate_x": (
+        lambda h, w: geometry.translate_x(0.405 * w),
+        lambda h, w: (1, 0, 0.405 * w, 0, 1, 0),
+    ),
+    "translate_y": (lambda h, w: geometry.translate_y(-7), lambda h, w: (1, 0, 0, 0, 1, -7)),
+    "rotate": (lambda h, w: geometry.rotate(27.0, h, w), 27.0),
+    "rotate back": (lambda h, w: geometry.rotate(-11.3, h, w), -11.3),
+}
+
+
+def affine_difference(name: str, interpolation: str, images: np.ndarray) -> np.ndarray:
+    size = images.shape[1:3]
+    ours, theirs = MAPS[name]
+    method = Image.Resampling[interpolation.upper()]
+    out = np.asarray(mapped(images, ours(*size), interpolation))
+    assert np.array_equal(out, np.rint(out))
+    expected = []
+    for image in map(Image.fromarray, images):
+        if isinstance(theirs, float):
+            expected.append(image.rotate(theirs, method, fillcolor=FILL))
+        else:
+            affine, numbers = Image.Transform.AFFINE, theirs(*size)
+            expected.append(image.transform(image.size, affine, numbers, method, fillcolor=FILL))
+    return np.abs(out.astype(int) - np.stack([np.asarray(image) for image in expected]).astype(int))
+
+
+# Truncation to whole levels turns the last digit of a float into a level, where values such as
+# a + (b - a) · 0.3 are whole: a level on a few per cent of the values, never more.
+@pytest.mark.parametrize(
+    ("interpolation", "off"), [("nearest", 1e-3), ("bilinear", 0.05), ("bicubic", 0.01)]
+)
+def test_affine_maps_are_pillows(interpolation: str, off: float) -> None:
+    for name in MAPS:
+        apart = affine_difference(name, interpolation, pictures())
+        assert (apart > 0).mean() < off, name
+        assert interpolation == "nearest" or apart.max() <= 1, name
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+def test_the_identity_is_one(interpolation: str) -> None:
+    images = pictures()
+    for matrix in (geometry.identity(), geometry.rotate(0, 40, 48), geometry.shear_x(0)):
+        np.testing.assert_array_equal(mapped(images, matrix, interpolation), images)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_one_color_stays_that_color(interpolation: str) -> None:
+    """Truncation makes a weighted sum of 254.99…, were it one, a level less."""
+    images = np.broadcast_to(np.array(FILL, np.uint8), (4, 40, 48, 3))
+    turned = mapped(images, geometry.rotate(13, 40, 48), interpolation)
+    np.testing.assert_array_equal(turned, images)
+    np.testing.assert_array_equal(resized(images, (24, 16), interpolation), images[:, :24, :16])
+
+
+def test_a_random_interpolation_is_one_of_the_two() -> None:
+    images, matrix = pictures(), geometry.rotate(20, 40, 48)
+    image, fill = jnp.asarray(images[1], jnp.float32), jnp.array(FILL, jnp.float32)
+
+    @jax.jit
+    @jax.vmap
+    def drawn(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        turned = geometry.affine(image, matrix, "random", fill, key)
+        return turned, geometry.resize(image, (23, 17), "random", key)
+
+    turned, smaller = drawn(jax.random.split(KEY, 40))
+    names = ("bilinear", "bicubic")
+    for out, either in (
+        (turned, [mapped(images, matrix, name)[1] for name in names]),
+        (smaller, [resized(images, (23, 17), name)[1] for name in names]),
+    ):
+        apart = np.stack([np.abs(out - one.astype(float)).mean(axis=(1, 2, 3)) for one in either])
+        assert np.all(apart.min(axis=0) < 0.01)
+        assert 8 < (apart[0] < 0.01).sum() < 32
+
+
+# The last has many values half-way between two levels, which round as the last digit has it.
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    ("size", "off"),
+    [((23, 17), 0.01), ((40, 48), 0), ((40, 19), 0.01), ((57, 91), 0.01), ((60, 96), 0.25)],
+)
+def test_resizing_is_pillows(size: tuple[int, int], off: float, interpolation: str) -> None:
+    images = pictures()
+    out = np.asarray(resized(images, size, interpolation)).astype(int)
+    expected = [resized_by_pillow(Image.fromarray(image), size, interpolation) for image in images]
+    apart = np.abs(out - np.stack(expected))
+    assert apart.max() <= 2
+    assert (apart > 0).mean() <= off
+
+
+def test_resizing_keeps_the_type_and_takes_any_batch() -> None:
+    images = jnp.asarray(pictures())
+    out = resized(images.reshape(2, 2, 40, 48, 3), (24, 16))
+    assert out.dtype == jnp.uint8
+    assert out.shape == (2, 2, 24, 16, 3)
+    np.testing.assert_array_equal(out.reshape(4, 24, 16, 3), resized(images, (24, 16)))
+
+
+def boxes(count: int, height: int, width: int, **law: tuple[float, float]) -> np.ndarray:
+    draw = functools.partial(geometry.random_box, height=height, width=width, **law)
+    return np.stack(jax.jit(jax.vmap(draw))(jax.random.split(KEY, count)), axis=1)
+
+
+def test_boxes_are_inside_and_of_the_law() -> None:
+    found = boxes(4000, 50, 60, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+    top, left, height, width = found.T
+    assert np.all((top >= 0) & (left >= 0) & (height > 0) & (width > 0))
+    assert np.all((top + height <= 50) & (left + width <= 60))
+    aspect, area = width / height, height * width / 3000
+    # Whole pixels, of at least 13 by 13.
+    assert np.all((aspect > 0.75 / 1.09) & (aspect < 1.09 * 4 / 3))
+    assert np.all((area > 0.07) & (area <= 1))
+    assert abs(np.median(np.log(aspect))) < 0.05
+
+    # The same law drawn with NumPy, attempt by attempt.
+    rng = np.random.default_rng(3)
+    expected = []
+    while len(expected) < 4000:
+        drawn = 3000 * rng.uniform(0.08, 1)
+        shape = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        one = round(math.sqrt(drawn * shape)), round(math.sqrt(drawn / shape))
+        if one[0] <= 60 and one[1] <= 50:
+            expected.append(one[0] * one[1] / 3000)
+    quantiles = np.linspace(0.05, 0.95, 10)
+    np.testing.assert_allclose(
+        np.quantile(area, quantiles), np.quantile(expected, quantiles), atol=0.04
+    )
+
+
+def test_places_of_boxes_are_uniform() -> None:
+    top, left, height, width = boxes(3000, 30, 30, scale=(0.25, 0.25), ratio=(1, 1)).T
+    assert np.all((height == 15) & (width == 15))
+    for place in (top, left):
+        counts = np.bincount(place, minlength=16)
+        assert len(counts) == 16
+        assert counts.min() > 120
+        assert counts.max() < 260
+
+
+@pytest.mark.parametrize(
+    ("size", "ratio", "expected"),
+    [((20, 60), (1, 1), (0, 20, 20, 20)), ((60, 20), (1, 1), (20, 0, 20, 20))],
+)
+def test_what_never_fits_is_the_central_box(
+    size: tuple[int, int], ratio: tuple[float, float], expected: tuple[int, ...]
+) -> None:
+    found = boxes(5, *size, scale=(1.0, 1.0), ratio=ratio)
+    np.testing.assert_array_equal(found, [expected] * 5)
+
+
+@pytest.mark.parametrize(
+    "interpolation", [pytest.param("bilinear", marks=pytest.mark.slow), "bicubic"]
+)
+def test_a_resized_crop_is_pillows_crop_then_resize(interpolation: str) -> None:
+    images, keys = pictures(), jax.random.split(KEY, 4)
+    out = jax.jit(
+        jax.vmap(
+            lambda key, image: geometry.resized_crop(
+                key, image, (32, 28), (0.2, 1), interpolation=interpolation
+            )
+        )
+    )(keys, images)
+    assert out.dtype == jnp.uint8
+
+    @jax.jit
+    @jax.vmap
+    def box(key: jax.Array) -> tuple[jax.Array, ...]:
+        return geometry.random_box(jax.random.split(key)[0], 40, 48, (0.2, 1), (3 / 4, 4 / 3))
+
+    for place, image, ours in zip(np.stack(box(keys), axis=1), images, out, strict=True):
+        top, left, height, width = place.tolist()
+        crop = Image.fromarray(image).crop((left, top, left + width, top + height))
+        theirs = resized_by_pillow(crop, (32, 28), interpolation)
+        apart = np.abs(np.asarray(ours).astype(int) - theirs)
+        assert apart.max() <= 1
+        assert (apart > 0).mean() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size", "fraction"),
+    [(40, 48, 28, 0.875), (61, 40, 32, 0.9), (40, 40, 40, 1.0), (30, 45, 64, 0.5)],
+)
+def test_the_central_view_is_torchvisions(
+    height: int, width: int, size: int, fraction: float
+) -> None:
+    images = pictures(height, width)
+    view = jax.jit(functools.partial(geometry.central_view, size=size, fraction=fraction))
+    out = np.asarray(view(images))
+    assert out.shape == (4, size, size, 3)
+    assert out.dtype == np.uint8
+    shorter = math.floor(size / fraction)
+    if height <= width:
+        full = (int(shorter * width / height), shorter)
+    else:
+        full = (shorter, int(shorter * height / width))
+    left, top = (round((side - size) / 2) for side in full)
+    for ours, image in zip(out, images, strict=True):
+        theirs = resized_by_pillow(Image.fromarray(image), full[::-1], "bicubic")
+        theirs = theirs[top : top + size, left : left + size]
+        assert np.abs(ours.astype(int) - theirs).max() <= 1
+
+
+def test_what_cannot_be_is_refused() -> None:
+    image = jnp.zeros((4, 4, 3))
+    with pytest.raises(InputError, match=r"unknown interpolation 'cubic'.*bicubic"):
+        geometry.resize(image, (2, 2), "cubic")
+    with pytest.raises(InputError, match="unknown interpolation 'area'"):
+        geometry.affine(image, geometry.identity(), "area")
+    with pytest.raises(InputError, match="needs a key"):
+        geometry.central_view(image, 2, 0.5, "random")
+    with pytest.raises(InputError, match="size 0"):
+        geometry.central_view(image, 0, 0.5)
+    with pytest.raises(InputError, match=r"fraction 1\.5"):
+        geometry.central_view(image, 2, 1.5)
+
+
+def photographs(count: int = 8, height: int = 200, width: int = 240) -> np.ndarray:
+    """The top left of the first JPEGs of a tar that are large enough."""
+    path = os.environ.get("MIMETIC_IMAGENET_SAMPLE_TAR")
+    if not path:
+        pytest.skip("MIMETIC_IMAGENET_SAMPLE_TAR isn't set")
+    found: list[np.ndarray] = []
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile() and member.name.lower().endswith((".jpeg", ".jpg")):
+                file = archive.extractfile(member)
+                assert file is not None
+                pixels = np.asarray(Image.open(io.BytesIO(file.read())).convert("RGB"))
+                if pixels.shape[0] >= height and pixels.shape[1] >= width:
+                    found.append(pixels[:height, :width])
+            if len(found) == count:
+                break
+    return np.stack(found)
+
+
+def test_photographs_as_pillow_has_them() -> None:
+    images = photographs()
+    for interpolation in ("nearest", "bilinear", "bicubic"):
+        for name in MAPS:
+            apart = affine_difference(name, interpolation, images)
+            print(f"{name} {interpolation}: off {(apart > 0).mean():.1e}, mean {apart.mean():.1e}")
+            assert apart.mean() < 0.05
+    for interpolation in ("bilinear", "bicubic"):
+        for size in ((96, 64), (224, 224), (300, 360)):
+            out = np.asarray(resized(images, size, interpolation)).astype(int)
+            expected = [resized_by_pillow(Image.fromarray(i), size, interpolation) for i in images]
+            apart = np.abs(out - np.stack(expected))
+            print(f"{size} {interpolation}: off {(apart > 0).mean():.1e}, max {apart.max()}")
+            assert apart.mean() < 0.2

@@ -1,0 +1,125 @@
+"""Mixup and CutMix against their definitions in NumPy, float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from mimetic_jax.data.augment.mixing import Mixing, mix
+from mimetic_jax.errors import InputError
+
+KEY = jax.random.key(2)
+BATCH, HEIGHT, WIDTH, CLASSES, COUNT = 6, 10, 14, 7, 1500
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(BATCH, HEIGHT, WIDTH, 3)).astype(np.float32)
+LABELS = np.array([0, 1, 2, 3, 4, 5])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.vmap, in_axes=(None, 0))
+def mixed(mixing: Mixing, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    images, labels = jnp.asarray(IMAGES), jnp.asarray(LABELS)
+    mixture, targets = mix(mixing, key, images, labels, CLASSES)
+    return mixture, targets, mix(mixing, key, images, labels, CLASSES, smoothing=0.1)[1]
+
+
+def draws(mixing: Mixing) -> tuple[np.ndarray, np.ndarray]:
+    """Mixed images and targets, after a check of the smoothed ones.
+
+    timm/data/mixup.py: off = s / C, on = 1 - s + off, then λ of one and 1 - λ of the other.
+    """
+    images, targets, smooth = mixed(mixing, jax.random.split(KEY, COUNT))
+    assert targets.dtype == smooth.dtype == jnp.float32
+    assert targets.shape == smooth.shape == (COUNT, BATCH, CLASSES)
+    share = shares(np.asarray(targets))[:, None, None]
+    off = 0.1 / CLASSES
+    hot = np.full((BATCH, CLASSES), off)
+    hot[np.arange(BATCH), LABELS] = 1 - 0.1 + off
+    np.testing.assert_allclose(smooth, share * hot + (1 - share) * hot[::-1], atol=1e-6)
+    np.testing.assert_allclose(smooth.sum(axis=-1), 1, atol=1e-6)
+    np.testing.assert_allclose(targets.sum(axis=-1), 1, atol=1e-6)
+    return np.asarray(images, np.float64), np.asarray(targets, np.float64)
+
+
+def shares(targets: np.ndarray) -> np.ndarray:
+    """λ of each batch, from the targets, where labels differ and nothing is smoothed."""
+    found = targets[:, np.arange(BATCH), LABELS]
+    np.testing.assert_allclose(found, np.broadcast_to(found[:, :1], found.shape), atol=1e-6)
+    return found[:, 0]
+
+
+def test_nothing_is_mixed_by_default() -> None:
+    images, targets = draws(Mixing())
+    np.testing.assert_array_equal(images[0], IMAGES)
+    np.testing.assert_array_equal(targets[0], np.eye(CLASSES)[LABELS])
+
+
+@pytest.mark.parametrize("alpha", [0.2, pytest.param(2.0, marks=pytest.mark.slow)])
+def test_mixup_is_a_weighted_sum_by_a_beta_number(alpha: float) -> None:
+    images, targets = draws(Mixing(mixup=alpha))
+    share = shares(targets)
+    weight = share[:, None, None, None, None]
+    np.testing.assert_allclose(images, weight * IMAGES + (1 - weight) * IMAGES[::-1], atol=1e-5)
+    law = scipy.stats.beta(alpha, alpha)
+    assert scipy.stats.kstest(share, law.cdf).statistic < 0.04
+
+
+def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
+    images, targets = draws(Mixing(cutmix=1.0))
+    share = shares(targets)
+    pasted = images == IMAGES[::-1]
+    assert np.all(pasted | (images == IMAGES))
+    inside = pasted.all(axis=(1, 4))
+    places = []
+    for box, one in zip(inside, share, strict=True):
+        assert 1 - box.sum() / (HEIGHT * WIDTH) == pytest.approx(one, abs=1e-6)
+        if box.any():
+            rows, columns = np.flatnonzero(box.any(axis=1)), np.flatnonzero(box.any(axis=0))
+            assert box.sum() == len(rows) * len(columns)
+            assert np.array_equal(rows, np.arange(rows[0], rows[-1] + 1))
+            assert np.array_equal(columns, np.arange(columns[0], columns[-1] + 1))
+            places.append((rows.mean(), columns.mean()))
+    # Centers all over the image.
+    assert np.ptp(places, axis=0) == pytest.approx([HEIGHT, WIDTH], abs=3)
+
+    # The same law with NumPy: timm/data/mixup.py, rand_bbox and its correction.
+    rng = np.random.default_rng(1)
+    ratio = np.sqrt(1 - rng.beta(1, 1, COUNT))
+    area = np.ones(COUNT)
+    for size in (HEIGHT, WIDTH):
+        side, center = (size * ratio).astype(int), rng.integers(0, size, COUNT)
+        area *= np.clip(center + side // 2, 0, size) - np.clip(center - side // 2, 0, size)
+    pixels = np.rint((1 - share) * HEIGHT * WIDTH)
+    assert scipy.stats.ks_2samp(pixels, area).statistic < 0.06
+
+
+def test_probabilities() -> None:
+    mixing = Mixing(mixup=0.8, cutmix=1.0, prob=0.6, switch=0.3)
+    images, _ = draws(mixing)
+    own, other = images == IMAGES, images == IMAGES[::-1]
+    untouched = own.all(axis=(1, 2, 3, 4))
+    cut = (own | other).all(axis=(1, 2, 3, 4)) & ~untouched
+    # A few boxes are empty, and so count as untouched.
+    assert abs(untouched.mean() - 0.4) < 0.06
+    assert abs(cut.mean() - 0.18) < 0.04
+
+
+@pytest.mark.slow
+def test_compiled_or_not() -> None:
+    mixing, key = Mixing(mixup=0.8, cutmix=1.0), jax.random.key(9)
+    plain = mix(mixing, key, jnp.asarray(IMAGES), jnp.asarray(LABELS), CLASSES, 0.1)
+    compiled = jax.jit(mix, static_argnums=(0, 4, 5))(mixing, key, IMAGES, LABELS, CLASSES, 0.1)
+    for ours, theirs in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match=r"mixup -0\.1 and cutmix 0\.0 must be at least 0"):
+        Mixing(mixup=-0.1)
+    with pytest.raises(InputError, match=r"prob 1\.2 and switch 0\.5"):
+        Mixing(prob=1.2)
+    with pytest.raises(InputError, match=r"smoothing 1\.5"):
+        mix(Mixing(), KEY, jnp.asarray(IMAGES), jnp.asarray(LABELS), CLASSES, 1.5)

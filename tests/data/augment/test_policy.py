@@ -1,0 +1,268 @@
+"""RandAugment against the operations of Pillow, and against the laws of torchvision and timm."""
+
+import collections
+import functools
+import math
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance, ImageOps
+
+from mimetic_jax.data.augment import policy
+from mimetic_jax.data.augment.policy import RandAugment, parse_policy, rand_augment
+from mimetic_jax.errors import InputError
+
+KEY = jax.random.key(3)
+MEAN = (0.485, 0.456, 0.406)
+FILL = (124, 116, 104)
+AFFINE = Image.Transform.AFFINE
+NEAREST, BILINEAR, BICUBIC = (Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC"))
+HEIGHT, WIDTH = 32, 40
+
+
+def picture(channels: int = 3) -> np.ndarray:
+    """1/f noise in color, on which no two operations do the same."""
+    rng = np.random.default_rng(4)
+    frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.fftfreq(WIDTH)) + 0.02
+    spectrum = np.fft.fft2(rng.normal(size=(3, HEIGHT, WIDTH))) / frequency
+    pixels = np.fft.ifft2(spectrum).real.transpose(1, 2, 0)
+    pixels = pixels / pixels.std() * 40 + np.array([90, 130, 150])
+    return np.clip(pixels, 5, 240).astype(np.uint8)[..., :channels]
+
+
+def enhanced(name: str, factor: float) -> Callable[[Image.Image], Image.Image]:
+    return lambda image: getattr(ImageEnhance, name)(image).enhance(factor)
+
+
+def moved(
+    matrix: tuple[float, ...], method: Image.Resampling, fill: tuple[int, ...] | int
+) -> Callable[[Image.Image], Image.Image]:
+    return lambda image: image.transform(image.size, AFFINE, matrix, method, fillcolor=fill)
+
+
+def turned(
+    degrees: float, method: Image.Resampling, fill: tuple[int, ...] | int
+) -> Callable[[Image.Image], Image.Image]:
+    return lambda image: image.rotate(degrees, method, fillcolor=fill)
+
+
+Named = tuple[str, Callable[[Image.Image], Image.Image]]
+
+
+def torchvision_operations(magnitude: int) -> Iterator[Named]:
+    """Every operation with every sign: torchvision/transforms/autoaugment.py."""
+    part = magnitude / 30
+    yield "identity", lambda image: image
+    for sign in (1, -1):
+        shear = sign * 0.3 * part
+        across, down = (sign * int(150 / 331 * size * part) for size in (WIDTH, HEIGHT))
+        yield "shear_x", moved((1, shear, 0, 0, 1, 0), NEAREST, 0)
+        yield "shear_y", moved((1, 0, 0, shear, 1, 0), NEAREST, 0)
+        yield "translate_x", moved((1, 0, across, 0, 1, 0), NEAREST, 0)
+        yield "translate_y", moved((1, 0, 0, 0, 1, down), NEAREST, 0)
+        yield "rotate", turned(sign * 30 * part, NEAREST, 0)
+        for name in ("Brightness", "Color", "Contrast", "Sharpness"):
+            yield name.lower(), enhanced(name, 1 + sign * 0.9 * part)
+    bits = 8 - round(magnitude / (30 / 4))
+    yield "posterize", lambda image: ImageOps.posterize(image, bits)
+    yield "solarize", lambda image: ImageOps.solarize(image, 255 - 255 * part)
+    yield "autocontrast", ImageOps.autocontrast
+    yield "equalize", ImageOps.equalize
+
+
+def timm_operations(level: float) -> Iterator[Named]:
+    """Every operation with every sign and interpolation: timm/data/auto_augment.py."""
+    yield "autocontrast", ImageOps.autocontrast
+    yield "equalize", ImageOps.equalize
+    yield "invert", ImageOps.invert
+    yield "posterize", lambda image: ImageOps.posterize(image, 4 - int(level / 10 * 4))
+    yield "solarize", lambda image: ImageOps.solarize(image, 256 - int(level / 10 * 256))
+    added = [i if i >= 128 else min(255, i + int(level / 10 * 110)) for i in range(256)]
+    yield "solarize_add", lambda image: image.point(added * len(image.getbands()))
+    for sign in (1, -1):
+        for name in ("Color", "Contrast", "Brightness", "Sharpness"):
+            yield name.lower(), enhanced(name, max(0.1, 1 + sign * level / 10 * 0.9))
+        for method in (BILINEAR, BICUBIC):
+            yield "rotate", turned(sign * level / 10 * 30, method, FILL)
+            shear, part = sign * level / 10 * 0.3, sign * level / 10 * 0.45
+            yield "shear_x", moved((1, shear, 0, 0, 1, 0), method, FILL)
+            yield "shear_y", moved((1, 0, 0, shear, 1, 0), method, FILL)
+            yield "translate_x", moved((1, 0, part * WIDTH, 0, 1, 0), method, FILL)
+            yield "translate_y", moved((1, 0, 0, 0, 1, part * HEIGHT), method, FILL)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def applied(
+    chosen: RandAugment, keys: jax.Array, image: jax.Array, interpolation: str = "random"
+) -> jax.Array:
+    mean = MEAN[: image.shape[-1]]
+    return jax.vmap(lambda key: rand_augment(chosen, key, image, mean, interpolation))(keys)
+
+
+def named(results: np.ndarray, image: np.ndarray, operations: list[Named]) -> list[str]:
+    """The operation that each result came from; the nearest one has to be within a trifle."""
+    truth = np.stack([np.asarray(done(Image.fromarray(image))) for _, done in operations])
+    found = []
+    for result in results:
+        assert np.array_equal(result, np.rint(result))
+        apart = np.abs(truth - result).mean(axis=(1, 2, 3))
+        nearest = int(apart.argmin())
+        assert apart[nearest] < 0.05, f"nothing of Pillow's is like it: {apart[nearest]}"
+        found.append(operations[nearest][0])
+    return found
+
+
+def test_torchvisions_operations_are_pillows_and_equally_frequent() -> None:
+    image = picture()
+    results = np.asarray(
+        applied(parse_policy("torchvision-n1-m9"), jax.random.split(KEY, 1400), jnp.float32(image))
+    )
+    operations = list(torchvision_operations(9))
+    counts = collections.Counter(named(results, image, operations))
+    assert set(counts) == {name for name, _ in operations}
+    assert len(counts) == 14
+    assert min(counts.values()) > 60
+    assert max(counts.values()) < 145
+
+
+def test_timms_operations_are_pillows_each_with_probability_one_half() -> None:
+    image = picture()
+    results = np.asarray(
+        applied(parse_policy("rand-m7-n1-inc1"), jax.random.split(KEY, 1500), jnp.float32(image))
+    )
+    kept: Named = ("kept", lambda image: image)
+    operations = [kept, *timm_operations(7)]
+    counts = collections.Counter(named(results, image, operations))
+    assert len(counts) == 16
+    assert 680 < counts.pop("kept") < 820
+    assert min(counts.values()) > 25
+    assert max(counts.values()) < 80
+
+
+@pytest.mark.slow
+def test_timms_interpolation_is_that_of_the_crop() -> None:
+    """timm/data/transforms_factory.py: random only where the crop's is."""
+    image = jnp.float32(picture())
+    keys, chosen = jax.random.split(KEY, 1500), parse_policy("rand-m7-n1-inc1")
+    out = {name: applied(chosen, keys, image, name) for name in ("bilinear", "bicubic", "random")}
+    of_each = [
+        np.asarray((out["random"] == out[name]).all(axis=(1, 2, 3)))
+        for name in ("bilinear", "bicubic")
+    ]
+    assert np.all(of_each[0] | of_each[1])
+    moved = ~np.asarray((out["bilinear"] == out["bicubic"]).all(axis=(1, 2, 3)))
+    assert moved.any()
+    assert of_each[0][moved].any()
+    assert of_each[1][moved].any()
+
+
+@pytest.mark.slow
+def test_operations_follow_each_other() -> None:
+    """Two layers are the second of two after the first: both are found among Pillow's."""
+    image = picture()
+    results = np.asarray(
+        applied(parse_policy("torchvision-n2-m9"), jax.random.split(KEY, 60), jnp.float32(image))
+    )
+    operations = list(torchvision_operations(9))
+    first = [done(Image.fromarray(image)) for _, done in operations]
+    both = np.stack([np.asarray(done(one)) for one in first for _, done in operations]).astype(int)
+    for result in results:
+        assert np.abs(both - result).mean(axis=(1, 2, 3)).min() < 0.5
+
+
+def test_levels_are_normal_and_clipped() -> None:
+    chosen = RandAugment("timm", num_ops=1, magnitude=8, magnitude_std=2.0)
+    drawn, arguments = jax.jit(jax.vmap(lambda key: policy._draw(chosen, key, HEIGHT, WIDTH)))(
+        jax.random.split(KEY, 30_000)
+    )
+    degrees = np.asarray(arguments)[np.asarray(drawn["rotate"])]
+    assert 0.4 < (degrees > 0).mean() < 0.6
+    levels = np.abs(degrees) / 3
+    assert levels.min() >= 0
+    assert levels.max() <= 10
+    # N(8, 2²): a sixth is above 10, and a sixth below 6.
+    assert 0.12 < np.isclose(levels, 10, atol=1e-5).mean() < 0.20
+    assert 0.12 < (levels < 6).mean() < 0.20
+    assert abs(np.median(levels) - 8) < 0.25
+
+
+@pytest.mark.parametrize("level", [0, 3, 5, 9, 10])
+def test_timms_arguments_at_whole_levels(level: int) -> None:
+    """Whole numbers where timm truncates, in double precision."""
+    found = {
+        name: float(argument) for name, argument in policy.timm_arguments(level, -1, 50, 60).items()
+    }
+    expected = {
+        "rotate": -level * 3.0,
+        "posterize": 4 - int(level / 10 * 4),
+        "solarize": 256 - min(256, int(level / 10 * 256)),
+        "solarize_add": min(128, int(level / 10 * 110)),
+        "color": max(0.1, 1 - level / 10 * 0.9),
+        "shear_x": -level / 10 * 0.3,
+        "translate_x": -level / 10 * 0.45 * 60,
+        "translate_y": -level / 10 * 0.45 * 50,
+    }
+    for name, argument in expected.items():
+        assert found[name] == pytest.approx(argument, abs=1e-5), name
+
+
+def test_no_magnitude_changes_nothing() -> None:
+    """But for what has no magnitude, and solarize from 255 or 256 on."""
+    neutral = {"brightness": 1, "color": 1, "contrast": 1, "sharpness": 1}
+    torchvision = neutral | {"posterize": 8, "solarize": 255}
+    timm = neutral | {"posterize": 4, "solarize": 256}  # timm's posterize begins at four bits
+    for found, expected in (
+        (policy.torchvision_arguments(0, 1, HEIGHT, WIDTH), torchvision),
+        (policy.timm_arguments(0, 1, HEIGHT, WIDTH), timm),
+    ):
+        for name, argument in found.items():
+            assert float(argument) == expected.get(name, 0), name
+
+
+@pytest.mark.slow
+def test_compiled_or_not_and_alone_or_in_a_batch() -> None:
+    image, keys = jnp.float32(picture()), jax.random.split(KEY, 6)
+    chosen = parse_policy("rand-m9-mstd0.5-inc1")
+    together = applied(chosen, keys, image, "bicubic")
+    for index, key in enumerate(keys):
+        plain = rand_augment(chosen, key, image, MEAN, "bicubic")
+        alone = applied(chosen, keys[index : index + 1], image, "bicubic")[0]
+        # Sums in another order may be truncated to the level below.
+        assert np.abs(plain - together[index]).mean() < 0.05
+        assert np.abs(alone - together[index]).mean() < 0.05
+
+
+def test_specs_are_read() -> None:
+    assert parse_policy("torchvision-m12-n1") == RandAugment("torchvision", 1, 12)
+    assert parse_policy("rand-m9-mstd0.5-inc1") == RandAugment("timm", 2, 9, 0.5)
+    assert parse_policy("rand-n3-inc1") == RandAugment("timm", 3, 10, 0.0)
+    assert math.isclose(parse_policy("rand-inc1-m9-mstd1").magnitude_std, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("augmix-m3", "neither like"),
+        ("", "neither like"),
+        ("torchvision", "needs both n and m"),
+        ("torchvision-n2", "needs both n and m"),
+        ("torchvision-n2-m31", "m at most 30"),
+        ("torchvision-n0-m9", "n must be at least 1"),
+        ("torchvision-n2-m9-mstd0.5", "'mstd0.5' .* is none of n, m"),
+        ("torchvision-n2-m9-m9", "comes twice"),
+        ("rand-m9-mstd0.5", "needs inc1"),
+        ("rand-m9-inc0", "'inc0' .* isn't inc and"),
+        ("rand-m15-inc1", "m at most 10"),
+        ("rand-m9-mstd101-inc1", "mstd at most 100"),
+        ("rand-m-inc1", "'m' .* isn't m and a number"),
+        ("rand-m9.5-inc1", "isn't m and a number"),
+        ("rand-m9-tweights-inc1", "'tweights' .* is none of n, m, mstd, inc"),
+        ("rand-m9--inc1", "'' .* is none of"),
+    ],
+)
+def test_malformed_specs_are_refused(spec: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        parse_policy(spec)

@@ -1,0 +1,335 @@
+"""Streams: one global batch for any number of processes, exact resuming, damage accounted for."""
+
+import dataclasses
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax.data.feed.order import TrainOrder, example_rng
+from mimetic_jax.data.feed.stream import ImageStream, eval_batches, train_batches
+from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.views import eval_view, train_view
+from mimetic_jax.errors import InputError
+
+
+@dataclasses.dataclass
+class Plain:
+    """Images of one color each, which tells their index; some of them damaged."""
+
+    size: int
+    damaged: tuple[int, ...] = ()
+    num_classes: int = 5
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.arange(self.size, dtype=np.int32) % self.num_classes
+
+    def __len__(self) -> int:
+        return self.size
+
+    def name(self, index: int) -> str:
+        return f"image {index}"
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if index in self.damaged:
+            return b"damaged", index % self.num_classes
+        file = io.BytesIO()
+        Image.new("RGB", (12, 10), (index, 255 - index, 9)).save(file, "PNG")
+        return file.getvalue(), index % self.num_classes
+
+
+@dataclasses.dataclass
+class Noise(Plain):
+    """Images whose every crop differs."""
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        file = io.BytesIO()
+        pixels = np.random.default_rng(index).integers(0, 256, (20, 30, 3), np.uint8)
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue(), index % self.num_classes
+
+
+def train(source: Plain, batch: int, steps: int, first: int = 0, **options: Any) -> list[Any]:
+    with train_batches(source, batch, 4, 7, first, steps, threads=2, **options) as stream:
+        return list(stream)
+
+
+def indices(batches: list[Any]) -> np.ndarray:
+    """Which image each row shows, told from its color: [steps, rows]."""
+    return np.array([images[:, 1, 2, 0] for images, *_ in batches])
+
+
+def test_a_batch_is_what_order_and_view_say() -> None:
+    source, order = Noise(11), TrainOrder(11, 4, 1, 7)
+    options = {"scale": (0.2, 0.9), "ratio": (0.5, 2.0), "interpolation": "random"}
+    for step, (images, labels) in enumerate(train(source, 4, 5, **options)):
+        assert images.dtype == np.uint8
+        assert labels.dtype == np.int32
+        for row, index in enumerate(order.batch_indices(step)):
+            data, label = source.read(int(index))
+            expected = train_view(data, 4, example_rng(7, step, row), **options)  # type: ignore[arg-type]
+            assert np.array_equal(images[row], expected)
+            assert labels[row] == label
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_processes_share_out_the_same_global_batches(processes: int, repeats: int) -> None:
+    source = Noise(31)
+    whole = train(source, 12, 5, repeats=repeats)
+    parts = [
+        train(source, 12, 5, repeats=repeats, process_index=index, process_count=processes)
+        for index in range(processes)
+    ]
+    for step, (images, labels) in enumerate(whole):
+        assert np.array_equal(np.concatenate([part[step][0] for part in parts]), images)
+        assert np.array_equal(np.concatenate([part[step][1] for part in parts]), labels)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_no_example_is_lost_or_repeated_in_an_epoch(processes: int) -> None:
+    """24 examples fill an epoch of 2 batches; of 30 each epoch leaves out 6, others each time."""
+    for size in (24, 30):
+        parts = [
+            indices(train(Plain(size), 12, 6, process_index=index, process_count=processes))
+            for index in range(processes)
+        ]
+        epochs = np.concatenate(parts, axis=1).reshape(3, 24)
+        assert all(len(set(epoch.tolist())) == 24 for epoch in epochs)
+        assert len({tuple(sorted(epoch.tolist())) for epoch in epochs}) == (1 if size == 24 else 3)
+
+
+@pytest.mark.parametrize("first", [0, 1, 3, 8])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_resuming_continues_exactly(first: int, processes: int) -> None:
+    """Also with another number of processes than before."""
+    source = Noise(13)
+    whole = train(source, 4, 10, repeats=2)
+    for index in range(processes):
+        share = {"process_index": index, "process_count": processes}
+        rest = train(source, 4, 10 - first, first, repeats=2, **share)
+        rows = slice(index * 4 // processes, (index + 1) * 4 // processes)
+        assert len(rest) == 10 - first
+        for (images, labels), (again, same) in zip(whole[first:], rest, strict=True):
+            assert np.array_equal(images[rows], again)
+            assert np.array_equal(labels[rows], same)
+
+
+def test_repeats_show_other_crops_of_the_same_image() -> None:
+    images, labels = train(Noise(12), 12, 1, repeats=3)[0]
+    for row in range(4):
+        assert labels[row] == labels[row + 4] == labels[row + 8]
+        assert len({images[row + shift].tobytes() for shift in (0, 4, 8)}) == 3
+
+
+@pytest.mark.parametrize("batch", [63, 65, 130])
+def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
+    batches = train(Plain(140), batch, 2)
+    order = TrainOrder(140, batch, 1, 7)
+    for step in range(2):
+        assert np.array_equal(indices(batches)[step], order.batch_indices(step))
+
+
+@pytest.mark.parametrize("size", [1, 12, 13, 23, 24])
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_evaluation_counts_every_example_once(size: int, processes: int) -> None:
+    source, seen = Plain(size), []
+    for process in range(processes):
+        options = {"process_index": process, "process_count": processes, "threads": 2}
+        with eval_batches(source, 12, 4, 0.9, **options) as stream:
+            batches = list(stream)
+        assert len(batches) == -(-size // 12)
+        for images, labels, weights in batches:
+            assert (images.dtype, labels.dtype, weights.dtype) == (np.uint8, np.int32, np.float32)
+            assert len(images) == len(labels) == len(weights) == 12 // processes
+            assert set(weights.tolist()) <= {0.0, 1.0}
+            shown = images[:, 0, 0, 0][weights == 1].astype(int)
+            assert np.array_equal(labels[weights == 1], shown % 5)
+            seen += shown.tolist()
+    assert sorted(seen) == list(range(size))
+
+
+def test_evaluation_shows_the_center() -> None:
+    source = Noise(3)
+    images, _, _ = next(iter(eval_batches(source, 3, 6, 0.75, interpolation="bilinear", threads=1)))
+    for index in range(3):
+        expected = eval_view(source.read(index)[0], 6, 0.75, interpolation="bilinear")
+        assert np.array_equal(images[index], expected)
+
+
+def test_a_damaged_image_is_replaced_by_the_next_good_one() -> None:
+    whole = train(Plain(20), 5, 4)
+    with train_batches(Plain(20, (3, 4, 19)), 5, 4, 7, 0, 4, threads=2) as stream:
+        batches = list(stream)
+    replaced = {3: 5, 4: 5, 19: 0}
+    expected = np.vectorize(lambda index: replaced.get(index, index))(indices(whole))
+    assert np.array_equal(indices(batches), expected)
+    labels = np.array([labels for _, labels in batches])
+    assert np.array_equal(labels, expected % 5)
+    assert sorted(stream.skipped) == ["image 19", "image 3", "image 4", "image 4"]
+    assert stream.num_skipped == 4
+
+
+def test_no_more_than_a_hundred_names_are_kept() -> None:
+    with train_batches(Plain(4, (1,)), 2, 4, 0, 0, 240, threads=2) as stream:
+        for _ in stream:
+            pass
+    assert stream.num_skipped == 120
+    assert stream.skipped == ["image 1"] * 100
+
+
+def test_a_damaged_image_does_not_count_in_evaluation() -> None:
+    with eval_batches(Plain(7, (2,)), 4, 4, 1.0, threads=2) as stream:
+        weights = np.concatenate([weights for _, _, weights in stream])
+    assert weights.tolist() == [1, 1, 0, 1, 1, 1, 1, 0]
+    assert stream.skipped == ["image 2"]
+
+
+def test_strict_streams_raise() -> None:
+    with (
+        train_batches(Plain(8, (2,)), 8, 4, 0, 0, 1, strict=True) as stream,
+        pytest.raises(DecodeError, match="image 2 can't be decoded"),
+    ):
+        next(stream)
+    with (
+        eval_batches(Plain(8, (2,)), 8, 4, 1.0, strict=True) as evaluation,
+        pytest.raises(DecodeError, match="image 2 can't be decoded"),
+    ):
+        next(evaluation)
+
+
+def test_a_damaged_data_set_is_not_skipped_through() -> None:
+    with (
+        train_batches(Plain(30, tuple(range(30))), 5, 4, 0, 0, 9) as stream,
+        pytest.raises(DecodeError, match="10 images in a row are damaged, the last: image"),
+    ):
+        next(stream)
+
+
+def test_data_that_cannot_be_read_is_not_skipped() -> None:
+    class Gone(Plain):
+        def read(self, index: int) -> tuple[bytes, int]:
+            raise InputError("the disk is gone")
+
+    with (
+        train_batches(Gone(8), 4, 4, 0, 0, 2, threads=1) as stream,
+        pytest.raises(InputError, match="the disk is gone"),
+    ):
+        next(stream)
+
+
+def test_waiting_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: each batch takes 2 s to come and 3 s to be used."""
+    now = 100.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+
+    def batches() -> Iterator[Any]:
+        nonlocal now
+        while True:
+            now += 2
+            yield np.zeros((1, 4, 4, 3)), *(np.zeros(1, np.int64) for _ in range(4))
+
+    stream: ImageStream[Any] = ImageStream(batches(), 1, 2, Plain(8))
+    assert stream.waiting == 0
+    next(stream)
+    assert (stream.seconds_waited, stream.seconds, stream.waiting) == (2, 2, 1)
+    for _ in range(2):
+        now += 3
+        next(stream)
+    assert (stream.seconds_waited, stream.seconds, stream.waiting) == (6, 12, 0.5)
+
+
+def decoding_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "grain" in thread.name]
+
+
+def ended() -> bool:
+    for _ in range(500):
+        if not decoding_threads():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_threads_end_when_a_stream_is_left() -> None:
+    assert ended()
+
+    def first(stream: Iterator[Any]) -> None:
+        next(stream)
+
+    with train_batches(Plain(8), 4, 4, 0, 0, 10_000, threads=3) as stream:
+        next(stream)
+        assert decoding_threads()
+    assert ended()
+    stream.close()
+    first(train_batches(Plain(8), 4, 4, 0, 0, 10_000, threads=3))
+    assert ended()
+
+
+ABANDON = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("streams", sys.argv[1])
+streams = importlib.util.module_from_spec(spec)
+sys.modules["streams"] = streams
+spec.loader.exec_module(streams)
+stream = streams.train_batches(streams.Plain(8), 4, 4, 0, 0, 10_000, threads=3)
+print(len(next(stream)[1]))
+"""
+
+
+def test_an_abandoned_stream_ends_quietly_with_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ABANDON, __file__],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"batch": 0}, "batch 0"),
+        ({"batch": 9}, "batch 9 .* 8 training examples"),
+        ({"size": 0}, "image size 0"),
+        ({"seed": -1}, "seed -1"),
+        ({"first_step": -1}, "from step -1"),
+        ({"num_steps": -2}, "-2 batches"),
+        ({"process_count": 3}, "batch 4 isn't a multiple of the 3 processes"),
+        ({"process_index": 1}, "process_index 1 isn't one of 1"),
+        ({"repeats": 0}, "repeats 0"),
+        ({"scale": (0.0, 1.0)}, "scale"),
+        ({"interpolation": "area"}, "unknown interpolation 'area'"),
+        ({"threads": 0}, "threads 0"),
+    ],
+)
+def test_impossible_training_streams_are_refused(wrong: dict[str, Any], words: str) -> None:
+    fitting = {"batch": 4, "size": 4, "seed": 0, "first_step": 0, "num_steps": 1}
+    with pytest.raises(InputError, match=words):
+        train_batches(Plain(8), **fitting | wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"batch": 0}, "batch 0"),
+        ({"size": 0}, "image size 0"),
+        ({"fraction": 1.1}, "fraction 1.1"),
+        ({"process_count": 3}, "batch 4 isn't a multiple of the 3 processes"),
+        ({"interpolation": "random"}, "unknown interpolation 'random'"),
+    ],
+)
+def test_impossible_evaluations_are_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        eval_batches(Plain(8), **{"batch": 4, "size": 4, "fraction": 1.0} | wrong)

@@ -1,0 +1,188 @@
+"""Archives read in place: what tarfile and zipfile wrote, by threads and copies; damage told."""
+
+import io
+import os
+import pickle
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.errors import InputError
+
+LONG = "/".join(["folder" * 5] * 8)
+SIZES = {
+    "a.JPEG": 70_000,
+    "b/empty": 0,
+    "b/ü.JPEG": 511,
+    f"b/{'n' * 90}/d.JPEG": 512,
+    f"{LONG}/e.JPEG": 513,
+    "b/last.JPEG": 2_000,
+}
+NAMES = list(SIZES)
+
+
+def content(name: str) -> bytes:
+    return np.random.default_rng(NAMES.index(name)).bytes(SIZES[name])
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = len(data), 1.5  # POSIX tars write an extended header for a fraction.
+    tar.addfile(info, io.BytesIO(data))
+
+
+def write_tar(path: Path, form: int = tarfile.GNU_FORMAT) -> Path:
+    with tarfile.open(path, "w", format=form) as tar:
+        folder = tarfile.TarInfo("b")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        link = tarfile.TarInfo("link.JPEG")
+        link.type, link.linkname = tarfile.SYMTYPE, "a.JPEG"
+        tar.addfile(link)
+        for name in NAMES:
+            add(tar, name, content(name))
+    return path
+
+
+def write_zip(path: Path, method: int) -> Path:
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.mkdir("b")
+        for name in NAMES:
+            file.writestr(name, content(name))
+    return path
+
+
+@pytest.fixture(params=["gnu", "posix", "stored", "deflated"])
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
+    if request.param in ("gnu", "posix"):
+        form = tarfile.GNU_FORMAT if request.param == "gnu" else tarfile.PAX_FORMAT
+        return Archive(write_tar(tmp_path / "images.tar", form))
+    method = zipfile.ZIP_STORED if request.param == "stored" else zipfile.ZIP_DEFLATED
+    return Archive(write_zip(tmp_path / "images.zip", method))
+
+
+def test_every_file_is_read(archive: Archive) -> None:
+    assert archive.files == NAMES
+    assert archive.folders == ["b"]
+    for index in np.random.default_rng(0).permutation(len(NAMES)):
+        assert archive.read(int(index)) == content(NAMES[index])
+
+
+def test_old_tars_split_long_names(tmp_path: Path) -> None:
+    name = f"{'x' * 80}/{'y' * 80}.JPEG"
+    with tarfile.open(tmp_path / "old.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo(name)
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"abc"))
+    archive = Archive(tmp_path / "old.tar")
+    assert archive.files == [name]
+    assert archive.read(0) == b"abc"
+
+
+def test_threads_and_copies_read_the_same(archive: Archive) -> None:
+    copy = pickle.loads(pickle.dumps(archive))
+    with ThreadPoolExecutor(8) as pool:
+        for opened in (archive, copy):
+            read = list(pool.map(opened.read, [index % len(NAMES) for index in range(200)]))
+            assert read == [content(NAMES[index % len(NAMES)]) for index in range(200)]
+
+
+def test_the_file_is_closed(archive: Archive) -> None:
+    archive.read(0)
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 1
+    del archive
+    after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0
+    assert after <= before
+
+
+def test_a_tar_of_tars_is_one_list(tmp_path: Path) -> None:
+    """As ImageNet's training images come."""
+    with tarfile.open(tmp_path / "train.tar", "w") as outer:
+        for synset in ("n02", "n01"):
+            inner = io.BytesIO()
+            with tarfile.open(fileobj=inner, mode="w") as tar:
+                for number in range(3):
+                    add(tar, f"{synset}_{number}.JPEG", f"{synset} {number}".encode())
+            add(outer, f"{synset}.tar", inner.getvalue())
+    archive = Archive(tmp_path / "train.tar")
+    expected = [(synset, number) for synset in ("n02", "n01") for number in range(3)]
+    assert archive.files == [f"{synset}/{synset}_{number}.JPEG" for synset, number in expected]
+    assert archive.folders == ["n02", "n01"]
+    for index, (synset, number) in enumerate(expected):
+        assert archive.read(index) == f"{synset} {number}".encode()
+
+
+def offsets(path: Path) -> dict[str, int]:
+    """Where the header of each member begins, as tarfile sees it."""
+    with tarfile.open(path) as tar:
+        return {member.name: member.offset_data - 512 for member in tar.getmembers()}
+
+
+def test_a_tar_cut_off_anywhere_says_so(tmp_path: Path) -> None:
+    whole = write_tar(tmp_path / "whole.tar").read_bytes()
+    end = offsets(tmp_path / "whole.tar")["b/last.JPEG"] + 512 + 4 * 512
+    path = tmp_path / "cut.tar"
+    for kept in [0, 1, 511, 512, 700, 1024, 3000, end // 2, end - 512, end - 1, end, end + 511]:
+        path.write_bytes(whole[:kept])
+        with pytest.raises(InputError, match=rf"cut\.tar ends early: .*{kept}$"):
+            Archive(path)
+    path.write_bytes(whole[: end + 512])
+    assert Archive(path).files == NAMES
+
+
+def test_a_tar_cut_off_after_opening_says_so(tmp_path: Path) -> None:
+    archive = Archive(write_tar(tmp_path / "images.tar"))
+    os.truncate(tmp_path / "images.tar", 60_000)
+    with pytest.raises(InputError, match=r"ends early: b/last.JPEG should reach .* has 60000$"):
+        archive.read(NAMES.index("b/last.JPEG"))
+
+
+def test_damage_within_a_tar_says_where(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "images.tar")
+    offset = offsets(path)["b/empty"]
+    data = bytearray(path.read_bytes())
+    data[offset + 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=f"no file header at byte {offset}"):
+        Archive(path)
+
+
+@pytest.mark.parametrize("data", [b"\x1f\x8b" + b"z" * 600, b"no tar" * 200])
+def test_other_files_are_no_tar(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "images.tar").write_bytes(data)
+    with pytest.raises(InputError, match="isn't an uncompressed tar"):
+        Archive(tmp_path / "images.tar")
+
+
+def test_a_damaged_zip_is_told(tmp_path: Path) -> None:
+    whole = write_zip(tmp_path / "whole.zip", zipfile.ZIP_DEFLATED).read_bytes()
+    path = tmp_path / "images.zip"
+    path.write_bytes(whole[:-500])
+    with pytest.raises(InputError, match="is it whole"):
+        Archive(path)
+    path.write_bytes(bytes(1000) + whole[1000:])
+    with pytest.raises(InputError, match="no file at byte"):
+        Archive(path).read(0)
+    with zipfile.ZipFile(tmp_path / "whole.zip") as file:
+        start = file.getinfo("b/last.JPEG").header_offset + 30 + len("b/last.JPEG")
+    path.write_bytes(whole[:start] + b"\xff" * 200 + whole[start + 200 :])
+    with pytest.raises(DecodeError, match=r"b/last\.JPEG is damaged"):
+        Archive(path).read(NAMES.index("b/last.JPEG"))
+
+
+def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "images.zip", zipfile.ZIP_LZMA)
+    with pytest.raises(InputError, match="unpack it"):
+        Archive(path)
+
+
+@pytest.mark.parametrize("name", ["none.tar", "none.zip"])
+def test_a_missing_archive_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"can't read .*{name}"):
+        Archive(tmp_path / name)

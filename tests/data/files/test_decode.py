@@ -1,0 +1,122 @@
+"""Decoding: Pillow's pixels for every kind of file, and a plain error for a damaged one."""
+
+import io
+import struct
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax.data.files.decode import DecodeError, decode, jpeg_shape
+
+RNG = np.random.default_rng(0)
+PHOTO = np.add.outer(np.arange(41) * 3, np.arange(58) * 2)[:, :, None] + RNG.integers(0, 40, 3)
+PHOTO = np.clip(PHOTO, 0, 255).astype(np.uint8)
+
+
+def encode(kind: str, mode: str = "RGB", **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PHOTO).convert(mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+def by_pillow(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+FILES = {
+    "JPEG": encode("JPEG", quality=90),
+    "progressive JPEG": encode("JPEG", progressive=True, subsampling=0),
+    "gray JPEG": encode("JPEG", "L"),
+    "CMYK JPEG": encode("JPEG", "CMYK"),
+    "JPEG with restart markers": encode("JPEG", restart_marker_rows=1),
+    "PNG": encode("PNG"),
+    "gray PNG": encode("PNG", "L"),
+    "PNG with alpha": encode("PNG", "RGBA"),
+    "PNG with palette": encode("PNG", "P"),
+    "PNG with transparent palette": encode("PNG", "P", transparency=bytes(range(256))),
+    "black and white PNG": encode("PNG", "1"),
+    "WebP": encode("WEBP", lossless=True),
+    "BMP": encode("BMP"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_pixels_are_those_of_pillow(kind: str) -> None:
+    pixels = decode(FILES[kind])
+    assert pixels.dtype == np.uint8
+    if "transparent" in kind:  # Pillow itself warns here.
+        expected = np.asarray(Image.open(io.BytesIO(FILES[kind])).convert("RGBA").convert("RGB"))
+    else:
+        expected = by_pillow(FILES[kind])
+    assert np.array_equal(pixels, expected)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_orientation_is_ignored(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    assert np.array_equal(decode(encode("JPEG", exif=exif)), decode(encode("JPEG")))
+
+
+def test_sixteen_bit_gray_is_scaled() -> None:
+    levels = np.array([[0, 255, 256], [32768, 65279, 65535]], np.uint16)
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 2, 16, 0, 0, 0, 0))
+    data += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    assert decode(data)[:, :, 1].tolist() == [[0, 0, 1], [128, 254, 255]]
+    assert decode(data).shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("reduction", [2, 4])
+@pytest.mark.parametrize("kind", ["JPEG", "gray JPEG"])
+def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -> None:
+    """Within the few levels by which the DCT's low-pass differs from a box."""
+    whole = decode(FILES[kind])
+    pixels = decode(FILES[kind], reduction=reduction)
+    height, width = (length // reduction for length in whole.shape[:2])
+    assert pixels.shape == (*(-(-length // reduction) for length in whole.shape[:2]), 3)
+    cut = whole[: height * reduction, : width * reduction].astype(float)
+    means = cut.reshape(height, reduction, width, reduction, 3).mean((1, 3))
+    assert np.abs(pixels[:height, :width] - means).mean() < 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "gray JPEG"])
+def test_the_header_gives_the_shape(kind: str) -> None:
+    assert jpeg_shape(FILES[kind]) == PHOTO.shape[:2]
+
+
+@pytest.mark.parametrize("kind", ["CMYK JPEG", "PNG", "WebP"])
+def test_other_files_have_no_jpeg_shape(kind: str) -> None:
+    assert jpeg_shape(FILES[kind]) is None
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "gray JPEG", "CMYK JPEG", "PNG"])
+@pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
+def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
+    data = FILES[kind]
+    with pytest.raises(DecodeError, match=r"cat\.JPEG can't be decoded") as caught:
+        decode(data[: int(kept * len(data))], "cat.JPEG")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50)]
+)
+def test_other_bytes_are_no_image(data: bytes) -> None:
+    assert jpeg_shape(data) is None
+    with pytest.raises(DecodeError, match=f"no known image format in its {len(data)} bytes"):
+        decode(data)
+
+
+def test_opencv_starts_no_threads() -> None:
+    decode(FILES["JPEG"])
+    assert sys.modules["cv2"].getNumThreads() == 1

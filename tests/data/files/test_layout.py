@@ -1,0 +1,179 @@
+"""The trees that images lie in: in a folder, a tar or a zip the same images, classes and errors."""
+
+import io
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.layout import Container, find_split
+from mimetic_jax.errors import InputError
+
+Files = dict[str, bytes]
+
+
+def as_folder(root: Path, files: Files, folders: list[str]) -> Container:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return Folder(root)
+
+
+def as_tar(root: Path, files: Files, folders: list[str]) -> Container:
+    with tarfile.open(root / "images.tar", "w") as tar:
+        for folder in folders:
+            info = tarfile.TarInfo(folder)
+            info.type = tarfile.DIRTYPE
+            tar.addfile(info)
+        for name, data in files.items():
+            info = tarfile.TarInfo(f"./{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return Archive(root / "images.tar")
+
+
+def as_zip(root: Path, files: Files, folders: list[str]) -> Container:
+    with zipfile.ZipFile(root / "images.zip", "w") as file:
+        for folder in folders:
+            file.mkdir(folder)
+        for name, data in files.items():
+            file.writestr(name, data)
+    return Archive(root / "images.zip")
+
+
+Make = Callable[..., Container]
+
+
+@pytest.fixture(params=[as_folder, as_tar, as_zip])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    return lambda names, folders=(), **texts: request.param(
+        tmp_path,
+        {name: name.encode() for name in names} | {k: v.encode() for k, v in texts.items()},
+        list(folders),
+    )
+
+
+def found(container: Container, split: str) -> tuple[dict[str, str], list[str]]:
+    """Class of each image by file name, and the classes."""
+    members, labels, classes = find_split(container, split)
+    names = [container.read(index).decode() for index in members]
+    return dict(zip(names, labels, strict=True)), classes
+
+
+TREE = [
+    "train/dog/1.JPEG",
+    "train/dog/2.jpg",
+    "train/dog/deeper/3.png",
+    "train/cat/1.JPEG",
+    "train/cat/.hidden.JPEG",
+    "train/cat/notes.txt",
+    "val/cat/9.JPEG",
+    "val/dog/9.JPEG",
+    "README.md",
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "mine/"])
+def test_a_tree_of_splits(make: Make, prefix: str) -> None:
+    container = make([prefix + name for name in TREE])
+    images, classes = found(container, "train")
+    assert classes == ["cat", "dog"]
+    assert images == {
+        f"{prefix}train/dog/1.JPEG": "dog",
+        f"{prefix}train/dog/2.jpg": "dog",
+        f"{prefix}train/dog/deeper/3.png": "dog",
+        f"{prefix}train/cat/1.JPEG": "cat",
+    }
+    for name in ("val", "validation"):
+        images, classes = found(container, name)
+        assert images == {f"{prefix}val/cat/9.JPEG": "cat", f"{prefix}val/dog/9.JPEG": "dog"}
+
+
+def test_a_class_has_one_number_in_every_split(make: Make) -> None:
+    container = make([*TREE, "test/dog/1.JPEG"])
+    assert found(container, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
+
+
+def test_a_class_may_be_called_as_a_split_is(make: Make) -> None:
+    container = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
+    assert found(container, "train")[1] == ["bus", "train"]
+    assert found(container, "val")[0] == {"val/train/2.png": "train"}
+
+
+def test_tiny_imagenet(make: Make) -> None:
+    names = [f"tiny/train/{c}/images/{c}_{i}.JPEG" for c in ("n02", "n01") for i in range(3)]
+    names += [f"tiny/val/images/val_{i}.JPEG" for i in range(3)]
+    boxes = {"tiny/train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t0\t9\t9\n"}
+    lines = (
+        "val_0.JPEG\tn02\t0\t0\t9\t9\nval_2.JPEG\tn01\t0\t0\t9\t9\nval_1.JPEG\tn02\t1\t1\t2\t2\n"
+    )
+    container = make(names, **{"tiny/val/val_annotations.txt": lines}, **boxes)
+    images, classes = found(container, "train")
+    assert classes == ["n01", "n02"]
+    assert images == {name: name.split("/")[2] for name in names[:6]}
+    images, classes = found(container, "validation")
+    assert classes == ["n01", "n02"]
+    assert [images[f"tiny/val/images/val_{i}.JPEG"] for i in range(3)] == ["n02", "n02", "n01"]
+
+
+def test_annotations_must_name_every_image(make: Make) -> None:
+    names = ["train/n01/images/1.JPEG", "val/images/a.JPEG", "val/images/b.JPEG"]
+    container = make(names, **{"val/val_annotations.txt": "a.JPEG\tn01\n"})
+    with pytest.raises(InputError, match=r"doesn't name b\.JPEG"):
+        find_split(container, "val")
+
+
+def test_annotations_of_another_form_are_refused(make: Make) -> None:
+    names = ["train/n01/images/1.JPEG", "val/images/a.JPEG"]
+    container = make(names, **{"val/val_annotations.txt": "a.JPEG n01\n"})
+    with pytest.raises(InputError, match="without FILE<tab>CLASS"):
+        find_split(container, "val")
+
+
+@pytest.mark.parametrize("prefix", ["", "sample/"])
+def test_a_tree_without_splits_is_for_training(make: Make, prefix: str) -> None:
+    container = make([f"{prefix}n02/x.JPEG", f"{prefix}n01/y.JPEG"], [f"{prefix}n02"])
+    images, classes = found(container, "train")
+    assert classes == ["n01", "n02"]
+    assert images == {f"{prefix}n02/x.JPEG": "n02", f"{prefix}n01/y.JPEG": "n01"}
+    with pytest.raises(InputError, match="no images of split 'val', only of: train"):
+        find_split(container, "val")
+
+
+@pytest.mark.parametrize(
+    ("names", "folders", "split", "words"),
+    [
+        (["README.md"], [], "train", "holds no images"),
+        (TREE, [], "minival", "no images of split 'minival', only of: train, validation"),
+        (TREE, ["train/ant"], "train", "class folder train/ant holds no images"),
+        (["dog/1.png"], ["ant"], "train", "class folder ant holds no images"),
+        ([*TREE, "val/ant/1.png"], [], "val", "val has class ant, which train hasn't"),
+        (["train/1.png", "train/dog/1.png"], [], "train", r"train/1\.png lies outside"),
+        (["1.png"], [], "train", r"1\.png lies outside"),
+    ],
+)
+def test_what_forms_no_split_is_refused(
+    make: Make, names: list[str], folders: list[str], split: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        find_split(make(names, folders), split)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder_of_another_split_is_no_matter(make: Make) -> None:
+    assert found(make(TREE, ["val/ant", "train/cat/deeper"]), "train")[1] == ["cat", "dog"]
+
+
+def test_a_folder_lists_its_files_in_order(tmp_path: Path) -> None:
+    names = ["b/2.png", "b/10.png", "a/1.png", "c.png", "a/x/0.png"]
+    folder = pickle.loads(pickle.dumps(as_folder(tmp_path, {n: n.encode() for n in names}, ["d"])))
+    assert folder.files == ["c.png", "a/1.png", "a/x/0.png", "b/10.png", "b/2.png"]
+    assert folder.folders == ["a", "b", "d", "a/x"]
+    assert folder.read(4) == b"b/2.png"

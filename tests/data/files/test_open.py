@@ -1,0 +1,94 @@
+"""Finding images: each form in its place, and a full account of where nothing was."""
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data.files import imagenet
+from mimetic_jax.data.files.open import open_source
+from mimetic_jax.errors import InputError
+
+NAMES = ["train/dog/1.JPEG", "train/cat/1.JPEG", "train/cat/2.JPEG", "val/dog/3.JPEG"]
+
+
+def write_tree(root: Path) -> None:
+    for name in NAMES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def write_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        for name in NAMES:
+            file.writestr(f"whatever/{name}", name)
+
+
+@pytest.mark.parametrize("place", ["pets/", "", "pets.tar", "pets.zip", "tiny-imagenet-200.zip"])
+def test_every_place_is_looked_at(tmp_path: Path, place: str) -> None:
+    if place.endswith(".tar"):
+        (tmp_path / place).write_bytes(tar_of({name: name.encode() for name in NAMES}))
+    elif place.endswith(".zip"):
+        write_zip(tmp_path / place)
+    else:
+        write_tree(tmp_path / place)
+    name = "tiny_imagenet" if place.startswith("tiny") else "pets"
+    source = open_source(name, str(tmp_path), "train", 2)
+    content = {source.read(index) for index in range(len(source))}
+    assert content == {(NAMES[0].encode(), 1), (NAMES[1].encode(), 0), (NAMES[2].encode(), 0)}
+    assert open_source(name, str(tmp_path), "validation", 2).read(0) == (NAMES[3].encode(), 1)
+
+
+def test_an_archive_may_be_named_itself(tmp_path: Path) -> None:
+    write_zip(tmp_path / "some.zip")
+    source = open_source("pets", str(tmp_path / "some.zip"), "train", 2)
+    assert np.bincount(source.labels).tolist() == [2, 1]
+
+
+def test_imagenet_as_downloaded(tmp_path: Path) -> None:
+    inner = {
+        f"{synset}.tar": tar_of({f"{synset}_{number}.JPEG": b"x" for number in range(2)})
+        for synset in ("n02", "n01")
+    }
+    (tmp_path / imagenet.TRAIN).write_bytes(tar_of(inner))
+    (tmp_path / imagenet.VALIDATION).write_bytes(tar_of({"ILSVRC2012_val_00000001.JPEG": b"y"}))
+    (tmp_path / imagenet.LABELS).write_text("n02\n")
+    train = open_source("imagenet2012", str(tmp_path), "train", 2)
+    assert train.labels.tolist() == [1, 1, 0, 0]
+    assert train.name(2).endswith(f"{imagenet.TRAIN}:n01/n01_0.JPEG")
+    with pytest.raises(InputError, match="holds 1 classes, expected 2"):
+        open_source("imagenet2012", str(tmp_path), "validation", 2)
+    assert open_source("imagenet2012", str(tmp_path), "val", 1).read(0) == (b"y", 0)
+    with pytest.raises(InputError, match=r"no imagenet2012 \(test\)"):
+        open_source("imagenet2012", str(tmp_path), "test", 2)
+
+
+def test_what_was_looked_for_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        open_source("imagenet2012", str(tmp_path), "train", 1000)
+    for words in (
+        f"no imagenet2012 (train) in {tmp_path}",
+        "imagenet2012/VERSION/dataset_info.json",
+        "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar",
+        "by hand",
+        "imagenet2012.zip",
+        "train/",
+    ):
+        assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"\(no such folder\).*tiny-imagenet-200\.zip") as caught:
+        open_source("tiny_imagenet", str(tmp_path / "nowhere"), "train", 200)
+    assert "ILSVRC" not in str(caught.value)

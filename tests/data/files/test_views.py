@@ -1,0 +1,194 @@
+"""Crops: torchvision's boxes, and Pillow's pixels where a published accuracy hangs on them."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.views import eval_view, random_crop, train_view
+from mimetic_jax.errors import InputError
+
+
+def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Noise with the 1/f spectrum of photographs."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.fft.fftfreq(height)[:, None, None], np.fft.fftfreq(width)[None, :, None]
+    amplitude = 1 / np.maximum(np.hypot(rows, columns), 1 / max(height, width))
+    noise = np.fft.ifft2(
+        np.fft.fft2(rng.normal(size=(height, width, 3)), axes=(0, 1)) * amplitude, axes=(0, 1)
+    ).real
+    return np.clip(128 + 45 * noise / noise.std(), 0, 255).astype(np.uint8)
+
+
+def encode(pixels: np.ndarray, kind: str = "JPEG") -> bytes:
+    file = io.BytesIO()
+    options = {"quality": 90} if kind == "JPEG" else {}
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def decoded(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+RATIO = (3 / 4, 4 / 3)
+
+
+@given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_boxes_lie_within_the_image(height: int, width: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    top, left, box_height, box_width = random_crop(rng, height, width, (0.08, 1.0), RATIO)
+    assert min(top, left) >= 0
+    assert min(box_height, box_width) >= 1
+    assert top + box_height <= height
+    assert left + box_width <= width
+
+
+def test_boxes_are_distributed_as_they_should() -> None:
+    """Area and log ratio uniform where every box fits; corners uniform over the rest."""
+    rng = np.random.default_rng(1)
+    boxes = np.array([random_crop(rng, 1000, 1000, (0.1, 0.5), RATIO) for _ in range(4000)])
+    top, left, height, width = boxes.T
+    area = (height * width / 1e6 - 0.1) / 0.4
+    aspect = np.log(width / height) / math.log(4 / 3)
+    for uniform in (area, (aspect + 1) / 2, top / (1000 - height), left / (1000 - width)):
+        assert uniform.min() > -0.01
+        assert uniform.max() < 1.01
+        # Four standard errors of the mean and of the variance of 4000 uniform numbers.
+        assert abs(uniform.mean() - 1 / 2) < 4 * math.sqrt(1 / 12 / 4000)
+        assert abs(uniform.var() - 1 / 12) < 4 * math.sqrt(1 / 180 / 4000)
+    assert abs(np.corrcoef(area, aspect)[0, 1]) < 4 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "box"),
+    [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10))],
+)
+def test_where_nothing_fits_the_center_is_taken(
+    height: int, width: int, box: tuple[int, int, int, int]
+) -> None:
+    assert random_crop(np.random.default_rng(0), height, width, (0.9, 1.0), RATIO) == box
+
+
+def test_a_crop_of_everything_is_the_image_resized() -> None:
+    data = encode(photo(100, 100), "PNG")
+    rng = np.random.default_rng(0)
+    whole = train_view(data, 100, rng, scale=(1, 1), ratio=(1, 1))
+    assert np.array_equal(whole, decoded(data))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("size", [40, 96, 160, 224])
+def test_a_shrunken_view_is_as_near_to_pillow_as_bicubic_is_to_bilinear(
+    size: int, kind: str
+) -> None:
+    """Also where a JPEG is decoded at half (160) or quarter (96, 40) size, to within twice that."""
+    data = encode(photo(500, 500), kind)
+    view = train_view(data, size, np.random.default_rng(0), scale=(1, 1), ratio=(1, 1))
+    bilinear, bicubic = (
+        np.asarray(decoded(data).resize((size, size), method)).astype(float)
+        for method in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
+    )
+    assert np.abs(view - bilinear).mean() < 2 * np.abs(bicubic - bilinear).mean()
+
+
+@pytest.mark.parametrize("size", [24, 60, 150, 224])
+def test_the_view_shows_the_box(size: int) -> None:
+    """A picture of its own coordinates tells where each pixel comes from, at any reduction."""
+    height, width = 300, 400
+    rows, columns = np.mgrid[:height, :width]
+    pixels = np.stack([rows * 255 / height, columns * 255 / width, 0 * rows], axis=2)
+    data = encode(pixels.round().astype(np.uint8))
+    for seed in range(5):
+        top, left, box_height, box_width = random_crop(
+            np.random.default_rng(seed), height, width, (0.3, 1.0), RATIO
+        )
+        view = train_view(data, size, np.random.default_rng(seed), scale=(0.3, 1.0))
+        centers = (np.arange(size) + 0.5) / size
+        expected = (top + box_height * centers) * 255 / height
+        assert np.abs(view[:, :, 0].mean(1) - expected).max() < 3
+        expected = (left + box_width * centers) * 255 / width
+        assert np.abs(view[:, :, 1].mean(0) - expected).max() < 3
+
+
+def test_random_interpolation_is_one_of_the_two() -> None:
+    data = encode(photo(20, 20), "PNG")
+
+    def view(interpolation: str, seed: int) -> bytes:
+        rng = np.random.default_rng(seed)
+        return train_view(data, 64, rng, interpolation=interpolation).tobytes()
+
+    taken = []
+    for seed in range(20):
+        choices = [view("bilinear", seed), view("bicubic", seed)]
+        taken.append(choices.index(view("random", seed)))
+    assert set(taken) == {0, 1}
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(300, 400), (401, 299), (256, 256), (50, 90), (7, 3)])
+def test_the_center_is_that_of_torchvision(shape: tuple[int, int], interpolation: str) -> None:
+    """Resize(256) then CenterCrop(224), written out in Pillow: bit for bit."""
+    data = encode(photo(*shape))
+    image = decoded(data)
+    width, height = image.size
+    wide = width > height
+    size = (int(256 * width / height), 256) if wide else (256, int(256 * height / width))
+    resized = image.resize(size, Image.Resampling[interpolation.upper()])
+    left, top = round((size[0] - 224) / 2), round((size[1] - 224) / 2)
+    expected = resized.crop((left, top, left + 224, top + 224))
+    view = eval_view(data, 224, 0.875, interpolation=interpolation)
+    assert view.shape == (224, 224, 3)
+    assert np.array_equal(view, expected)
+
+
+def test_an_image_of_the_right_size_is_left_alone() -> None:
+    pixels = photo(64, 64)
+    assert np.array_equal(eval_view(encode(pixels, "PNG"), 64, 1.0), pixels)
+
+
+def test_one_pixel_is_enough() -> None:
+    data = encode(np.full((1, 1, 3), 77, np.uint8), "PNG")
+    assert (train_view(data, 5, np.random.default_rng(0)) == 77).all()
+    assert (eval_view(data, 5, 0.9) == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"size": 0}, "image size 0"),
+        ({"scale": (0.0, 1.0)}, r"crop scale \(0.0, 1.0\)"),
+        ({"scale": (0.5, 0.2)}, "least <= most"),
+        ({"scale": (0.5, 1.2)}, "crop scale"),
+        ({"ratio": (2.0, 1.0)}, "crop ratio"),
+        ({"interpolation": "bicubik"}, "did you mean 'bicubic'"),
+    ],
+)
+def test_impossible_training_views_are_refused(wrong: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        train_view(encode(photo(8, 8)), **{"size": 8, "rng": np.random.default_rng(0)} | wrong)
+
+
+@pytest.mark.parametrize(
+    ("size", "fraction", "interpolation", "words"),
+    [(0, 1.0, "bicubic", "size 0"), (8, 0.0, "bicubic", "fraction 0.0"), (8, 1.0, "random", "one")],
+)
+def test_impossible_evaluation_views_are_refused(
+    size: int, fraction: float, interpolation: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        eval_view(encode(photo(8, 8)), size, fraction, interpolation=interpolation)
+
+
+def test_damage_is_named() -> None:
+    data = encode(photo(64, 64))[:-300]
+    with pytest.raises(DecodeError, match=r"dog\.JPEG"):
+        train_view(data, 8, np.random.default_rng(0), name="dog.JPEG")
+    with pytest.raises(DecodeError, match=r"dog\.JPEG"):
+        eval_view(data, 8, 1.0, name="dog.JPEG")

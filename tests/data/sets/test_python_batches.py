@@ -1,0 +1,212 @@
+"""CIFAR's pickled batches: read right, and told apart from damaged or hostile ones."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data import describe
+from mimetic_jax.data.sets import cifar
+from mimetic_jax.errors import InputError
+
+ROWS = 6
+FILES = {
+    "cifar10": (
+        "cifar-10-batches-py",
+        b"labels",
+        [f"data_batch_{i}" for i in range(1, 6)],
+        "test_batch",
+    ),
+    "cifar100": ("cifar-100-python", b"fine_labels", ["train"], "test"),
+}
+
+
+def batch(seed: int, label_key: bytes, num_classes: int) -> dict[bytes, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        b"data": rng.integers(0, 256, (ROWS, 3072), np.uint8),
+        label_key: rng.integers(0, num_classes, ROWS).tolist(),
+        b"coarse_labels": [0] * ROWS,
+        b"filenames": [b"a.png"] * ROWS,
+    }
+
+
+def write(folder: Path, name: str) -> dict[str, dict[bytes, Any]]:
+    """Made-up batches of `name`, and what was written by file."""
+    _, label_key, train, test = FILES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for seed, file in enumerate([*train, test]):
+        written[file] = batch(seed, label_key, 100 if name == "cifar100" else 10)
+        (folder / file).write_bytes(pickle.dumps(written[file], protocol=4))
+    return written
+
+
+def refused(data_dir: Path | None, *words: str, name: str = "cifar10") -> None:
+    with pytest.raises(InputError) as caught:
+        cifar.load(name, None if data_dir is None else str(data_dir))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_batches_are_read(tmp_path: Path, name: str, inside: bool) -> None:
+    folder, label_key, train, test = FILES[name]
+    written = write(tmp_path / folder, name)
+    data = cifar.load(name, str(tmp_path if inside else tmp_path / folder))
+    assert data.image_shape == (32, 32, 3)
+    assert data.num_classes == (100 if name == "cifar100" else 10)
+    labels = [written[file][label_key] for file in train]
+    assert data.train_labels.tolist() == np.concatenate(labels).tolist()
+    assert data.test_labels.tolist() == written[test][label_key]
+    # Red, then green, then blue; each row by row.
+    rows = np.concatenate([written[file][b"data"] for file in train])
+    for example, row, column, channel in [(0, 0, 0, 0), (3, 5, 31, 1), (len(rows) - 1, 31, 2, 2)]:
+        expected = rows[example, channel * 1024 + row * 32 + column]
+        assert data.train_images[example, row, column, channel] == expected
+    assert np.array_equal(
+        data.test_images.transpose(0, 3, 1, 2).reshape(ROWS, -1), written[test][b"data"]
+    )
+
+
+def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
+    """The published files are of protocol 2, with byte strings that Python 3 no longer writes."""
+    folder = tmp_path / "cifar-10-batches-py"
+    written = write(folder, "cifar10")
+    pixels, labels = written["test_batch"][b"data"], written["test_batch"][b"labels"]
+
+    def text(value: bytes) -> bytes:
+        return b"T" + len(value).to_bytes(4, "little") + value
+
+    def number(value: int) -> bytes:
+        return b"J" + value.to_bytes(4, "little", signed=True)
+
+    array = b"".join(
+        [
+            b"cnumpy.core.multiarray\n_reconstruct\n",
+            b"(cnumpy\nndarray\n",
+            b"(" + number(0) + b"t" + text(b"b") + b"tR",
+            b"(" + number(1) + b"(" + number(ROWS) + number(3072) + b"t",
+            b"cnumpy\ndtype\n(" + text(b"u1") + number(0) + number(1) + b"tR",
+            b"(" + number(3) + text(b"|") + b"NNN" + number(-1) + number(-1) + number(0) + b"tb",
+            b"\x89" + text(pixels.tobytes()) + b"tb",
+        ]
+    )
+    numbers = b"](" + b"".join(number(label) for label in labels) + b"e"
+    (folder / "test_batch").write_bytes(
+        b"\x80\x02}(" + text(b"data") + array + text(b"labels") + numbers + b"u."
+    )
+    data = cifar.load("cifar10", str(tmp_path))
+    assert data.test_labels.tolist() == labels
+    assert np.array_equal(data.test_images[2, :, :, 1].ravel(), pixels[2, 1024:2048])
+
+
+def test_no_folder_given() -> None:
+    refused(None, "data_dir", "cifar-10-python.tar.gz", "array_record")
+
+
+def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+    refused(
+        tmp_path / "nowhere",
+        "nowhere (no such folder)",
+        "data_batch_1",
+        "cifar-10-batches-py/",
+        "cifar-10-python.tar.gz",
+        "array_record",
+    )
+    refused(tmp_path, "no cifar100", "cifar-100-python.tar.gz", name="cifar100")
+
+
+def test_missing_batches_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "cifar10")
+    (tmp_path / "data_batch_3").unlink()
+    (tmp_path / "test_batch").unlink()
+    refused(tmp_path, "lacks data_batch_3, test_batch", "2 of the 6 files")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 10_000])
+def test_a_truncated_batch_is_named_with_its_size(tmp_path: Path, kept: int) -> None:
+    write(tmp_path, "cifar10")
+    path = tmp_path / "data_batch_2"
+    path.write_bytes(path.read_bytes()[:kept])
+    refused(tmp_path, "data_batch_2", f"found {kept} bytes", "30720000", "10000 images")
+
+
+@pytest.mark.parametrize(
+    "content", [b"no pickle at all\n", b"\x80\x04]\x94.", b"<html>\n<body>404</body>", b"\xff" * 64]
+)
+def test_other_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, "cifar10")
+    (tmp_path / "data_batch_4").write_bytes(content)
+    refused(tmp_path, "data_batch_4")
+
+
+def _set(key: bytes, value: Any) -> Callable[[dict[bytes, Any]], None]:
+    return lambda content: content.update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content.pop(b"labels"), ["labels"]),
+        (_set(b"data", np.zeros((ROWS, 3071), np.uint8)), ["(6, 3071)", "3072"]),
+        (_set(b"data", np.zeros((0, 3072), np.uint8)), ["(0, 3072)"]),
+        (_set(b"data", np.zeros((ROWS, 3072), np.float32)), ["float32 (6, 3072)", "uint8"]),
+        (_set(b"data", [1, 2]), ["list (2,)"]),
+        (_set(b"labels", [0] * 5), ["(5,) for 6 images"]),
+        (_set(b"labels", [0, 1, 2, 3, 4, 10]), ["from 0 to 10, expected 0 to 9"]),
+        (_set(b"labels", [0.5] * ROWS), ["float64"]),
+    ],
+)
+def test_a_batch_that_contradicts_itself_is_named(
+    tmp_path: Path, damage: Callable[[dict[bytes, Any]], None], words: list[str]
+) -> None:
+    content = write(tmp_path, "cifar10")["data_batch_5"]
+    damage(content)
+    (tmp_path / "data_batch_5").write_bytes(pickle.dumps(content, protocol=4))
+    refused(tmp_path, "data_batch_5", *words)
+
+
+def test_a_shorter_batch_than_the_others_is_named(tmp_path: Path) -> None:
+    content = write(tmp_path, "cifar10")["data_batch_3"]
+    content[b"data"], content[b"labels"] = content[b"data"][:4], content[b"labels"][:4]
+    (tmp_path / "data_batch_3").write_bytes(pickle.dumps(content, protocol=4))
+    refused(tmp_path, "data_batch_3 holds 4 images, expected 6 as in data_batch_1")
+
+
+class _Hostile:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path, protocol: int) -> None:
+    content: dict[bytes, Any] = dict(write(tmp_path, "cifar10")["data_batch_1"])
+    marker = tmp_path / "marker"
+    content[b"batch_label"] = _Hostile(marker)
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps(content, protocol=protocol))
+    refused(tmp_path, "data_batch_1", "refused")
+    assert not marker.exists()
+
+
+def test_real_cifar10() -> None:
+    folder = os.environ.get("MIMETIC_CIFAR10_DIR")
+    if not folder:
+        pytest.skip("MIMETIC_CIFAR10_DIR isn't set to a folder with CIFAR-10")
+    data, info = cifar.load("cifar10", folder), describe("cifar10")
+    assert np.bincount(data.train_labels).tolist() == [5000] * 10
+    assert np.bincount(data.test_labels).tolist() == [1000] * 10
+    for channel in range(3):
+        pixels = data.train_images[..., channel] / np.float32(255)
+        assert pixels.mean(dtype=np.float64) == pytest.approx(info.mean[channel], abs=1e-4)
+        assert pixels.std(dtype=np.float64) == pytest.approx(info.std[channel], abs=1e-4)

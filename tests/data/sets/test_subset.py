@@ -1,0 +1,53 @@
+"""Class-balanced parts: the share asked for, nested, and a function of the seed."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.errors import InputError
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.25, 0.5, 1.0])
+def test_every_class_gives_its_share(fraction: float) -> None:
+    indices = balanced(LABELS, fraction=fraction, seed=0)
+    counts = np.bincount(LABELS[indices])
+    assert counts.tolist() == [max(1, round(fraction * size)) for size in range(10, 80, 10)]
+    assert np.array_equal(indices, np.unique(indices))
+
+
+def test_every_class_gives_the_same_number() -> None:
+    assert set(np.bincount(LABELS[balanced(LABELS, per_class=4, seed=0)])) == {4}
+
+
+def test_smaller_parts_lie_within_larger_ones() -> None:
+    parts = [set(balanced(LABELS, fraction=f, seed=3).tolist()) for f in (0.1, 0.25, 0.5, 1.0)]
+    for smaller, larger in itertools.pairwise(parts):
+        assert smaller < larger
+    assert set(balanced(LABELS, per_class=2, seed=3)) < set(balanced(LABELS, per_class=9, seed=3))
+
+
+def test_seeds_differ_and_repeat() -> None:
+    first, again, other = (balanced(LABELS, fraction=0.3, seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, "either fraction or per_class"),
+        ({"fraction": 0.5, "per_class": 3}, "either fraction or per_class"),
+        ({"fraction": 0.0}, "fraction 0.0"),
+        ({"fraction": 1.5}, "fraction 1.5"),
+        ({"per_class": 0}, "per_class 0"),
+        ({"per_class": 11}, "class 0 holds 10 examples, not 11"),
+        ({"per_class": 1, "seed": -1}, "seed -1"),
+    ],
+)
+def test_impossible_parts_are_refused(wrong: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        balanced(LABELS, **{"seed": 0} | wrong)

@@ -1,0 +1,54 @@
+"""What is told of a data set before any file of it is opened."""
+
+import pytest
+
+from mimetic_jax.data.sets.table import describe, names
+from mimetic_jax.errors import InputError
+
+
+def test_names_are_those_described() -> None:
+    assert len(set(names())) == len(names())
+    assert [describe(name).name for name in names()] == list(names())
+    with pytest.raises(InputError) as caught:
+        describe("imagenet")
+    assert all(name in str(caught.value) for name in names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_record_is_complete(name: str) -> None:
+    info = describe(name)
+    channels = info.image_shape[-1]
+    assert len(info.mean) == len(info.std) == channels
+    assert all(0 < value < 1 for value in (*info.mean, *info.std))
+    assert 1 < info.num_classes <= info.num_train
+    assert info.num_test >= info.num_classes
+    assert info.source
+    # What is streamed is read as TFDS prepared it.
+    assert info.tfds or not info.streamed
+
+
+@pytest.mark.parametrize(
+    ("name", "per_class"),
+    [
+        ("cifar10", (5_000, 1_000)),
+        ("cifar100", (500, 100)),
+        ("stl10", (500, 800)),
+        ("tiny_imagenet", (500, 50)),
+        ("food101", (750, 250)),
+    ],
+)
+def test_published_counts_of_each_class(name: str, per_class: tuple[int, int]) -> None:
+    info = describe(name)
+    assert (info.num_train, info.num_test) == tuple(n * info.num_classes for n in per_class)
+
+
+def test_tfds_has_these_classes_and_shapes() -> None:
+    """By the builders that come with TFDS: no file of the data is needed."""
+    import tensorflow_datasets as tfds
+
+    for info in map(describe, names()):
+        if info.tfds:
+            features = tfds.builder_cls(info.tfds)(data_dir="nowhere").info.features
+            assert features["label"].num_classes == info.num_classes
+            if not info.streamed:
+                assert features["image"].shape == info.image_shape

@@ -1,0 +1,207 @@
+"""Texts as token numbers: the published rules and counts, and errors that say where."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mimetic_jax.data.text import corpus as text
+from mimetic_jax.errors import InputError
+
+SPLITS = ("train", "valid", "test")
+WORDS = {"train": " the cat sat \n the <unk> \n", "valid": " a cat \n", "test": " the dog \n"}
+
+
+def write(folder: Path, pattern: str, contents: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, content in contents.items():
+        (folder / pattern.format(split)).write_bytes(content.encode())
+
+
+def symbols(corpus: text.Corpus, split: str) -> list[str]:
+    return [corpus.vocabulary[token] for token in getattr(corpus, split)]
+
+
+def refused(message_parts: list[str], name: str, data_dir: Path | None) -> None:
+    with pytest.raises(InputError) as caught:
+        text.load(name, data_dir and str(data_dir))
+    assert "\n" not in str(caught.value)
+    for part in message_parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("below", ["", "ptb", "simple-examples/data"])
+def test_words(tmp_path: Path, below: str) -> None:
+    write(tmp_path / below, "ptb.{}.txt", WORDS)
+    corpus = text.load("ptb_word", str(tmp_path))
+    assert corpus.name == "ptb_word"
+    assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>", "a", "dog")
+    assert symbols(corpus, "train") == ["the", "cat", "sat", "<eos>", "the", "<unk>", "<eos>"]
+    assert corpus.valid.tolist() == [5, 1, 3]
+    assert symbols(corpus, "test") == ["the", "dog", "<eos>"]
+
+
+@pytest.mark.parametrize("name", ["wikitext2", "wikitext103"])
+def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
+    """Blank lines are lines, and other spaces than ASCII's separate too, as in Python's split."""
+    contents = {"train": " \n = Títle = \n \n x\u00a0y \n", "valid": "x\n", "test": "y\n"}
+    write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
+    corpus = text.load(name, str(tmp_path))
+    assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x y <eos>"
+
+
+def test_last_line_ends_without_a_newline_too(tmp_path: Path) -> None:
+    write(tmp_path, "ptb.{}.txt", {split: WORDS[split].rstrip() for split in SPLITS})
+    ended = tmp_path / "ended"
+    write(ended, "ptb.{}.txt", WORDS)
+    fingerprints = {
+        text.load("ptb_word", str(folder)).fingerprint() for folder in (tmp_path, ended)
+    }
+    assert len(fingerprints) == 1
+
+
+def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> None:
+    """Mikolov's character file: a space after each character, "_" for a space, newlines kept."""
+    write(tmp_path / "words", "ptb.{}.txt", WORDS)
+    spaced = {
+        split: "".join(
+            f"{'_' if character == ' ' else character} "
+            for line in content.splitlines()
+            for character in f"{line.strip()}\n"
+        )
+        for split, content in WORDS.items()
+    }
+    assert spaced["valid"] == "a _ c a t \n "
+    write(tmp_path / "characters", "ptb.char.{}.txt", spaced)
+    made, read = (text.load("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters"))
+    assert "".join(symbols(read, "train")) == "the cat sat\nthe <unk>\n"
+    assert "".join(symbols(read, "test")) == "the dog\n"
+    assert made.fingerprint() == read.fingerprint()
+    assert (
+        made.vocabulary
+        == read.vocabulary
+        == tuple("the cas\n<unk>dog")[:0]
+        + tuple(dict.fromkeys("the cat sat\nthe <unk>\na cat\nthe dog\n"))
+    )
+
+
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_parts_of_a_large_file_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """However small the parts: a letter of several bytes isn't cut either."""
+    content = "äöü one\n\n日本 two äöü\nthree\n" * 3
+    files = ("a", "b", "c")
+    for file in files:
+        (tmp_path / file).write_bytes(content.encode())
+    whole = text.load_folder(str(tmp_path), files, level)
+    for size in (1, 2, 3, 7, 50):
+        monkeypatch.setattr(text, "_CHUNK", size)
+        parts = text.load_folder(str(tmp_path), files, level)
+        assert parts.fingerprint() == whole.fingerprint()
+    expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
+    assert symbols(whole, "valid") == expected
+
+
+@pytest.mark.parametrize("level", ["word", "char"])
+def test_encode_is_what_load_does(tmp_path: Path, level: str) -> None:
+    write(tmp_path, "{}.txt", WORDS)
+    files = ("train.txt", "valid.txt", "test.txt")
+    corpus = text.load_folder(str(tmp_path), files, level)
+    for split in SPLITS:
+        found = text.encode(WORDS[split], corpus.vocabulary, level)
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, getattr(corpus, split))
+
+
+def test_fingerprint_tells_texts_apart(tmp_path: Path) -> None:
+    found = set()
+    for number, change in enumerate([{}, {"test": " the cat \n"}, {"train": WORDS["train"] * 2}]):
+        write(tmp_path / str(number), "ptb.{}.txt", WORDS | change)
+        found.add(text.load("ptb_word", str(tmp_path / str(number))).fingerprint())
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2", "wikitext103"])
+def test_missing_files_are_listed_with_checksums_and_origin(tmp_path: Path, name: str) -> None:
+    info = text.describe(name)
+    expected = [*info.files, *(f"(md5 {md5})" for md5 in info.md5 if md5), info.source]
+    refused([f"no {name} in {tmp_path}: ", *expected], name, tmp_path)
+    refused([f"no {name} in {tmp_path / 'no'} (no such folder): "], name, tmp_path / "no")
+    refused([f"{name} needs the folder", *expected], name, None)
+    (tmp_path / info.files[1]).write_text("x\n")
+    refused([f"({tmp_path} lacks {info.files[0]}, {info.files[2]})", *expected], name, tmp_path)
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
+        text.load("ptb_words", str(tmp_path))
+    with pytest.raises(InputError, match="unknown level 'byte'"):
+        text.load_folder(str(tmp_path), ("a", "b", "c"), "byte")
+    with pytest.raises(InputError, match="unknown level 'byte'"):
+        text.encode("x", ("x",), "byte")
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(InputError, match="lacks b, c"):
+        text.load_folder(str(tmp_path), ("a", "b", "c"), "word")
+
+
+def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "ptb.{}.txt", WORDS)
+    valid = tmp_path / "ptb.valid.txt"
+    valid.write_bytes(b"")
+    refused([f"{valid} is empty"], "ptb_word", tmp_path)
+    valid.write_bytes(b"fine\n and \xff not\n")
+    for chunk in (1, 2**22):
+        monkeypatch.setattr(text, "_CHUNK", chunk)
+        refused([f"{valid} isn't UTF-8: byte 10 is 0xff"], "ptb_word", tmp_path)
+
+
+def test_tokens_outside_the_vocabulary() -> None:
+    with pytest.raises(InputError, match=r"word 'dog' \(token 3\) isn't among the 2 tokens"):
+        text.encode("cat cat\ndog", ("cat", "<eos>"), "word")
+    with pytest.raises(InputError, match=r"char 'g' \(token 2\)"):
+        text.encode("dog", tuple("do"), "char")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (np.zeros(3, np.int64), "train is int64"),
+        (np.zeros(0, np.int32), r"shape \(0,\)"),
+        (np.array([0, 2], np.int32), "train runs from 0 to 2, expected 0 to 1"),
+        (np.array([-1], np.int32), "from -1"),
+    ],
+)
+def test_corpus_refuses_what_contradicts(tokens: np.ndarray, words: str) -> None:
+    fine = np.array([0, 1], np.int32)
+    with pytest.raises(InputError, match=words):
+        text.Corpus("toy", ("a", "b"), tokens, fine, fine)
+
+
+FOLDER = os.environ.get("MIMETIC_TEXT_DIR", "")
+real = pytest.mark.skipif(not FOLDER, reason="MIMETIC_TEXT_DIR names no folder")
+
+
+@real
+@pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2"])
+def test_published_counts(name: str) -> None:
+    info, corpus = text.describe(name), text.load(name, FOLDER)
+    assert len(corpus.vocabulary) == info.vocabulary
+    found = tuple(len(getattr(corpus, split)) for split in SPLITS)
+    assert found == (info.num_train, info.num_valid, info.num_test)
+    for split, file in zip(SPLITS, info.files, strict=True):
+        if info.level == "word":
+            words = (Path(FOLDER) / info.folders[0] / file).read_text().split("\n")[:-1]
+            expected = [word for line in words for word in (*line.split(), "<eos>")]
+            assert symbols(corpus, split) == expected
+
+
+@real
+def test_characters_of_the_real_words_are_the_real_characters(tmp_path: Path) -> None:
+    for split in SPLITS:
+        (tmp_path / f"ptb.{split}.txt").symlink_to(Path(FOLDER) / "ptb" / f"ptb.{split}.txt")
+    made = text.load("ptb_char", str(tmp_path))
+    assert made.fingerprint() == text.load("ptb_char", FOLDER).fingerprint()

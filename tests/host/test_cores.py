@@ -1,0 +1,69 @@
+"""Work is spread over threads without changing what it gives or what it leaves behind."""
+
+from __future__ import annotations
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax.host import cores as cores_module
+from mimetic_jax.host.cores import cores, limited_blas, on_cores, sharing
+
+
+def blas_threads():
+    """Of NumPy's and SciPy's; a library that another test has loaded since isn't called here."""
+    known = cores_module._blas().info()
+    return [library["num_threads"] for library in known if library["user_api"] == "blas"]
+
+
+def test_results_keep_their_order_and_tasks_run_elsewhere():
+    results = list(on_cores(lambda item: (item, threading.get_ident()), range(20)))
+    assert [item for item, _ in results] == list(range(20))
+    assert threading.get_ident() not in {thread for _, thread in results}
+
+
+def test_nested_tasks_stay_in_their_thread():
+    """Tasks that waited for tasks of the same pool would wait for ever."""
+
+    def outer(item):
+        here = threading.get_ident()
+        inner = list(on_cores(lambda _: threading.get_ident(), range(3)))
+        assert inner == [here] * 3
+        return sharing()
+
+    assert set(on_cores(outer, range(4 * cores()))) == {cores()}
+    assert sharing() == 1
+
+
+def test_blas_limit_is_one_inside_and_what_it_was_after():
+    before = blas_threads()
+
+    def task(_):
+        with limited_blas():
+            np.linalg.qr(np.eye(8))
+        return blas_threads()
+
+    assert all(set(inside) == {1} for inside in on_cores(task, range(4)))
+    assert blas_threads() == before
+
+
+def test_an_error_comes_through_and_the_limit_goes():
+    before = blas_threads()
+
+    def task(item):
+        if item == 1:
+            raise ValueError("one")
+        return item
+
+    with pytest.raises(ValueError, match="one"):
+        list(on_cores(task, range(4)))
+    assert blas_threads() == before
+
+
+def test_default_device_goes_with_the_tasks():
+    device = jax.devices()[-1]
+    with jax.default_device(device):
+        found = list(on_cores(lambda _: jax.config.jax_default_device, range(3)))
+    assert found == [device] * 3

@@ -1,0 +1,198 @@
+"""Language models: the protocol in NumPy, and the laws of every other training."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import wikitext103
+from mimetic_jax import InputError
+from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.schemes import mimetic_language
+from mimetic_jax.train import loop
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.compare import Comparison, describe
+from mimetic_jax.train.config import default_text
+from mimetic_jax.train.loop import Run
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Small files in the form of the Penn Treebank, of sentences with some order in them."""
+    root = tmp_path_factory.mktemp("text")
+    random = np.random.default_rng(0)
+    for split, lines in (("train", 200), ("valid", 23), ("test", 31)):
+        starts = random.integers(0, len(WORDS), lines)
+        sentences = [" ".join(WORDS[(s + i) % len(WORDS)] for i in range(6)) for s in starts]
+        (root / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
+    return root
+
+
+@pytest.fixture
+def text(folder):
+    def config(**overrides):
+        config = default_text()
+        config.name, config.data.name, config.data.dir = "text", "ptb_word", str(folder)
+        config.batch, config.steps, config.max_dispatch = 4, 12, 4
+        config.data.length, config.data.valid = 12, 8
+        config.model.update(width=18, depth=1, heads=2)
+        config.optimizer.update(clip=1.0, warmup=2, weight_decay=0.0, learning_rate=1e-2)
+        config.eval.batch, config.eval.every = 4, 4
+        config.log_every, config.checkpoint_every = 2, 4
+        config.scheme = (mimetic_language(),)
+        config.update_from_flattened_dict(overrides)
+        return config
+
+    return config
+
+
+def quiet(config):
+    return Comparison(config, say=lambda line: None)
+
+
+def train(config, workdir):
+    comparison = quiet(config)
+    comparison.train(workdir)
+    return comparison.restored(Run.of(workdir, "run", 0))
+
+
+def test_learns_what_comes_next(text, tmp_path):
+    train(text(steps=150, **{"eval.every": 0}), tmp_path)
+    first, last = Run.of(tmp_path, "run", 0).evaluations()
+    vocabulary = len(WORDS) + 1
+    assert first["eval_loss"] == pytest.approx(np.log(vocabulary), rel=0.02)
+    # What follows a word is certain, but for the first of a line: one token in seven.
+    assert last["eval_loss"] < 0.5 * first["eval_loss"]
+    assert last["eval_perplexity"] == pytest.approx(np.exp(last["eval_loss"]))
+    assert last["eval_count"] == 23 * 7 - 1
+
+
+def test_evaluation_is_the_protocol_in_numpy(text):
+    """Windows 8 tokens apart; each target counts in the first window that reaches it."""
+    comparison = quiet(text())
+    comparison.open()
+    program, data = comparison.program("run"), comparison.placed("run")
+    params = program.initial_state(0, ()).params
+    sums = program.feed.test(params, data)
+    model = jax.jit(lambda inputs: program.task.model.apply({"params": params}, inputs))
+    embedding = np.asarray(params["embedding"], np.float64)
+    for prefix in ("", "test_"):
+        tokens = np.asarray(data.tests[prefix][0])
+        losses: dict[int, float] = {}
+        for start in range(0, len(tokens) - 1, 8):
+            inputs, targets = tokens[start : start + 12], tokens[start + 1 : start + 13]
+            hidden = np.asarray(model(inputs[None, : len(targets)]), np.float64)[0]
+            logits = hidden @ embedding.T
+            found = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(targets)), targets]
+            losses = dict(enumerate(found, start + 1)) | losses
+        assert int(sums[f"{prefix}count"]) == len(losses) == len(tokens) - 1
+        assert sums[f"{prefix}loss"] == pytest.approx(sum(losses.values()), rel=1e-5)
+
+
+def test_training_counts_the_last_targets_of_a_window_alone(text):
+    program = quiet(text()).program("run")
+    params = program.initial_state(0, ()).params
+    tokens = jax.random.randint(jax.random.key(0), (4, 13), 0, 10)
+    weights = np.zeros((4, 12), np.float32)
+    weights[:, 4:] = 1
+    batch = tokens[:, :-1], tokens[:, 1:], weights
+    loss, _ = program.task.loss(params, batch, jax.random.key(1))
+    hidden = program.task.model.apply({"params": params}, batch[0])
+    logits = np.asarray(hidden @ params["embedding"].T, np.float64)
+    chosen = np.take_along_axis(logits, np.asarray(batch[1])[..., None], -1)[..., 0]
+    losses = np.log(np.exp(logits).sum(-1)) - chosen
+    np.testing.assert_allclose(loss, losses[:, 4:].mean(), rtol=1e-5)
+
+
+class Killed(BaseException):
+    """What ends a run in the middle, as a signal would."""
+
+
+def test_resume_equals_no_stop(text, tmp_path, monkeypatch):
+    """With dropout of both kinds, and a rate that a plateau has lowered on the way."""
+    overrides = {
+        "steps": 40,
+        "optimizer.plateau": "tenth",
+        "optimizer.learning_rate": 0.5,
+        "model.dropout": 0.1,
+        "model.embedding_dropout": 0.1,
+    }
+    whole = train(text(**overrides), tmp_path / "whole")
+    rates = [
+        r["learning_rate"]
+        for r in Run.of(tmp_path / "whole", "run", 0).metrics.read()[1:-1]
+        if "learning_rate" in r
+    ]
+    original = loop._check_finite
+
+    def kill(run, first, history, *rest):
+        original(run, first, history, *rest)
+        if first >= 33:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_check_finite", kill)
+        with pytest.raises(Killed):
+            train(text(**overrides), tmp_path / "killed")
+    resumed = train(text(**overrides), tmp_path / "killed")
+    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
+    schedule = quiet(text(**overrides)).program("run").schedule
+    assert min(rates) < 0.2 * float(schedule(30))
+
+
+def test_the_result_is_the_test_score_of_the_best_validation(text, tmp_path):
+    comparison = quiet(text(steps=12))
+    run = Run.of(tmp_path, "run", 0)
+    run.directory.mkdir(parents=True)
+    for step, valid, test in ((0, 90.0, 95.0), (4, 40.0, 50.0), (8, 45.0, 44.0)):
+        last = {"finished": True} if step == 8 else {}
+        evaluation = {"eval_perplexity": valid, "eval_test_perplexity": test, "eval_count": 1}
+        run.metrics.append({"step": step, **evaluation, "seconds": 1.0, **last})
+    assert "| run | 50.00 " in comparison.table(tmp_path)
+
+
+def test_plan(text):
+    said = describe(quiet(text(**{"data.dir": None, "data.name": "wikitext103"})))
+    assert "103,227,021 train" in said
+    assert "left alone: " in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"data.name": "ptb_wrod"}, "did you mean 'ptb_word'"),
+        ({"data.dir": None}, "ptb_word needs the folder that holds it"),
+        ({"data.valid": 13}, "valid 13 isn't between 1 and the window's length 12"),
+        ({"data.length": 10_000, "data.valid": 1}, "too short for windows of 10000"),
+        ({"model.heads": 5}, "heads 5 does not divide width 18"),
+        ({"model.positions": "rotary"}, "unknown positions 'rotary'"),
+        ({"optimizer.name": "adamm"}, "did you mean 'adam"),
+    ],
+)
+def test_bad_input(text, tmp_path, overrides, words):
+    with pytest.raises(InputError, match=words) as caught:
+        train(text(**overrides), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "accumulate"), [(32, 1), (64, 2), (128, 4)])
+def test_a_step_over_the_vocabulary_of_wikitext_103_fits(batch, accumulate):
+    """Beside parameters and optimizer it holds less than 2 GiB, however many tokens it has."""
+    config = wikitext103.get_config()
+    config.batch, config.accumulate = batch, accumulate
+    info = dataclasses.replace(texts.describe("wikitext103"), vocabulary=267_735)
+    program = Program(config, info, make_mesh(devices=jax.devices()[:1]))
+    rows = jax.ShapeDtypeStruct((batch, 2000), jnp.int32)
+    keys = stream(0, "data"), stream(0, "dropout")
+    step = program.run_steps.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.float32(1))
+    assert step.compile().memory_analysis().temp_size_in_bytes < 2 * 2**30

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.train.workdir.metrics import MetricsFile
+from mimetic_jax.train.workdir.paths import in_bucket, place, write_atomically
+
+
+def test_append_read_rewind(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    assert metrics.read() == []
+    metrics.rewind(0)
+    for step in (2, 4, 6):
+        metrics.append({"step": step, "loss": step / 10})
+    metrics.rewind(4)
+    assert [record["step"] for record in metrics.read()] == [2, 4]
+
+
+def test_a_torn_last_line_is_ignored_and_gone_after_rewind(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.append({"step": 2})
+    with metrics.path.open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert metrics.read() == [{"step": 2}]
+    metrics.rewind(10)
+    metrics.append({"step": 4})
+    assert metrics.read() == [{"step": 2}, {"step": 4}]
+
+
+def test_atomic_write_leaves_no_draft(tmp_path):
+    write_atomically(tmp_path / "x.json", "one")
+    write_atomically(tmp_path / "x.json", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert (tmp_path / "x.json").read_text() == "two"
+
+
+def test_a_full_disk_tears_no_line(tmp_path, full_disk):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.append({"step": 2})
+    with full_disk(100), pytest.raises(OSError, match="File too large"):
+        metrics.append({"step": 4, "loss": 100 * "9"})
+    metrics.append({"step": 6})
+    lines = metrics.path.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 6]
+
+
+def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
+    write_atomically(tmp_path / "x.json", "one")
+    with full_disk(100), pytest.raises(OSError, match="File too large"):
+        write_atomically(tmp_path / "x.json", 200 * "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert (tmp_path / "x.json").read_text() == "one"
+
+
+def test_places(tmp_path):
+    assert not in_bucket(place(str(tmp_path)))
+    for text in ("s3://bucket/folder", "gs://"):
+        with pytest.raises(InputError, match=f"{text} is neither a local folder nor gs://"):
+            place(text)
