@@ -64,17 +64,18 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, and a typo shouldn't.
     from mimetic_jax.analysis.gallery import draw
+    from mimetic_jax.analysis.plan import describe
     from mimetic_jax.analysis.products import analyze
     from mimetic_jax.train import compare
     from mimetic_jax.train.cluster import preemption, processes
-    from mimetic_jax.train.workdir.paths import place
+    from mimetic_jax.train.workdir.paths import as_path
 
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
-    workdir = place(_WORKDIR.value or f"runs/{config.name}")
+    workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
     if _MODE.value == "plan":
-        print(compare.describe(comparison))
+        print(describe(comparison))
     elif _MODE.value == "train":
         try:
             table = comparison.train(workdir, _ONLY.value)

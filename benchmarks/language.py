@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs.default import default_text
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.config import default_text
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 

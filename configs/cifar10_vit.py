@@ -23,9 +23,9 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
 from ml_collections import ConfigDict
 
 from configs import arms
+from configs.default import arguments, default
 from mimetic_jax.data import describe
 from mimetic_jax.schemes import Mimetic, SinCos, TFixup, Zero
-from mimetic_jax.train.config import arguments, default
 
 
 def get_config(text: str = "", data: str = "cifar10", patch: int = 2) -> ConfigDict:

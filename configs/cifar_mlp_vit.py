@@ -17,8 +17,8 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
 from ml_collections import ConfigDict
 
 from configs import arms, cifar10_vit
+from configs.default import arguments
 from mimetic_jax.schemes import MeanShift
-from mimetic_jax.train.config import arguments
 
 # Hundredths of a standard deviation: ±.005, ±.01, ±.02 and ±.05 at width 192.
 SWEEP = (12, 24, 48, 120)

@@ -7,8 +7,8 @@ Expected: see the README's table, which this command printed.
 
 from ml_collections import ConfigDict
 
+from configs.default import arguments, default
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
-from mimetic_jax.train.config import arguments, default
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -16,10 +16,9 @@ Differs from the paper: it says that it trains as DeiT; the numbers are those of
 from ml_collections import ConfigDict
 
 from configs import arms
+from configs.default import arguments, default
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
-from mimetic_jax.train.config import arguments, default
-from mimetic_jax.train.optimizer import NO_DECAY
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -81,7 +80,7 @@ def imagenet(variant: str) -> ConfigDict:
     config.model.patch = 16
     config.model.dtype = "bfloat16"
 
-    config.optimizer.decay_rules = NO_DECAY
+    config.optimizer.no_decay = True
 
     config.eval.batch = 512
     config.eval.every_epochs = 10.0

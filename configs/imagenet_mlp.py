@@ -15,7 +15,7 @@ Differs from the paper: b isn't stated there; half a standard deviation of the k
 from ml_collections import ConfigDict
 
 from configs import arms, imagenet_deit
-from mimetic_jax.train.config import arguments
+from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -15,7 +15,7 @@ Differs from the paper: it says that it trains as ConvMixer; the numbers are tho
 from ml_collections import ConfigDict
 
 from configs import arms, imagenet_deit
-from mimetic_jax.train.config import arguments
+from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -18,8 +18,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import arms, imagenet_deit
+from configs.default import arguments
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.config import arguments
 
 # At batch 1024, sqrt makes 7e-4 and linear 1e-3 of the 5e-4 for batch 512. timm takes sqrt for
 # AdamW unless told otherwise, which is how the main results came by it.

@@ -13,7 +13,7 @@ Differs from the paper: it names the set-up of Bai et al. (2018) and little else
 from ml_collections import ConfigDict
 
 from configs.arms import chosen, language
-from mimetic_jax.train.config import arguments, default_text
+from configs.default import arguments, default_text
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -59,4 +59,4 @@ def set_optimizer(config: ConfigDict, name: str) -> None:
     else:
         config.optimizer.learning_rate = 5e-4
         config.optimizer.warmup = 200
-        config.optimizer.decay_rules = ((r"(bias|scale|embedding)$", 0.0),)
+        config.optimizer.no_decay = True

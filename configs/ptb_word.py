@@ -11,8 +11,8 @@ Differs from the paper: as configs/ptb_char.py. Dropout of whole embeddings is t
 from ml_collections import ConfigDict
 
 from configs.arms import chosen, language
+from configs.default import arguments, default_text
 from configs.ptb_char import set_optimizer
-from mimetic_jax.train.config import arguments, default_text
 
 
 def get_config(text: str = "") -> ConfigDict:

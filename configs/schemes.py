@@ -6,8 +6,8 @@ Command: python main.py --config=configs/schemes.py --mode=analyze --what=scheme
 
 from ml_collections import ConfigDict
 
+from configs.default import arguments, default
 from mimetic_jax import schemes
-from mimetic_jax.train.config import arguments, default
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -16,9 +16,9 @@ Differs from the paper: everything starts from PyTorch's defaults, as the releas
 from ml_collections import ConfigDict
 
 from configs import arms, imagenet_deit
+from configs.default import arguments
 from mimetic_jax.data import describe
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.config import arguments
 
 DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")
 

@@ -22,8 +22,8 @@ Differs from the paper: drop-path is 0, as in the weight-selection code. Whole h
 from ml_collections import ConfigDict
 
 from configs import arms, imagenet_structured, small_data_vit
+from configs.default import arguments
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.config import arguments
 
 STAGES = ("pretrain", "select")
 

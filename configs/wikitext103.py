@@ -12,8 +12,8 @@ Differs from the paper: batch, window lengths, dropout and optimizer aren't stat
 from ml_collections import ConfigDict
 
 from configs.arms import chosen, language
+from configs.default import arguments, default_text
 from configs.ptb_char import set_optimizer
-from mimetic_jax.train.config import arguments, default_text
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -47,7 +47,7 @@ from mimetic_jax.train.loop import Run
 from mimetic_jax.train.report import BASELINES, ArmResult
 from mimetic_jax.train.tasks.task import ACCURACY, Score
 from mimetic_jax.train.tasks.text import BITS, PERPLEXITY
-from mimetic_jax.train.workdir.paths import Place, place, write_atomically
+from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 
 STOPPED = 75
 """Exit code of a run that was stopped and wants to be started again (EX_TEMPFAIL)."""
@@ -296,7 +296,7 @@ def table(sweep: Sweep) -> str:
     published = any(row.published for row in sweep.table.rows)
     baselines = [arm for arm in BASELINES if arm in sweep.arms]
     for row in sweep.table.rows:
-        workdir = place(sweep.row_workdir(row))
+        workdir = as_path(sweep.row_workdir(row))
         score = _score(workdir, sweep) or score
         results = {arm: ArmResult.read(workdir, arm, sweep.seeds, score) for arm in sweep.arms}
         for arm, result in results.items():
@@ -323,7 +323,7 @@ def table(sweep: Sweep) -> str:
     return "\n".join([*text, "", status])
 
 
-def _score(workdir: Place, sweep: Sweep) -> Score | None:
+def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
     """What a row's runs are compared by, told by what their evaluations hold."""
     for arm in sweep.arms:
         for seed in sweep.seeds:
@@ -374,7 +374,7 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     if flags.dry_run:
         return code
     text = table(sweep)
-    if (folder := place(sweep.workdir)).is_dir():
+    if (folder := as_path(sweep.workdir)).is_dir():
         write_atomically(folder / "table.md", text + "\n")
     say(f"\n{text}")
     return code

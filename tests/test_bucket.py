@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """
-from mimetic_jax.train.config import default
+from configs.default import default
 
 
 def get_config():

@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 KILLS, SECONDS = 50, 4.0
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train.config import default
+from configs.default import default
 
 
 def get_config(text=""):

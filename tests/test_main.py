@@ -21,7 +21,7 @@ from mimetic_jax.train.loop import Run
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train.config import default
+from configs.default import default
 
 
 def get_config(text=""):

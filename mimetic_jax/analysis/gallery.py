@@ -8,15 +8,16 @@ import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.models import ViT
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.tasks.images import ImageTask
-from mimetic_jax.train.workdir.paths import Place
+from mimetic_jax.train.workdir.paths import AnyPath
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
 
 
-def draw(comparison: Comparison, path: Place) -> str:
+def draw(comparison: Comparison, path: AnyPath) -> str:
     """Draw a row for each arm at initialization, as PNG.
 
     First layer, first head: W_Q W_Kᵀ, W_V W_out (one color scale each, zero is white), the
@@ -40,22 +41,25 @@ def draw(comparison: Comparison, path: Place) -> str:
     comparison.open()
     figure = Figure(figsize=(13, 2.9 * len(comparison.arms)), layout="constrained")
     grid = figure.subplots(len(comparison.arms), 4, squeeze=False)
-    for row, (arm, settings) in zip(grid, comparison.arms.items(), strict=True):
-        program = comparison.program(arm)
+    for row, (name, arm) in zip(grid, comparison.arms.items(), strict=True):
+        program = arm.program
         task = program.task
         if not isinstance(task, ImageTask):
-            raise InputError(f"arm {arm} doesn't train on images: there is nothing to draw")
-        if task.model.scan or task.model.fused_qkv:
-            raise InputError(f"arm {arm}: drawing needs model.scan=False and model.fused_qkv=False")
-        image = task.view(program.feed.sample(comparison.placed(arm)))
-        params = program.initial_state(config.seeds[0], settings.scheme).params
+            raise InputError(f"arm {name} doesn't train on images: there is nothing to draw")
+        model = task.model.module
+        if not isinstance(model, ViT) or model.scan or model.fused_qkv:
+            raise InputError(
+                f"arm {name}: drawing needs a ViT with model.scan=False and model.fused_qkv=False"
+            )
+        image = task.view(program.feed.sample(arm.data))
+        params = program.initial_state(config.seeds[0], arm.config.scheme).params
         query_key, value_out = (product[:CLIP, :CLIP] for product in products(params))
         attention = attention_map(task, params, image)
-        height, width = task.grid()
+        height, width = task.grid() or (1, 1)
         tokens = len(attention) - height * width
         middle = tokens + (height // 2) * width + width // 2
         looks = attention[middle, tokens:].reshape(height, width)
-        row[0].set_ylabel(arm, fontsize=13)
+        row[0].set_ylabel(name, fontsize=13)
         _signed(row[0], query_key, "W_Q W_Kᵀ, head 0")
         _signed(row[1], value_out, "W_V W_out")
         _positive(row[2], attention, "attention, head 0")
@@ -77,7 +81,7 @@ def products(params: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def attention_map(task: ImageTask, params: Any, images: jax.Array) -> np.ndarray:
     """Attention of the first layer's first head on the first image [N, N]; rows sum to 1."""
-    _, captured = task.model.apply(
+    _, captured = task.model.module.apply(
         {"params": params},
         images,
         capture_intermediates=lambda module, _: module.name in ("query", "key"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.paths import Place
+from mimetic_jax.train.workdir.paths import AnyPath
 from mimetic_jax.train.workdir.runs import Run
 
 
@@ -57,17 +57,17 @@ def leans(params: Any) -> list[Lean]:
     return found
 
 
-def analyze(comparison: Comparison, workdir: Place) -> str:
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """A table of leans at initialization and, where a run has a checkpoint, after training."""
     comparison.recognize(workdir)
     lines = []
-    for arm, config in comparison.arms.items():
-        program, seed = comparison.program(arm), config.seeds[0]
-        trees = {"initial": program.initial_state(seed, config.scheme).params}
-        if (trained := comparison.restored(Run.of(workdir, arm, seed))) is not None:
+    for name, arm in comparison.arms.items():
+        seed = arm.config.seeds[0]
+        trees = {"initial": arm.program.initial_state(seed, arm.config.scheme).params}
+        if (trained := comparison.restored(Run.of(workdir, name, seed))) is not None:
             trees[f"step {int(trained.step)}"] = trained.params
         for when, params in trees.items():
-            lines.append(f"{arm} seed {seed}, {when}: mean diagonal (std off it)")
+            lines.append(f"{name} seed {seed}, {when}: mean diagonal (std off it)")
             lines += [
                 f"  {lean.layer:<24} W_Q W_K^T {lean.query_key:+.3f} ({lean.query_key_noise:.3f})  "
                 f"W_V W_out {lean.value_out:+.3f} ({lean.value_out_noise:.3f})"

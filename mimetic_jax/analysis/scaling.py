@@ -14,8 +14,10 @@ from ml_collections import ConfigDict
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
+from mimetic_jax.models import Sizes
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.tasks.text import TextTask
 
 UTILIZATION = 0.4
 """Share of the peak at which products are assumed to run: an assumption, not a measurement."""
@@ -254,6 +256,14 @@ def block_bytes(
 _FLOAT32 = r"(^|/)(norm\d?|head)/|embedding$|decoder_bias$"
 
 
+def transformer_sizes(program: Program) -> Sizes | None:
+    """Sizes of the program's blocks, where its model tells them."""
+    model = program.task.model
+    if model.traits.sizes is None:
+        return None
+    return model.traits.sizes(model.module, program.task.input_shape)
+
+
 def work(
     program: Program,
     config: ConfigDict,
@@ -274,19 +284,21 @@ def work(
         program: of any mesh.
         config: that it was made of.
         mesh: sizes of data, fsdp and tensor.
-        flops: of a step, as `Program.describe` counts them.
+        flops: of a step, as `analysis.plan` counts them.
         flash: whether the chip's attention keeps no probabilities where it can.
     """
     data, fsdp, tensor = mesh
     task: Any = program.task
-    model, text = task.model, task.grid() is None
-    size = jnp.dtype(model.dtype).itemsize
+    sizes, text = transformer_sizes(program), isinstance(task, TextTask)
+    if sizes is None:
+        raise InputError(f"model {task.model.name} has no trait `sizes`: nothing to plan from")
+    size = jnp.dtype(task.model.module.dtype).itemsize
     everywhere: Any = AbstractMesh(mesh, ("data", "fsdp", "tensor"))
 
     def placed(tree: Any) -> list[tuple[str, int, bool, int]]:
         """Path, numbers on a device, whether they are cut over fsdp, bytes of a number."""
         leaves, _ = paths.flatten(tree)
-        where = jax.tree.leaves(meshes.shardings(tree, everywhere, config.mesh.rules))
+        where = jax.tree.leaves(meshes.shardings(tree, everywhere, program.sharding_rules))
         return [
             (
                 path,
@@ -302,43 +314,43 @@ def work(
         exact, block = re.search(_FLOAT32, path), path.startswith("block")
         sent = count * (4 if exact else size) * (fsdp if cut else 1)
         if cut:
-            gathered += sent * (2 if block and (model.scan or model.remat) else 1)
+            gathered += sent * (2 if block and (sizes.scan or sizes.remat) else 1)
         if cut and path.endswith("kernel"):
             scattered += sent
         else:  # tables are summed whole; an embedding for its two uses
             reduced += sent * (2 if path == "embedding" else 1)
         if cut or (size < 4 and not exact):
-            buffers += sent / (model.depth if block and model.remat else 1)
+            buffers += sent / (sizes.depth if block and sizes.remat else 1)
 
     examples = config.batch / (data * fsdp)
     part = examples / config.accumulate
-    length = task.length if text else math.prod(task.grid()) + (model.pool == "token")
-    stream = length * model.width * size  # bytes of an example
-    head = model.width // model.heads
+    length, width = sizes.length, sizes.width
+    residual = length * width * size  # bytes of the residual activations of one example
+    head = width // sizes.heads
     saved = length * block_bytes(
         length,
-        model.width,
-        int(model.width * model.mlp_ratio),
-        model.heads,
+        width,
+        sizes.hidden,
+        sizes.heads,
         size,
         tensor=tensor,
-        dropout=bool(model.dropout),
+        dropout=sizes.dropout,
         flash=flash and size < 4 and head % 8 == 0 and head <= 128,
     )
-    in_hand = part * saved * (1.5 if model.remat else 0.5)
-    activations = in_hand + part * model.depth * (stream if model.remat else saved)
+    in_hand = part * saved * (1.5 if sizes.remat else 0.5)
+    activations = in_hand + part * sizes.depth * (residual if sizes.remat else saved)
     gradients = sum(4 * count for _, count, _, _ in placed(program.shapes.params))
     if text:
-        embedding = 4 * task.info.vocabulary * model.width
+        embedding = 4 * task.info.vocabulary * width
         gradients += embedding  # of its second use
         logits = 4 * task.info.vocabulary * part * task.valid
         # Twice a chunk, which is gone when the blocks' turn comes.
         buffers += max(0.0, 2 * min(task.chunk_bytes, logits) - in_hand)
     else:
-        activations += 2 * 4 * examples * math.prod(task.image_shape)
+        activations += 2 * 4 * examples * math.prod(task.input_shape)
     # Forward one sum after attention and one after the MLP; backward one before the MLP and one
     # for each of query, key and value. Recomputing a block repeats that after attention.
-    sums = model.depth * (7 if model.remat else 6)
+    sums = sizes.depth * (7 if sizes.remat else 6)
     return Work(
         mesh=mesh,
         batch=config.batch,
@@ -347,7 +359,7 @@ def work(
         gathered=config.accumulate * gathered,
         scattered=config.accumulate * scattered,
         reduced=config.accumulate * reduced,
-        exchanged=sums * examples * stream if tensor > 1 else 0.0,
+        exchanged=sums * examples * residual if tensor > 1 else 0.0,
         state=sum(
             count * itemsize
             for tree in (program.shapes.params, program.shapes.ema, program.shapes.opt_state)
@@ -365,7 +377,7 @@ def lines(program: Program, config: ConfigDict, flops: float) -> list[str]:
     Args:
         program: of any mesh.
         config: that it was made of, whose fsdp and tensor are kept.
-        flops: of a step, as `Program.describe` counts them.
+        flops: of a step, as `analysis.plan` counts them.
     """
     return [_line(program, config, flops, chip, count) for chip, count in PLANNED]
 

@@ -8,8 +8,7 @@ seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w
 from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing, mix
 from mimetic_jax.data.augment.pipeline import Augmentation, augment, example_keys, normalize
-from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.feed.resident import batch_indices, epoch_permutations, padded_batches
+from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
@@ -32,7 +31,7 @@ __all__ = [
     "batch_indices",
     "central_view",
     "describe",
-    "epoch_permutations",
+    "epoch_orders",
     "eval_batches",
     "example_keys",
     "load",

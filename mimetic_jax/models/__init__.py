@@ -1,9 +1,28 @@
-"""Our models, in Flax Linen. They know no scheme: the trainer initializes, then rewrites."""
+"""Our models, in Flax Linen, and the seam where models of others plug in.
 
-from mimetic_jax.models import pretrained
+Models know no scheme: the trainer initializes them, then rewrites. What else training must know of
+a model stands beside it, as the `Traits` of its class.
+"""
+
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.position import resample
+from mimetic_jax.models.pretrained import load_pretrained
+from mimetic_jax.models.seam import MODELS, Model, find_model, model_fields
+from mimetic_jax.models.traits import Sizes, Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
 
-__all__ = ["GPT", "VARIANTS", "Attention", "ViT", "pretrained", "resample"]
+__all__ = [
+    "GPT",
+    "MODELS",
+    "VARIANTS",
+    "Attention",
+    "Model",
+    "Sizes",
+    "Traits",
+    "ViT",
+    "find_model",
+    "load_pretrained",
+    "model_fields",
+    "resample",
+]

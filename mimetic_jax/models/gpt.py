@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.models.vit import MLP, Dropout
+from mimetic_jax.weights.position import sincos_1d
+
+
+def _sizes(model: Any, tokens: tuple[int, ...]) -> Sizes:
+    return Sizes(
+        length=tokens[0],
+        width=model.width,
+        hidden=int(model.width * model.mlp_ratio),
+        heads=model.heads,
+        depth=model.depth,
+        scan=model.scan,
+        remat=model.remat,
+        dropout=bool(model.dropout),
+    )
 
 
 class GPT(nn.Module):
     """A causal language model: token n of the output is made of tokens 0 … n.
 
-    Calling it gives the hidden states [B, N, D] whose products with the embedding are the logits:
+    Calling it gives hidden states [B, N, D], whose products with the embedding are the logits:
     with a large vocabulary those of a whole batch don't fit in memory, and
-    `train.cross_entropy.token_losses` takes them a part at a time. `logits` makes all of them.
+    `train.tasks.cross_entropy.token_losses` takes them in chunks. `logits` makes all of them.
     Attention has the parameter names of Flax's own layer.
 
     Attributes:
@@ -77,6 +92,13 @@ class GPT(nn.Module):
     remat: bool = False
     dtype: Any = jnp.float32
 
+    traits: ClassVar[Traits] = Traits(
+        sharding=TRANSFORMER_SHARDING,
+        no_decay=r"(bias|scale|embedding)$",
+        sizes=_sizes,
+        output=lambda params: (params["embedding"], params["decoder_bias"]),
+    )
+
     @nn.compact
     def __call__(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]; "dropout" rng as in `ViT`."""
@@ -96,7 +118,7 @@ class GPT(nn.Module):
                 :, :length
             ]
         else:
-            x = x * self.width**0.5 + _sinusoids(length, self.width)
+            x = x * self.width**0.5 + sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
         x = self._blocks(x, train)
         return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
@@ -154,7 +176,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> tuple[jax.Array, None]:
-        """The stream [B, N, D] and nothing: the form of a scan's body."""
+        """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
 
         def norm(name: str) -> nn.LayerNorm:
@@ -170,12 +192,4 @@ class Block(nn.Module):
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
         x += Dropout()(attention(norm("norm1")(x)), self.dropout, train)
-        return x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train), None
-
-
-def _sinusoids(length: int, width: int) -> np.ndarray:
-    """Sines and cosines of Attention Is All You Need, interleaved: float32 [N, D]."""
-    frequencies = 10_000.0 ** (-2 * np.arange((width + 1) // 2) / width)
-    angles = np.arange(length)[:, None] * frequencies
-    waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)
-    return waves[:, :width].astype(np.float32)
+        return by_example(x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train)), None

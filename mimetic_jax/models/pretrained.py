@@ -77,7 +77,7 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-def load(
+def load_pretrained(
     path: str | os.PathLike[str],
     params: Any,
     *,
@@ -115,7 +115,7 @@ def load(
             small = ViT(num_classes=10, patch=2, **VARIANTS["Ti"])
             large = ViT(num_classes=1000, patch=16, **VARIANTS["Ti"])
             shapes = jax.eval_shape(large.init, key, jnp.zeros((1, 256, 256, 3)))["params"]
-            pretrained = load("deit_tiny.safetensors", shapes)
+            pretrained = load_pretrained("deit_tiny.safetensors", shapes)
             params = transplant(params, pretrained, ("attention", "position"))
 
     Reference: vit_jax/checkpoint.py; timm, models/vision_transformer.py; transformers,

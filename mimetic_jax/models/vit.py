@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import einops
 import flax.linen as nn
@@ -11,7 +11,9 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 
 VARIANTS = {
     "Ti": {"width": 192, "depth": 12, "heads": 3},
@@ -19,6 +21,24 @@ VARIANTS = {
     "B": {"width": 768, "depth": 12, "heads": 12},
 }
 """Sizes of DeiT and AugReg, as arguments of `ViT`."""
+
+
+def _grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
+    return image[0] // model.patch, image[1] // model.patch
+
+
+def _sizes(model: Any, image: tuple[int, ...]) -> Sizes:
+    rows, columns = _grid(model, image)
+    return Sizes(
+        length=rows * columns + (model.pool == "token"),
+        width=model.width,
+        hidden=int(model.width * model.mlp_ratio),
+        heads=model.heads,
+        depth=model.depth,
+        scan=model.scan,
+        remat=model.remat,
+        dropout=bool(model.dropout),
+    )
 
 
 class ViT(nn.Module):
@@ -70,6 +90,13 @@ class ViT(nn.Module):
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
+
+    traits: ClassVar[Traits] = Traits(
+        grid=_grid,
+        sharding=TRANSFORMER_SHARDING,
+        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token)$",  # timm's and DeiT's groups
+        sizes=_sizes,
+    )
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
@@ -159,7 +186,7 @@ class Block(nn.Module):
     def __call__(
         self, x: jax.Array, train: bool, drop_path: float | jax.Array | None
     ) -> tuple[jax.Array, None]:
-        """The stream [B, N, D] and nothing: the form of a scan's body."""
+        """Activations [B, N, D] and nothing: the form of a scan's body."""
         width, init = x.shape[-1], base_init(self.base)
 
         def branch(y: jax.Array) -> jax.Array:
@@ -180,7 +207,7 @@ class Block(nn.Module):
         )
         x += branch(attention(norm("norm1")(x)))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
-        return x + branch(mlp(norm("norm2")(x))), None
+        return by_example(x + branch(mlp(norm("norm2")(x)))), None
 
 
 class Dropout(nn.Module):

@@ -2,40 +2,87 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax.analysis import scaling
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.rewrite import plan as plan_writes
+from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.loop import Diverged, train
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
-from mimetic_jax.train.workdir.paths import Place, write_atomically
+from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]
 
 
+class Source:
+    """The data that arms train on, described until it is loaded."""
+
+    def __init__(self, task: ModuleType, config: ConfigDict) -> None:
+        self._task, self._config = task, config
+        self.info = task.describe(config)
+
+    @functools.cached_property
+    def dataset(self) -> Any:
+        """The data set, loaded once; from then on `info` has its own numbers."""
+        dataset = self._task.load(self._config)
+        self.info = self._task.describe(self._config, dataset)
+        return dataset
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Differs where examples do."""
+        return self.dataset.fingerprint()
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """An arm of a comparison, with what it shares with others.
+
+    Attributes:
+        name: of the arm.
+        config: of the comparison, with the arm's overrides.
+        source: one object for all arms on the same data.
+        program: one object for all arms that differ in schemes alone.
+    """
+
+    name: str
+    config: ConfigDict
+    source: Source
+    program: Program
+
+    @property
+    def data(self) -> Any:
+        """The arm's data where its program wants it."""
+        return self.program.placed(self.source.dataset)
+
+
 class Comparison:
-    """The checked configuration of a comparison, with its arms and programs.
+    """The checked configuration of a comparison, with its arms.
 
     Everything is checked on construction, before anything is loaded or computed: the config of
     each arm, the model's shapes, and that each scheme finds what it writes. A data set that holds
-    other numbers of examples than published is told when it is loaded, and counts as it is.
+    other numbers of examples than published is reported when it is loaded, and counts as it is.
+
+    Attributes:
+        arms: by name.
 
     Args:
         config: of the experiment.
@@ -48,24 +95,25 @@ class Comparison:
     def __init__(self, config: ConfigDict, say: Say = print) -> None:
         self.config = config
         self.say: Say = say if is_first() else lambda line: None
-        self.kind = kind_of(config)
-        self.info = self.kind.describe(config)
-        self.arms = configs.arms(config)
-        self._programs: dict[str, Program] = {}
-        # By what the arms' configurations say of the data.
-        self._infos: dict[str, Any] = {}
-        self._datasets: dict[str, Any] = {}
-        self._fingerprints: dict[str, str] = {}
-        self._data: dict[str, Any] = {}
-        for name, arm in self.arms.items():
-            self._check_arm(name, arm)
+        self._task = task_module(config.task)
+        self.arms: dict[str, Arm] = {}
+        sources: dict[str, Source] = {}
+        for name, arm in configs.arms(config).items():
+            with configs.blaming(name if config.arms else ""):
+                if (arm.task, arm.data.name) != (config.task, config.data.name):
+                    raise InputError("it trains on other data: arms of a comparison share them")
+                key = _data_key(arm)
+                if key not in sources:
+                    sources[key] = Source(self._task, arm)
+                self.arms[name] = self._arm(name, arm, sources[key])
+        self._report_fields()
 
-    def program(self, arm: str) -> Program:
-        """The arm's program: one object for all arms that differ in schemes alone."""
-        config = self.arms[arm]
-        return self._programs[_program_key(config)]
+    @property
+    def info(self) -> Any:
+        """What is known of the first arm's data."""
+        return next(iter(self.arms.values())).source.info
 
-    def train(self, workdir: Place, only: str = "") -> str:
+    def train(self, workdir: AnyPath, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
         Args:
@@ -74,12 +122,12 @@ class Comparison:
 
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
-                table said, if runs diverged.
-            Preempted: if the process was told to stop; what was trained is saved.
+                table printed, if runs diverged.
+            Preempted: if the process was asked to stop; what was trained is saved.
         """
         diverged = []
         runs = self._runs(only)
-        self.open()  # data that is missing is told before the workdir is touched
+        self.open()  # missing data is reported before the workdir is touched
         check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
         if is_first():
             self.claim(workdir)
@@ -103,21 +151,18 @@ class Comparison:
             return True
         began = time.perf_counter()
         self.say(f"{label}: starts")
-        program, data = self.program(run.arm), self.placed(run.arm)
         try:
-            train(
-                run,
-                self.arms[run.arm],
-                program,
-                data,
-                lambda line: self.say(f"  {line}"),
-                self.fingerprint(run.arm),
-            )
+            self.run(run, lambda line: self.say(f"  {line}"))
         except Diverged as error:
             self.say(f"{label}: {error}")
             return False
         self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
         return True
+
+    def run(self, run: Run, say: Say) -> None:
+        """Train one run, or continue it; see `loop.train`."""
+        arm = self.arms[run.arm]
+        train(run, arm.config, arm.program, arm.data, say, arm.source.fingerprint)
 
     def _runs(self, only: str) -> list[tuple[str, int]]:
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
@@ -128,95 +173,73 @@ class Comparison:
             raise unknown("run", only, [f"{arm}/{seed}" for arm, seed in runs])
         return chosen
 
-    def table(self, workdir: Place) -> str:
+    def table(self, workdir: AnyPath) -> str:
         """The table of what is finished so far."""
         self.recognize(workdir)
-        score = self.program(next(iter(self.arms))).task.score
+        score = next(iter(self.arms.values())).program.task.score
         return summarize(workdir, list(self.arms), self.config.seeds, score)
 
-    def evaluate(self, workdir: Place) -> str:
-        """Test accuracy of every run's newest checkpoint, computed anew."""
+    def evaluate(self, workdir: AnyPath) -> str:
+        """Test scores of every run's newest checkpoint, computed anew."""
         self.recognize(workdir)
         self.open()
         lines = []
-        for arm in self.arms:
-            program = self.program(arm)
+        for name, arm in self.arms.items():
             for seed in self.config.seeds:
-                state = self.restored(Run.of(workdir, arm, seed))
+                state = self.restored(Run.of(workdir, name, seed))
                 if state is None:
-                    lines.append(f"{arm} seed {seed}: no checkpoint")
+                    lines.append(f"{name} seed {seed}: no checkpoint")
                     continue
-                result = program.test(state.params, self.placed(arm))
-                lines.append(f"{arm} seed {seed}, step {int(state.step)}: {result}")
+                result = arm.program.test(state.variables, arm.data)
+                lines.append(f"{name} seed {seed}, step {int(state.step)}: {result}")
         return "\n".join(lines)
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest whole checkpoint, if it has any."""
-        directory = run.directory / "checkpoints"
+        directory, arm = run.directory / "checkpoints", self.arms[run.arm]
         if not directory.exists():
             return None
-        keep = self.arms[run.arm].keep_checkpoints
-        checkpoints = Checkpoints(directory, keep, self.say)
+        checkpoints = Checkpoints(directory, arm.config.keep_checkpoints, self.say)
         try:
-            found = checkpoints.restore(self.program(run.arm).shapes)
+            found = checkpoints.restore(arm.program.shapes)
         finally:
             checkpoints.close()
         return found[0] if found else None
 
     def open(self) -> None:
-        """Load what the arms train on. Programs count the examples that are really there.
+        """Load the data of all arms; where its sizes aren't those published, build programs anew.
 
         Raises:
-            InputError: if it isn't there, isn't whole, or is too small.
+            InputError: if the data is missing, damaged or too small.
         """
-        for arm in self.arms.values():
-            published = self._info(arm)
-            if (info := self.kind.sized(published, self._dataset(arm))) != published:
+        changed = []
+        for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
+            published = source.info
+            assert source.dataset is not None
+            if (info := source.info) != published:
+                changed.append(source)
                 self.say(
                     f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
                     f"examples there, {published.num_train:,} and {published.num_test:,} expected"
                 )
-                self._infos[_data_key(arm)] = info
-                self._programs.clear()
-        for name, arm in self.arms.items():
-            self._check_arm(name, arm)
-
-    def placed(self, arm: str) -> Any:
-        """The arm's data where its program wants it, loaded once and placed once a program."""
-        key = _program_key(self.arms[arm])
-        if key not in self._data:
-            self._data[key] = self._programs[key].feed.place(self._dataset(self.arms[arm]))
-        return self._data[key]
-
-    def fingerprint(self, arm: str) -> str:
-        """Of the data that an arm trains on."""
-        key = _data_key(self.arms[arm])
-        if key not in self._fingerprints:
-            self._fingerprints[key] = self._dataset(self.arms[arm]).fingerprint()
-        return self._fingerprints[key]
-
-    def _dataset(self, arm: ConfigDict) -> Any:
-        key = _data_key(arm)
-        if key not in self._datasets:
-            self._datasets[key] = self.kind.load(arm)
-        return self._datasets[key]
+        if changed:
+            before, self.arms = self.arms, {}
+            for name, arm in before.items():
+                with configs.blaming(name if self.config.arms else ""):
+                    self.arms[name] = self._arm(name, arm.config, arm.source)
 
     def _everywhere(self) -> dict[str, Any]:
-        """The config, but for where the data lies: other machines may have it elsewhere."""
+        """The config without the data directory, which other machines may have elsewhere."""
         record = configs.to_json(self.config)
         for part in (record, *record["arms"].values()):
             part.get("data", {}).pop("dir", None)
         return record
 
     def _data_read(self) -> list[str]:
-        return [f"{self._info(arm)} {self.fingerprint(name)}" for name, arm in self.arms.items()]
+        return [f"{arm.source.info!r} {arm.source.fingerprint}" for arm in self.arms.values()]
 
-    def _info(self, arm: ConfigDict) -> Any:
-        """What is known of the arm's data: as published, until it is opened."""
-        return self._infos.get(_data_key(arm)) or self.kind.describe(arm)
-
-    def recognize(self, workdir: Place) -> dict[str, Any]:
-        """The record of a workdir that is ours: its seeds and arms and those of this config.
+    def recognize(self, workdir: AnyPath) -> dict[str, Any]:
+        """The record of a workdir of this config: its seeds and arms joined with those here.
 
         Raises:
             InputError: if it belongs to another config; more seeds and arms are welcome.
@@ -233,8 +256,8 @@ class Comparison:
             record["arms"] = {**before["arms"], **record["arms"]}
         return record
 
-    def claim(self, workdir: Place) -> None:
-        """Make the workdir ours, or find that it is.
+    def claim(self, workdir: AnyPath) -> None:
+        """Write this config into the workdir, unless it is there.
 
         Raises:
             InputError: as `recognize`, or if it can't be written.
@@ -249,68 +272,36 @@ class Comparison:
             reason = error.strerror or error
             raise InputError(f"workdir {workdir} can't be written: {reason}") from error
 
-    def _check_arm(self, name: str, arm: ConfigDict) -> None:
-        if (arm.task, arm.data.name) != (self.config.task, self.config.data.name):
-            raise InputError(f"arm {name} trains on other data: arms of a comparison share them")
-        try:
-            info = self._info(arm)
-            per_epoch = self.kind.steps_per_epoch(arm, info)
-            configs.check(arm, per_epoch, jax.device_count() // max(arm.mesh.tensor, 1))
-            key = _program_key(arm)
-            if key not in self._programs:
-                mesh = make_mesh(arm.mesh.data, arm.mesh.fsdp, arm.mesh.tensor)
-                self._programs[key] = Program(arm, info, mesh)
-            if arm.scheme:
-                plan_writes(self._programs[key].shapes.params, arm.scheme)
-        except InputError as error:
-            raise InputError(f"arm {name}: {error}" if self.config.arms else str(error)) from error
+    def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
+        """The arm, checked; it shares the program of an arm that differs in the scheme alone."""
+        per_epoch = self._task.steps_per_epoch(config, source.info)
+        configs.check(config, per_epoch, jax.device_count() // max(config.mesh.tensor, 1))
+        key = _program_key(config)
+        twins = (arm.program for arm in self.arms.values() if _program_key(arm.config) == key)
+        program = next(twins, None)
+        if program is None:
+            mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+            program = Program(config, source.info, mesh)
+        if config.scheme:
+            program.plan(config.scheme)
+        return Arm(name, config, source, program)
 
-
-def describe(comparison: Comparison) -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes."""
-    config, info = comparison.config, comparison.info
-    lines = [
-        f"{config.name}: {comparison.kind.summary(info)}",
-        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
-        f"{jax.devices()[0].device_kind} device(s)",
-    ]
-    planned: list[Program] = []
-    for name, arm in comparison.arms.items():
-        program = comparison.program(name)
-        numbers = program.describe()
-        flops = numbers["flops_per_step"]
-        here = scaling.work(program, arm, tuple(program.mesh.shape.values()), flops)
-        rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
-        lines += [
-            "",
-            f"arm {name}",
-            f"  {program.steps:,} steps of {program.batch} ({program.feed.steps_per_epoch:,} an "
-            "epoch)",
-            f"  {arm.optimizer.schedule} learning rate, at quarters of training: "
-            + ", ".join(f"{rate:.2e}" for rate in rates),
-            f"  {numbers['parameters']:,} parameters, {flops:.3g} FLOPs a step",
-            f"  per device on mesh {dict(program.mesh.shape)}: parameters "
-            f"{_megabytes(numbers['parameter_bytes'])}, optimizer "
-            f"{_megabytes(numbers['optimizer_bytes'])}, data "
-            f"{_megabytes(numbers['data_bytes'])}, on paper activations "
-            f"{_megabytes(here.activations)}, gradients and buffers "
-            f"{_megabytes(here.gradients + here.buffers)}",
-        ]
-        if program not in planned:  # arms share programs
-            lines += scaling.lines(program, arm, flops)
-            planned.append(program)
-        if arm.scheme:
-            writes = plan_writes(program.shapes.params, arm.scheme)
-            lines += ["  writes:", *(f"    {line}" for line in str(writes).splitlines())]
-    return "\n".join(lines)
-
-
-def _megabytes(count: float) -> str:
-    return f"{count / 2**20:,.1f} MiB"
+    def _report_fields(self) -> None:
+        """Name the fields that were written for another model than `model.name`."""
+        fields = {
+            name: left_out(arm.config.model.name, [f for f in arm.config.model if f != "name"])
+            for name, arm in self.arms.items()
+        }
+        reported: list[tuple[str, list[str]]] = []
+        for name, strays in fields.items():
+            model = self.arms[name].config.model.name
+            if strays and (model, strays) not in reported:
+                reported.append((model, strays))
+                self.say(f"{model} has no field {', '.join(strays)}: left out of config.model")
 
 
 def _data_key(config: ConfigDict) -> str:
-    """What a data set depends on; which of it a program takes is in the program's key."""
+    """What a data set depends on."""
     record = configs.to_json(config)["data"]
     return json.dumps({name: record.get(name) for name in ("name", "dir", "subset", "classes")})
 

@@ -20,7 +20,7 @@ from mimetic_jax.train.config import to_json
 from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.schedule import plateau_scale
-from mimetic_jax.train.state import TrainState, stream
+from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.tasks.task import Evaluation
 from mimetic_jax.train.warm_start import warm_start
 from mimetic_jax.train.watch import Watch
@@ -91,7 +91,7 @@ class _Training:
         self.checkpoints = Checkpoints(
             run.directory / "checkpoints", config.keep_checkpoints, say, self._best
         )
-        self.end = program.steps
+        self.end, self.data_key = program.steps, stream(run.seed, "data")
         per_epoch = program.feed.steps_per_epoch
         self.eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
         self.seconds = 0.0
@@ -152,16 +152,16 @@ class _Training:
         best_first = sorted(scored, key=lambda step: -self.scores[step])
         return best_first[: self.config.keep_best]
 
-    def _warm(self, params: Any) -> Any:
+    def _warm(self, variables: Any) -> Any:
         source, run = self.config.init_from, self.run
-        return warm_start(params, source, run.arm, run.seed, self.say) if source else params
+        return warm_start(variables, source, run.arm, run.seed, self.say) if source else variables
 
     def _steps(self) -> None:
         program, end = self.program, self.end
-        keys = stream(self.run.seed, "data"), stream(self.run.seed, "dropout")
+        keys = self.data_key, stream(self.run.seed, "dropout")
         cadences = (self.config.log_every, self.eval_every, self.config.checkpoint_every)
         scale = self._rate_scale()
-        session = program.feed.session(self.data, self.run.seed, self.step, end)
+        session = program.feed.session(self.data, order_key(self.data_key), self.step, end)
         idle, watch = Idle(), Watch(self.config.stall_seconds, self.say)
         try:
             if self.step < end:  # No steps: compiles outside the clock.
@@ -225,7 +225,7 @@ class _Training:
         _check_finite(self.run, first, history, self._which)
 
     def _which(self, step: int) -> str:
-        return self.program.feed.describe_step(self.data, self.run.seed, step)
+        return self.program.feed.describe_step(self.data, order_key(self.data_key), step)
 
     def _rate_scale(self) -> jax.Array:
         rule = self.config.optimizer.plateau
@@ -253,7 +253,7 @@ class _Training:
             self.writer.add_scalar(name, value, self.step)
 
     def _evaluate(self, **more: Any) -> None:
-        result = self.program.test(self.state.params, self.data)
+        result = self.program.test(self.state.variables, self.data)
         averaged = self.program.test(self.state.ema, self.data) if self.config.ema else None
         measured = {**_named("eval", result), **_named("eval_ema", averaged)}
         self._record({**measured, "seconds": self.seconds, **more})

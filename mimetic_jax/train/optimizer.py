@@ -16,10 +16,6 @@ Rules = Sequence[tuple[str, float]]
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 
-# What timm and DeiT exclude from weight decay: parameters of one dimension, biases, positions and
-# the class token. By name, because a bias [H, K] of Flax's attention has two dimensions.
-NO_DECAY = ((r"(^|/)(bias|scale|pos_embed|cls_token)$", 0.0),)
-
 
 def make_optimizer(
     name: str,
@@ -45,7 +41,7 @@ def make_optimizer(
         betas: Adam's decay rates (adamw, adam).
         eps: Adam's ε (adamw, adam).
         clip: largest global gradient norm; 0 for no clipping.
-        decay_rules: ordered (regular expression, factor of λ); `NO_DECAY` for timm's groups.
+        decay_rules: ordered (regular expression, factor of λ).
         rate_rules: ordered (regular expression, factor of η); 0 freezes.
 
     Raises:

@@ -12,7 +12,7 @@ import scipy.stats
 
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.tasks.task import ACCURACY, Score
-from mimetic_jax.train.workdir.paths import Place, write_atomically
+from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 
 BASELINES = ("default", "norm_matched")
@@ -66,7 +66,7 @@ class ArmResult:
 
     @classmethod
     def read(
-        cls, workdir: Place, arm: str, seeds: Sequence[int], score: Score = ACCURACY
+        cls, workdir: AnyPath, arm: str, seeds: Sequence[int], score: Score = ACCURACY
     ) -> ArmResult:
         """From the metrics of those runs that are finished."""
         runs = {seed: Run.of(workdir, arm, seed) for seed in seeds}
@@ -132,7 +132,7 @@ def _counting(run: Run, score: Score) -> int:
 
 
 def summarize(
-    workdir: Place, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
+    workdir: AnyPath, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
 ) -> str:
     """The table of a workdir's finished runs; their numbers go to `summary.json`.
 

@@ -10,12 +10,26 @@ import jax
 
 
 class TrainState(flax.struct.PyTreeNode):
-    """Everything that a step changes; `ema` averages the parameters, or is None."""
+    """Everything that a step changes.
+
+    Attributes:
+        step: steps taken.
+        params: the parameters.
+        opt_state: of the optimizer.
+        model_state: the model's other collections by name, such as "batch_stats"; often empty.
+        ema: averages of the parameters and of `model_state`, in the form of `variables`; or None.
+    """
 
     step: jax.Array
     params: Any
     opt_state: Any
+    model_state: Any = flax.struct.field(default_factory=dict)
     ema: Any = None
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the model is called with."""
+        return {"params": self.params, **self.model_state}
 
 
 def stream(seed: int, name: str) -> jax.Array:
@@ -28,3 +42,13 @@ def stream(seed: int, name: str) -> jax.Array:
     False
     """
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
+
+
+def order_key(data_key: jax.Array) -> jax.Array:
+    """The key of the order of the examples, from that of the stream "data"."""
+    return jax.random.fold_in(data_key, 0)
+
+
+def augmentation_key(data_key: jax.Array) -> jax.Array:
+    """The key of augmentation on the device, from that of the stream "data"."""
+    return jax.random.fold_in(data_key, 1)

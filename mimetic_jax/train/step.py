@@ -12,7 +12,7 @@ import optax
 from mimetic_jax.train.state import TrainState
 
 Metrics: TypeAlias = dict[str, jax.Array]
-Loss: TypeAlias = Callable[[Any, Any, jax.Array], tuple[jax.Array, Metrics]]
+Loss: TypeAlias = Callable[[Any, Any, Any, jax.Array], tuple[jax.Array, tuple[Metrics, Any]]]
 TrainStep: TypeAlias = Callable[..., tuple[TrainState, Metrics]]
 
 
@@ -25,23 +25,29 @@ def make_train_step(
 ) -> TrainStep:
     """The step (state, batch, dropout key, factor = 1) → (state, metrics): pure, so it `vmap`s.
 
-    The factor multiplies the updates, and so the learning rate.
+    The factor multiplies the updates, and so the learning rate. A step whose gradients aren't
+    finite keeps the model state that it found.
 
     Args:
-        loss: (params, batch, key) → (mean over the batch, means by name).
+        loss: (params, model state, batch, key) → (mean over the batch, (means by name, new model
+            state)).
         optimizer: an optax transformation.
-        accumulate: parts the batch is cut into, gradients averaged; a divisor of B.
-        ema: decay of the average of the parameters that `state.ema` holds, e ← ema e + (1 − ema) p;
-            0 for none.
+        accumulate: parts of the batch, whose gradients and new model states are averaged; a divisor
+            of B. Each part starts from the model state of the step, so that running averages of a
+            mean are those of the whole batch.
+        ema: decay of the average of parameters and model state that `state.ema` holds,
+            e ← ema e + (1 − ema) p; 0 for none.
 
     Returns:
         The step; its metrics are those of the loss and the `grad_norm` before clipping.
     """
     gradient = jax.grad(loss, has_aux=True)
 
-    def mean_gradient(params: Any, batch: Any, key: jax.Array) -> tuple[Any, Metrics]:
+    def mean_gradient(
+        params: Any, model_state: Any, batch: Any, key: jax.Array
+    ) -> tuple[Any, tuple[Metrics, Any]]:
         if accumulate == 1:
-            return gradient(params, batch, key)
+            return gradient(params, model_state, batch, key)
         # Interleaved, so that each part is spread over the devices like the whole.
         parts = jax.tree.map(
             lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
@@ -49,26 +55,39 @@ def make_train_step(
         keys = jax.random.split(key, accumulate)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, gradient(params, *part)), None
+            return jax.tree.map(jnp.add, total, gradient(params, model_state, *part)), None
 
-        shapes = jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts), key)
+        first = jax.tree.map(lambda x: x[0], parts)
+        shapes = jax.eval_shape(gradient, params, model_state, first, key)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         total, _ = jax.lax.scan(add, zeros, (parts, keys))
-        return jax.tree.map(lambda x: x / accumulate, total)
+        return jax.tree.map(lambda x: (x / accumulate).astype(x.dtype), total)
 
     def step(
         state: TrainState, batch: Any, key: jax.Array, rate_scale: jax.Array | float = 1.0
     ) -> tuple[TrainState, Metrics]:
-        grads, metrics = mean_gradient(state.params, batch, key)
+        grads, (metrics, model_state) = mean_gradient(state.params, state.model_state, batch, key)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         updates = jax.tree.map(lambda update: rate_scale * update, updates)
         params = optax.apply_updates(state.params, updates)
-        metrics["grad_norm"] = optax.tree.norm(grads)
-        average = state.ema
+        model_state = _where_finite(grads, model_state, state.model_state)
+        metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
+        state = state.replace(
+            step=state.step + 1, params=params, model_state=model_state, opt_state=opt_state
+        )
         if ema:
-            average = optax.incremental_update(params, state.ema, 1 - ema)
-        return state.replace(
-            step=state.step + 1, params=params, opt_state=opt_state, ema=average
-        ), metrics
+            average = optax.incremental_update(state.variables, state.ema, 1 - ema)
+            state = state.replace(
+                ema=jax.tree.map(lambda x, like: x.astype(like.dtype), average, state.ema)
+            )
+        return state, metrics
 
     return step
+
+
+def _where_finite(grads: Any, new: Any, old: Any) -> Any:
+    """The new model state where all gradients are finite, else the old one."""
+    if not jax.tree.leaves(new):
+        return new
+    finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads)]).all()
+    return jax.tree.map(lambda ours, theirs: jnp.where(finite, ours, theirs), new, old)

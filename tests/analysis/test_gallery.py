@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs.default import default
 from mimetic_jax.analysis import gallery, products
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.config import default
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,15 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from mimetic_jax.train.kinds import kind_of
 
 from configs import imagenet_deit, wikitext103
+from configs.default import default, default_text
 from mimetic_jax import InputError
 from mimetic_jax.analysis import scaling
 from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.compare import Comparison, describe
-from mimetic_jax.train.config import default, default_text
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.program import Program
 
 WORK = Work(

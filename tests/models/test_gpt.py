@@ -13,8 +13,8 @@ import optax
 import pytest
 from scipy.special import erf
 
-from mimetic_jax import InputError, plan, rewrite, schemes, weights
-from mimetic_jax.models.gpt import GPT, _sinusoids
+from mimetic_jax import InputError, plan, rewrite, schemes
+from mimetic_jax.models.gpt import GPT
 
 KEY = jax.random.key(0)
 SMALL = {"vocab": 11, "width": 12, "depth": 1, "heads": 3}
@@ -121,13 +121,6 @@ def test_a_token_changes_nothing_before_it(positions: str) -> None:
     )
     np.testing.assert_array_equal(before[:, :4], after[:, :4])
     assert (np.abs(before - after)[:, 4:].max(-1) > 1e-4).all()
-
-
-@pytest.mark.parametrize("width", [1, 2, 7, 12, 410])
-def test_fixed_positions_are_those_of_the_library(width: int) -> None:
-    for length in (1, 80, 400):
-        table = _sinusoids(length, width)
-        np.testing.assert_array_equal(table, weights.sincos_1d(length, width))
 
 
 def test_parameters() -> None:

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
-from mimetic_jax.models.pretrained import load, transplant
+from mimetic_jax.models.pretrained import load_pretrained, transplant
 
 SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
 
@@ -137,7 +137,7 @@ FORMS = {
 def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / form, FORMS[form](hugging_face))
-    params = load(path, shapes(), say=silent)
+    params = load_pretrained(path, shapes(), say=silent)
     assert jax.tree.map(lambda a: (a.shape, a.dtype), params) == jax.tree.map(
         lambda a: (a.shape, a.dtype), shapes()
     )
@@ -148,7 +148,7 @@ def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
 def test_stacked_layers(golden, hugging_face, tmp_path):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / "a.safetensors", hugging_face)
-    params = load(path, shapes(scan=True), say=silent)
+    params = load_pretrained(path, shapes(scan=True), say=silent)
     logits = ViT(**SIZES, scan=True).apply({"params": params}, arrays["images"])
     np.testing.assert_allclose(logits, arrays["logits"], atol=1e-4)
 
@@ -161,7 +161,7 @@ def test_half_precision_files(hugging_face, tmp_path):
         write(tmp_path / "a.safetensors", half),
         write(tmp_path / "a.npz", to_vit_jax(half)),
     ):
-        params = load(path, shapes(), say=silent)
+        params = load_pretrained(path, shapes(), say=silent)
         assert params["norm"]["scale"].dtype == jnp.float32
         np.testing.assert_array_equal(params["norm"]["scale"], expected)
 
@@ -170,27 +170,29 @@ def test_positions_are_resampled_to_the_models_grid(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
     table = hugging_face["vit.embeddings.position_embeddings"]
     said = []
-    params = load(path, shapes(side=24), say=said.append)
+    params = load_pretrained(path, shapes(side=24), say=said.append)
     np.testing.assert_array_equal(params["pos_embed"], resample(table, (4, 4), (6, 6), 1))
     assert said == [
         "vit.embeddings.position_embeddings is resampled from 4x4 to 6x6 patches",
     ]
     model = ViT(**SIZES)
     wide = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8, 32, 3)))["params"]
-    params = load(path, wide, grid=(2, 8), say=said.append)  # as many patches, another grid
+    params = load_pretrained(
+        path, wide, grid=(2, 8), say=said.append
+    )  # as many patches, another grid
     np.testing.assert_array_equal(params["pos_embed"], resample(table, (4, 4), (2, 8), 1))
 
 
 def test_mean_pooling_drops_the_class_token(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
     said = []
-    params = load(path, shapes(pool="mean"), say=said.append)
+    params = load_pretrained(path, shapes(pool="mean"), say=said.append)
     table = hugging_face["vit.embeddings.position_embeddings"]
     np.testing.assert_array_equal(params["pos_embed"], table[:, 1:])
     assert "cls_token" not in params
     assert said == ["cls_token and its position are left out: the model pools the mean"]
     # And with resampling: the patches of the table with a class token.
-    params = load(path, shapes(side=8, pool="mean"), say=said.append)
+    params = load_pretrained(path, shapes(side=8, pool="mean"), say=said.append)
     expected = resample(table, (4, 4), (2, 2), 1)[:, 1:]
     np.testing.assert_array_equal(params["pos_embed"], expected)
 
@@ -198,7 +200,7 @@ def test_mean_pooling_drops_the_class_token(hugging_face, tmp_path):
 def test_head_of_other_classes_stays_the_models(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
     said = []
-    params = load(path, drawn(num_classes=9), say=said.append)
+    params = load_pretrained(path, drawn(num_classes=9), say=said.append)
     assert params["head"]["kernel"].shape == (24, 9)
     assert (params["head"]["kernel"] == 7).all()
     assert (params["head"]["bias"] == 7).all()
@@ -206,13 +208,13 @@ def test_head_of_other_classes_stays_the_models(hugging_face, tmp_path):
     assert not any((leaf == 7).any() for leaf in jax.tree.leaves(rest))
     assert said == ["the head stays the model's: 5 classes in the file, 9 in the model"]
     with pytest.raises(InputError, match="5 classes in the file and 9 in the model"):
-        load(path, shapes(num_classes=9), say=silent)
+        load_pretrained(path, shapes(num_classes=9), say=silent)
 
 
 def test_encoder_without_classifier(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", bare(hugging_face))
     said = []
-    params = load(path, drawn(), say=said.append)
+    params = load_pretrained(path, drawn(), say=said.append)
     assert (params["head"]["kernel"] == 7).all()
     assert sorted(said) == [
         "pooler.dense.bias is left out: no classifier uses it",
@@ -228,7 +230,7 @@ def test_dtypes_and_shardings_are_the_trees(hugging_face, tmp_path):
     tree = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16, sharding=where), shapes()
     )
-    for leaf in jax.tree.leaves(load(path, tree, say=silent)):
+    for leaf in jax.tree.leaves(load_pretrained(path, tree, say=silent)):
         assert (leaf.dtype, leaf.sharding) == (jnp.bfloat16, where)
 
 
@@ -257,13 +259,13 @@ def test_dtypes_and_shardings_are_the_trees(hugging_face, tmp_path):
 def test_what_does_not_fit_is_named(hugging_face, tmp_path, change, words):
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match=re.escape(words)):
-        load(path, shapes(**change), say=silent)
+        load_pretrained(path, shapes(**change), say=silent)
 
 
 def test_heads_that_a_file_tells_must_be_the_models(hugging_face, tmp_path):
     path = write(tmp_path / "a.npz", to_vit_jax(hugging_face))
     with pytest.raises(InputError, match=r"shape \(3, 8\) in the file; .* \(2, 12\) here"):
-        load(path, shapes(heads=2), say=silent)
+        load_pretrained(path, shapes(heads=2), say=silent)
 
 
 @pytest.mark.parametrize(
@@ -285,25 +287,25 @@ def test_files_that_are_not_whole(hugging_face, tmp_path, alter, words):
     alter(hugging_face)
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match=words):
-        load(path, shapes(), say=silent)
+        load_pretrained(path, shapes(), say=silent)
 
 
 def test_files_that_are_no_checkpoints(hugging_face, tmp_path):
     with pytest.raises(InputError, match="there is no checkpoint"):
-        load(tmp_path / "absent.npz", shapes())
+        load_pretrained(tmp_path / "absent.npz", shapes())
     (tmp_path / "a.bin").write_bytes(b"")
     with pytest.raises(InputError, match=r"neither .npz nor .safetensors"):
-        load(tmp_path / "a.bin", shapes())
+        load_pretrained(tmp_path / "a.bin", shapes())
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match="a grid of 3x4 doesn't fit the model's 16 patches"):
-        load(path, shapes(), grid=(3, 4), say=silent)
+        load_pretrained(path, shapes(), grid=(3, 4), say=silent)
 
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_transplant_takes_attention_kernels_and_positions_only(hugging_face, tmp_path, scan):
     """Into a model of smaller patches and other classes, on the same grid."""
     path = write(tmp_path / "a.safetensors", hugging_face)
-    pretrained = load(path, shapes(scan=scan), say=silent)
+    pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
     params = drawn(patch=2, side=8, num_classes=3, scan=scan)
 
     def taken(what):
@@ -331,7 +333,9 @@ def test_transplant_takes_attention_kernels_and_positions_only(hugging_face, tmp
 
 
 def test_transplant_tells_what_does_not_fit(hugging_face, tmp_path):
-    pretrained = load(write(tmp_path / "a.safetensors", hugging_face), shapes(), say=silent)
+    pretrained = load_pretrained(
+        write(tmp_path / "a.safetensors", hugging_face), shapes(), say=silent
+    )
     with pytest.raises(InputError, match="unknown part of a model 'mlp'"):
         transplant(drawn(), pretrained, ("mlp",))
     with pytest.raises(InputError, match="has no attention parameters"):

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from mimetic_jax.train.kinds import kind_of
 
 from configs import imagenet_deit, wikitext103
+from configs.default import default, default_text
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
-from mimetic_jax.train.config import default, default_text
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.program import Program
 
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from mimetic_jax.train.kinds import kind_of
 
 import mimetic_jax
+from configs.default import default, default_text
 from mimetic_jax import InputError, data
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
-from mimetic_jax.train.config import default, default_text
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.workdir.checkpoint import Checkpoints

@@ -15,12 +15,12 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
+from mimetic_jax.train.kinds import kind_of
 
+from configs.default import default, default_text
 from mimetic_jax import data
 from mimetic_jax.analysis.scaling import work
 from mimetic_jax.train.cluster import mesh as meshes
-from mimetic_jax.train.config import default, default_text
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.step import make_train_step
 

@@ -19,7 +19,7 @@ from mimetic_jax.train.loop import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 HEAD = """
-from mimetic_jax.train.config import default, default_text
+from configs.default import default, default_text
 from mimetic_jax.schemes import Mimetic, SinCos, mimetic_language
 
 def get_config(fsdp="2"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ml_collections import ConfigDict
 
+from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train.config import default
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import optax
 import pytest
 
+from configs.default import default
 from mimetic_jax import data
 from mimetic_jax.train import step as steps
-from mimetic_jax.train.config import default
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.tasks.images import ImageTask
 

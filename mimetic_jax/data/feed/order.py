@@ -1,53 +1,93 @@
-"""Which example lies in which row of which step, as a pure function of (seed, step, row).
+"""Which examples a step sees, as a pure function of (key, step): that makes resuming exact.
 
-The numbers are Philox's, keyed by (seed, use) and counted from (epoch) or (step, row): a published
-counter-based generator whose stream NumPy keeps, so that an order outlives a version of NumPy.
+One order serves images that are resident on the devices and images that stream from disk: the same
+key gives both the same epochs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError
 
-_ORDER, _CROP = 0, 1
 
-
-@functools.lru_cache(maxsize=2)
-def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of the examples: the ranks of N Philox numbers.
+def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:
+    """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`.
 
     Args:
-        num_examples: N.
-        seed: of the data order, at least 0.
-        epoch: counted from 0.
+        key: of the data order.
+        epoch: counted from 0; may be traced.
+        num_examples: N, static.
 
     Returns:
-        int32 [N], read-only.
+        int32 [N].
     """
-    numbers = np.random.Philox(key=[seed, _ORDER], counter=[0, epoch, 0, 0])
-    order = np.argsort(numbers.random_raw(num_examples), kind="stable").astype(np.int32)
-    order.setflags(write=False)
-    return order
+    return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
 
-def example_rng(seed: int, step: int, row: int) -> np.random.Generator:
-    """The generator of the random crop in one row of one step's global batch."""
-    return np.random.Generator(np.random.Philox(key=[seed, _CROP], counter=[0, row, step, 0]))
+def epoch_orders(
+    key: jax.Array, first_epoch: jax.Array | int, num_epochs: int, num_examples: int
+) -> jax.Array:
+    """The orders of a few epochs.
+
+    Row e is `epoch_order(key, first_epoch + e, N)`, so an epoch's order doesn't depend on the chunk
+    of epochs it was drawn with.
+
+    Args:
+        key: of the data order.
+        first_epoch: the epoch of row 0; may be traced.
+        num_epochs: E, static.
+        num_examples: N, static.
+
+    Returns:
+        int32 [E, N].
+    """
+    epochs = first_epoch + jnp.arange(num_epochs)
+    return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs)
 
 
-@dataclasses.dataclass(frozen=True)
+def batch_indices(
+    orders: jax.Array, first_epoch: jax.Array | int, step: jax.Array | int, batch: int
+) -> jax.Array:
+    """The examples of a step, counted from the start of training.
+
+    An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
+
+    Args:
+        orders: int32 [E, N] of `epoch_orders`. They must hold the epoch of `step`: for a step
+            outside of them the nearest epoch's order is taken.
+        first_epoch: the epoch of row 0; may be traced.
+        step: may be traced.
+        batch: B, static.
+
+    Returns:
+        int32 [B], all different.
+
+    Raises:
+        InputError: batch is below 1 or above N.
+    """
+    num_examples = orders.shape[1]
+    check_batch(batch, num_examples)
+    epoch, position = jnp.divmod(step, num_examples // batch)
+    start = (epoch - first_epoch, position * batch)
+    return jax.lax.dynamic_slice(orders, start, (1, batch))[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class TrainOrder:
-    """The global batches of training.
+    """The global batches of training, on the host.
 
     An epoch is N // batch steps. With `repeats` r each image of the epoch's order comes r times in
     a row, the sequence is cut at the same N // batch steps (so an epoch sees about N / r images),
-    and within a batch copies lie about batch / r rows apart, so that processes share them out.
+    and within a batch copies are about batch / r rows apart, so that processes share them out.
 
-    >>> order = TrainOrder(num_examples=5, batch=2, repeats=1, seed=0)
+    >>> order = TrainOrder(num_examples=5, batch=2, repeats=1, key=jax.random.key(0))
     >>> order.steps_per_epoch, len(set(order.batch_indices(0)) | set(order.batch_indices(1)))
     (2, 4)
 
@@ -55,10 +95,10 @@ class TrainOrder:
         num_examples: N.
         batch: rows in a global batch, of all processes together.
         repeats: r, 1 for none.
-        seed: of the data order.
+        key: of the data order.
 
     Raises:
-        InputError: a batch below 1 or above N, repeats below 1, or a seed below 0.
+        InputError: a batch below 1 or above N, or repeats below 1.
 
     Reference:
         Hoffer et al. 2020, "Augment your batch"; RASampler in facebookresearch/deit.
@@ -67,17 +107,15 @@ class TrainOrder:
     num_examples: int
     batch: int
     repeats: int
-    seed: int
+    key: jax.Array
+
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, init=False)
+    _epochs: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.batch <= self.num_examples:
-            raise InputError(
-                f"batch {self.batch} isn't between 1 and the {self.num_examples} training examples"
-            )
+        check_batch(self.batch, self.num_examples)
         if self.repeats < 1:
             raise InputError(f"repeats {self.repeats} isn't at least 1")
-        if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed {self.seed} isn't between 0 and 2**64 - 1")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -86,15 +124,59 @@ class TrainOrder:
     def batch_indices(self, step: int) -> np.ndarray:
         """The examples of one step: int32 [batch]."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = epoch_order(self.num_examples, self.seed, epoch)
-        return order[(position * self.batch + self._spread) // self.repeats]
+        return self._epoch(epoch)[(position * self.batch + self._spread) // self.repeats]
 
     def index(self, step: int, row: int) -> int:
         """The example in one row of one step."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = epoch_order(self.num_examples, self.seed, epoch)
-        return int(order[(position * self.batch + int(self._spread[row])) // self.repeats])
+        place = (position * self.batch + int(self._spread[row])) // self.repeats
+        return int(self._epoch(epoch)[place])
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        # Threads that decode meet at an epoch's first example: one of them computes the order.
+        with self._lock:
+            if epoch not in self._epochs:
+                while len(self._epochs) > 1:  # two: threads may be on both sides of an end
+                    del self._epochs[min(self._epochs)]
+                self._epochs[epoch] = np.asarray(
+                    _compiled_order(self.key, epoch, self.num_examples)
+                )
+            return self._epochs[epoch]
 
     @functools.cached_property
     def _spread(self) -> np.ndarray:
         return np.argsort(np.arange(self.batch) % self.repeats, kind="stable")
+
+
+_compiled_order = jax.jit(epoch_order, static_argnums=2)
+
+
+def check_batch(batch: int, num_examples: int) -> None:
+    """Raise InputError unless an epoch of N examples holds a batch."""
+    if not 1 <= batch <= num_examples:
+        raise InputError(f"batch {batch} isn't between 1 and the {num_examples} training examples")
+
+
+def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Batches of one size that count every example exactly once.
+
+    >>> indices, weights = padded_batches(3, 2)
+    >>> indices.tolist(), weights.tolist()
+    ([[0, 1], [2, 0]], [[1.0, 1.0], [1.0, 0.0]])
+
+    Args:
+        num_examples: N, at least 1.
+        batch: B, at least 1.
+
+    Returns:
+        indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
+        and weight 0.
+
+    Raises:
+        InputError: N or B is below 1.
+    """
+    if num_examples < 1 or batch < 1:
+        raise InputError(f"can't batch {num_examples} examples by {batch}: both must be at least 1")
+    index = np.arange(-(-num_examples // batch) * batch, dtype=np.int32).reshape(-1, batch)
+    real = index < num_examples
+    return np.where(real, index, np.int32(0)), real.astype(np.float32)

@@ -1,86 +1,127 @@
-"""Which examples a step sees, as a pure function of (key, step): that makes resuming exact."""
+"""Images held on every device: many steps per dispatch, without the host."""
 
 from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.errors import InputError
-
-
-def epoch_permutations(
-    key: jax.Array, first_epoch: jax.Array | int, num_epochs: int, num_examples: int
-) -> jax.Array:
-    """The order of the examples in each of a few epochs.
-
-    Row e is `permutation(fold_in(key, first_epoch + e), num_examples)`, so an epoch's order doesn't
-    depend on the chunk of epochs it was drawn with.
-
-    Args:
-        key: the key of the data order.
-        first_epoch: the epoch of row 0; may be traced.
-        num_epochs: E, static.
-        num_examples: N, static.
-
-    Returns:
-        int32 [E, N].
-    """
-
-    def permutation(epoch: jax.Array) -> jax.Array:
-        return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples)
-
-    return jax.vmap(permutation)(first_epoch + jnp.arange(num_epochs)).astype(jnp.int32)
+from mimetic_jax.data.feed.feed import (
+    Count,
+    Examples,
+    Session,
+    Sums,
+    Unchanging,
+    place,
+    shown,
+    zeros_like,
+)
+from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.table import DatasetInfo
 
 
-def batch_indices(
-    permutations: jax.Array, first_epoch: jax.Array | int, step: jax.Array | int, batch: int
-) -> jax.Array:
-    """The examples of a step, counted from the start of training.
+@dataclasses.dataclass(frozen=True)
+class ResidentData:
+    """A data set on the mesh, every device holding all of it."""
 
-    An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
+    train: Examples
+    test: Examples
+    test_indices: jax.Array  # [S, B]
+    test_weights: jax.Array  # [S, B], 0 for padding
+
+
+class ResidentImages:
+    """A feed of images that every device holds as uint8 and gathers inside the step.
 
     Args:
-        permutations: int32 [E, N] of `epoch_permutations`. They must hold the epoch of `step`:
-            for a step outside of them the nearest epoch's order is taken.
-        first_epoch: the epoch of row 0; may be traced.
-        step: may be traced.
-        batch: B, static.
-
-    Returns:
-        int32 [B], all different.
-
-    Raises:
-        InputError: batch is below 1 or above N.
+        info: of the data set.
+        batch: B, examples per step.
+        test_batch: examples per batch of the test set.
+        max_dispatch: steps per dispatch, at most.
+        sharding: of a batch over the mesh.
     """
-    num_examples = permutations.shape[1]
-    if not 1 <= batch <= num_examples:
-        raise InputError(f"batch {batch} isn't between 1 and the {num_examples} training examples")
-    epoch, position = jnp.divmod(step, num_examples // batch)
-    start = (epoch - first_epoch, position * batch)
-    return jax.lax.dynamic_slice(permutations, start, (1, batch))[0]
 
+    def __init__(
+        self,
+        info: DatasetInfo,
+        batch: int,
+        test_batch: int,
+        max_dispatch: int,
+        sharding: NamedSharding,
+    ) -> None:
+        self.info, self.batch, self.test_batch = info, batch, test_batch
+        self.max_dispatch = max_dispatch
+        self.steps_per_epoch = info.num_train // batch
+        self._batched = sharding
+        self._everywhere = NamedSharding(sharding.mesh, P())
+        self._count = jax.jit(self._sum, static_argnums=0, out_shardings=self._everywhere)
 
-def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of one size that count every example exactly once.
+    def place(self, dataset: ImageDataset) -> ResidentData:
+        put = functools.partial(place, sharding=self._everywhere)
+        batches = padded_batches(len(dataset.test_labels), self.test_batch)
+        sharded = NamedSharding(self._batched.mesh, P(None, *self._batched.spec))
+        indices, weights = (place(array, sharded) for array in batches)
+        return ResidentData(
+            train=(put(dataset.train_images), put(dataset.train_labels)),
+            test=(put(dataset.test_images), put(dataset.test_labels)),
+            test_indices=indices,
+            test_weights=weights,
+        )
 
-    >>> indices, weights = padded_batches(3, 2)
-    >>> indices.tolist(), weights.tolist()
-    ([[0, 1], [2, 0]], [[1.0, 1.0], [1.0, 0.0]])
+    def session(self, data: ResidentData, key: jax.Array, first_step: int, steps: int) -> Session:
+        return Unchanging(data.train)
 
-    Args:
-        num_examples: N, at least 1.
-        batch: B, at least 1.
+    def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:
+        """The orders of the epochs that a dispatch can touch."""
+        first_epoch = step // self.steps_per_epoch
+        epochs = self.max_dispatch // self.steps_per_epoch + 2
+        return epoch_orders(key, first_epoch, epochs, len(arrays[1])), first_epoch
 
-    Returns:
-        indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
-        and weight 0.
+    def examples(self, arrays: Examples, shared: Any, step: jax.Array) -> Examples:
+        images, labels = arrays
+        orders, first_epoch = shared
+        chosen = batch_indices(orders, first_epoch, step, self.batch)
+        chosen = jax.lax.with_sharding_constraint(chosen, self._batched)
+        return images[chosen], labels[chosen]
 
-    Raises:
-        InputError: N or B is below 1.
-    """
-    if num_examples < 1 or batch < 1:
-        raise InputError(f"can't batch {num_examples} examples by {batch}: both must be at least 1")
-    index = np.arange(-(-num_examples // batch) * batch, dtype=np.int32).reshape(-1, batch)
-    real = index < num_examples
-    return np.where(real, index, np.int32(0)), real.astype(np.float32)
+    def test(self, count: Count, variables: Any, data: ResidentData) -> dict[str, Any]:
+        sums = self._count(count, variables, data.test, data.test_indices, data.test_weights)
+        return jax.device_get(sums)
+
+    def sample(self, data: ResidentData) -> jax.Array:
+        return data.test[0][:1]
+
+    def describe_step(self, data: ResidentData, key: jax.Array, step: int) -> str:
+        orders, first_epoch = self.begin(data.train, key, jnp.int32(step))
+        return shown(np.asarray(batch_indices(orders, first_epoch, step, self.batch)))
+
+    def data_bytes(self) -> int:
+        examples = self.info.num_train + self.info.num_test
+        return examples * (int(np.prod(self.info.image_shape)) + 4)
+
+    def _sum(
+        self,
+        count: Count,
+        variables: Any,
+        arrays: Examples,
+        indices: jax.Array,
+        weights: jax.Array,
+    ) -> Sums:
+        images, labels = arrays
+
+        def batch_sums(batch: tuple[jax.Array, jax.Array]) -> Sums:
+            chosen, weight = batch
+            return count(variables, (images[chosen], labels[chosen]), weight)
+
+        def add(total: Sums, batch: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
+            return jax.tree.map(jnp.add, total, batch_sums(batch)), None
+
+        nothing = zeros_like(batch_sums, (indices[0], weights[0]))
+        return jax.lax.scan(add, nothing, (indices, weights))[0]

@@ -1,6 +1,6 @@
 """Batches of images decoded while the device works: resumable, and shared out over processes.
 
-Everything is a pure function of (seed, step): the batches of a process are its rows of the global
+Everything is a pure function of (key, step): the batches of a process are its rows of the global
 batches, whatever the number of processes, and starting at a step continues a run exactly.
 """
 
@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+import jax
 import numpy as np
 
-from mimetic_jax.data.feed.order import TrainOrder, example_rng
+from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
@@ -102,7 +103,7 @@ def train_batches(
     source: ImageSource,
     batch: int,
     size: int,
-    seed: int,
+    key: jax.Array,
     first_step: int,
     num_steps: int,
     *,
@@ -124,7 +125,7 @@ def train_batches(
         source: N encoded images.
         batch: B, rows of a global batch; P must divide it, and it must not exceed N.
         size: s, of the crops in pixels.
-        seed: of the order and of the crops.
+        key: of the order, as for `TrainOrder`, and of the crops.
         first_step: counted from the start of training.
         num_steps: how many batches come.
         process_index: p; the rows are [p·B/P, (p+1)·B/P) of the global batch.
@@ -146,11 +147,12 @@ def train_batches(
         Touvron et al. 2021, "Training data-efficient image transformers" (repeated augmentation).
     """
     check_train_view(size, scale, ratio, interpolation)
-    order = TrainOrder(num_examples=len(source), batch=batch, repeats=repeats, seed=seed)
+    order = TrainOrder(num_examples=len(source), batch=batch, repeats=repeats, key=key)
     if first_step < 0 or num_steps < 0:
         raise InputError(f"can't make {num_steps} batches from step {first_step} on")
     share = _Share(batch, process_index, process_count, first_step, num_steps)
-    example = _TrainExample(source, order, share, size, scale, ratio, interpolation, strict)
+    crops = crop_seed(key)
+    example = _TrainExample(source, order, crops, share, size, scale, ratio, interpolation, strict)
     return _stream(source, example, share, 2, threads)
 
 
@@ -195,6 +197,21 @@ def eval_batches(
     return _stream(source, example, share, 3, threads)
 
 
+def crop_seed(key: jax.Array) -> int:
+    """64 bits of a key, for `crop_rng`."""
+    bits = jax.random.bits(jax.random.fold_in(key, 2**32 - 1), (2,), np.uint32)
+    return int(np.asarray(bits).view(np.uint64)[0])
+
+
+def crop_rng(seed: int, step: int, row: int) -> np.random.Generator:
+    """The generator of the random crop in one row of one step's global batch.
+
+    Philox counts from (step, row), so that threads draw in any order; a JAX key per image would
+    cost more than the crop.
+    """
+    return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, row, step, 0]))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Share:
     """The rows of one process, in the order of its batches."""
@@ -228,6 +245,7 @@ class _Share:
 class _TrainExample:
     source: ImageSource
     order: TrainOrder
+    crops: int
     share: _Share
     size: int
     scale: tuple[float, float]
@@ -245,7 +263,7 @@ class _TrainExample:
                 pixels = train_view(
                     data,
                     self.size,
-                    example_rng(self.order.seed, step, row),
+                    crop_rng(self.crops, step, row),
                     scale=self.scale,
                     ratio=self.ratio,
                     interpolation=self.interpolation,

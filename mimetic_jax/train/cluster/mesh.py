@@ -1,36 +1,23 @@
-"""The device mesh, and where the leaves of a tree live on it."""
+"""The device mesh, and the sharding of a tree's leaves over it."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
-from flax.linen.module import InterceptorContext
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
-
-Placement: TypeAlias = str | tuple[str | None, ...]
+from mimetic_jax.models.traits import Placement
 
 BATCH = P(("data", "fsdp"))
-"""A batch is cut over both axes: every device computes, whatever holds the parameters."""
-
-MODEL_RULES: tuple[tuple[str, Placement], ...] = (
-    (r"attention/(query|key|value)/kernel$", ("fsdp?", "tensor", None)),
-    (r"attention/(query|key|value)/bias$", ("tensor", None)),
-    (r"attention/out/kernel$", ("tensor", None, "fsdp?")),
-    (r"mlp/fc1/kernel$", ("fsdp?", "tensor")),
-    (r"mlp/fc1/bias$", ("tensor",)),
-    (r"mlp/fc2/kernel$", ("tensor", "fsdp?")),
-    (r"kernel$|embed", "fsdp"),
-)
-"""Where the parameters of our models lie: heads and hidden units are cut over "tensor"."""
+"""A batch is sharded over both axes: every device computes, whichever holds the parameters."""
 
 
 def make_mesh(
@@ -42,8 +29,8 @@ def make_mesh(
 ) -> Mesh:
     """A mesh of three axes.
 
-    "data" holds replicas, "fsdp" cuts parameters that are gathered where they are used, "tensor"
-    cuts heads and hidden units, each of which is computed on one device.
+    "data" holds replicas, "fsdp" shards parameters that are gathered where they are used, "tensor"
+    shards heads and hidden units, each of which is computed on one device.
 
     Args:
         data: size of the first axis; −1 for what the others leave.
@@ -78,9 +65,10 @@ def make_mesh(
 def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:
     """A NamedSharding for each leaf, by the first rule that matches its path.
 
-    A rule's placement is "replicate"; "fsdp", which cuts the largest dimension that the axis
-    divides and replicates what it can't cut; or a tuple with an axis name or None for each of the
-    last dimensions, those before being replicated. "fsdp?" cuts where that axis divides.
+    A rule's placement is "replicate"; "fsdp", which shards the largest dimension that the axis
+    divides and replicates the leaf where there is none; or a tuple with an axis name or None for
+    each of the last dimensions, those before being replicated. "fsdp?" shards where that axis
+    divides.
 
     Args:
         tree: arrays or shapes.
@@ -129,32 +117,15 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
     return P(*spec)
 
 
-def place(array: Any, sharding: NamedSharding) -> jax.Array:
-    """A host array that every process holds whole, as one global array."""
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+@contextlib.contextmanager
+def sharded_activations(mesh: Mesh) -> Iterator[None]:
+    """While this lasts, models that are traced shard activations over the batch, as `BATCH` does.
 
-
-def cut_by_example(
-    mesh: Mesh | None, *blocks: type[nn.Module]
-) -> contextlib.AbstractContextManager[Any]:
-    """While this lasts, the streams [B, N, D] that these blocks return lie as a batch does.
-
-    Said to GSPMD, because in a loop over layers it takes the parameters' cut for the stream's: no
-    parameter is gathered then, and every device computes the attention of all of "fsdp".
-
-    Args:
-        mesh: over which the batch is cut; None for one device.
-        blocks: classes whose calls return the stream first.
+    Our models name the axes of their activations (`models.axes`); here "batch" gets its meaning.
     """
-    if mesh is None or mesh.size == 1:
-        return contextlib.nullcontext()
-    where = NamedSharding(mesh, BATCH)
-
-    def constrained(call: Any, args: Any, kwargs: Any, context: InterceptorContext) -> Any:
-        found = call(*args, **kwargs)
-        if not isinstance(context.module, blocks) or context.method_name != "__call__":
-            return found
-        stream, *rest = found
-        return jax.lax.with_sharding_constraint(stream, where), *rest
-
-    return nn.intercept_methods(constrained)
+    if mesh.size == 1:
+        yield
+        return
+    batch = (("batch", ("data", "fsdp")),)
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(batch):
+        yield

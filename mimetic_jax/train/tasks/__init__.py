@@ -1,1 +1,27 @@
-"""What a program trains: a model with its loss, for images and for text."""
+"""What a program trains: a model with its loss, for images and for text.
+
+A task is a module of this package with four functions of a configuration:
+
+- `describe(config, dataset=None)`: what is known of the data set, as published or as loaded.
+- `load(config)`: the data set, whose `fingerprint()` differs where examples do.
+- `steps_per_epoch(config, info)`: raises InputError where there is none.
+- `build(config, info, mesh)`: the `Task` and the `Feed` that belong together.
+"""
+
+from types import ModuleType
+
+from mimetic_jax.errors import unknown
+from mimetic_jax.train.tasks import images, text
+
+TASKS: dict[str, ModuleType] = {"images": images, "text": text}
+
+
+def task_module(name: str) -> ModuleType:
+    """The task of a configuration, `config.task`.
+
+    Raises:
+        InputError: for an unknown name.
+    """
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    return TASKS[name]

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from mimetic_jax import data as datasets
-from mimetic_jax import models
+from mimetic_jax.data.feed.feed import Examples, Feed, Sums
+from mimetic_jax.data.feed.resident import ResidentImages
+from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.vit import Block
-from mimetic_jax.train.cluster import mesh as meshes
-from mimetic_jax.train.feeds import image_feed
+from mimetic_jax.models import Model
+from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import ACCURACY, Evaluation, Examples, Feed
+from mimetic_jax.train.tasks.task import ACCURACY, Evaluation, Task
 
 
-class ImageTask:
+class ImageTask(Task):
     """A classifier of images.
 
     Attributes:
-        model: a Linen module: images [B, h, w, C] float32 → logits [B, classes].
+        model: images [B, h, w, C] float32 → logits [B, classes].
         info: of the data, at the size that the model sees.
         augmentation, mixing: of training images.
     """
@@ -36,29 +36,16 @@ class ImageTask:
     def __init__(
         self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh | None = None
     ) -> None:
-        fields = config.model.to_dict()
-        size, batch = config.data.size, config.batch
+        size = config.data.size
         shape = (size, size, info.image_shape[-1]) if size else info.image_shape
+        fields = config.model.to_dict()
+        model = Model.of(fields.pop("name"), fields, num_classes=info.num_classes)
+        super().__init__(model, shape, jnp.float32, info.num_classes, mesh)
         self.info = dataclasses.replace(info, image_shape=shape)
-        self.batch = self.per_step = batch
-        self.model = models.ViT(
-            num_classes=info.num_classes, **{**fields, "dtype": jnp.dtype(fields["dtype"])}
-        )
+        self.batch = self.per_step = config.batch
         self.augmentation = device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
-        self._mesh = mesh
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        return self.info.image_shape
-
-    def init(self, key: jax.Array) -> Any:
-        return self.model.init(key, jnp.zeros((1, *self.info.image_shape)))["params"]
-
-    def grid(self) -> tuple[int, int]:
-        height, width, _ = self.info.image_shape
-        return height // self.model.patch, width // self.model.patch
 
     def prepare(
         self, key: jax.Array, step: jax.Array, examples: Examples
@@ -78,19 +65,19 @@ class ImageTask:
         )
 
     def loss(
-        self, params: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
+        self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Any]]:
         """Cross-entropy; the accuracy counts a mixed image's larger share."""
         images, targets = batch
-        logits = self._logits(params, images, train=True, rngs={"dropout": key})
+        logits, model_state = self.outputs({"params": params, **model_state}, images, key)
         value = optax.softmax_cross_entropy(logits, targets).mean()
         right = logits.argmax(-1) == targets.argmax(-1)
-        return value, {"loss": value, "accuracy": right.mean()}
+        return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
-    def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
+    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         """`correct` and `count` as int32, exact for any number of examples; the sum of `loss`."""
         images, labels = examples
-        logits = self._logits(params, self.view(images), train=False)
+        logits, _ = self.outputs(variables, self.view(images))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
         counted = weights > 0
         return {
@@ -121,80 +108,83 @@ class ImageTask:
             jax.ShapeDtypeStruct((self.batch, self.info.num_classes), jnp.float32),
         )
 
-    def unrolled(self) -> ImageTask:
-        task = copy.copy(self)
-        task.model, task._mesh = self.model.clone(scan=False), None
-        return task
-
-    def zeros(self) -> Metrics:
-        nothing = jnp.zeros((), jnp.int32)
-        return {"correct": nothing, "count": nothing, "loss": jnp.zeros(())}
-
-    def metric_names(self) -> tuple[str, ...]:
-        return "loss", "accuracy"
-
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  accuracy {100 * means['accuracy']:5.1f} %"
 
-    def _logits(self, params: Any, images: jax.Array, **how: Any) -> Any:
-        with meshes.cut_by_example(self._mesh, Block):
-            return self.model.apply({"params": params}, images, **how)
-
 
 def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
-    """What is left for the device to do: images that stream are cropped where they are decoded."""
+    """What is left for the device: images that stream are cropped where they are decoded."""
     fields = config.data.augment.to_dict()
     if info.streamed:
         fields |= {"crop_scale": ()}
     return datasets.Augmentation(size=config.data.size, **fields)
 
 
-class Images:
-    """Image data sets, as a comparison knows them."""
+def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
+    """The data set as the configuration uses it: as published, or as loaded.
 
-    def describe(self, config: ConfigDict) -> datasets.DatasetInfo:
-        info = datasets.describe(config.data.name)
-        if config.data.classes and not info.streamed:
-            raise InputError(
-                f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
-            )
-        if not 0 < config.data.subset <= 1:
-            raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
-        for name in ("mean", "std"):
-            if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
-                raise InputError(
-                    f"data.{name} has {count} numbers for {info.image_shape[-1]} channels"
-                )
-        return dataclasses.replace(
-            info,
-            mean=tuple(config.data.mean) or info.mean,
-            std=tuple(config.data.std) or info.std,
-            num_classes=config.data.classes or info.num_classes,
-            num_train=round(config.data.subset * info.num_train),
+    Raises:
+        InputError: for fields that don't fit the data set.
+    """
+    info = datasets.describe(config.data.name)
+    if config.data.classes and not info.streamed:
+        raise InputError(
+            f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
         )
+    if not 0 < config.data.subset <= 1:
+        raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
+    for name in ("mean", "std"):
+        if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
+            raise InputError(f"data.{name} has {count} numbers for {info.image_shape[-1]} channels")
+    info = dataclasses.replace(
+        info,
+        mean=tuple(config.data.mean) or info.mean,
+        std=tuple(config.data.std) or info.std,
+        num_classes=config.data.classes or info.num_classes,
+        num_train=round(config.data.subset * info.num_train),
+    )
+    return info if dataset is None else datasets.sized(info, dataset)
 
-    def load(self, config: ConfigDict) -> Any:
-        settings = config.data
-        return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
 
-    def sized(self, info: datasets.DatasetInfo, dataset: Any) -> datasets.DatasetInfo:
-        return datasets.sized(info, dataset)
+def load(config: ConfigDict) -> Any:
+    """The data set of a configuration, resident or streamed."""
+    settings = config.data
+    return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
 
-    def steps_per_epoch(self, config: ConfigDict, info: datasets.DatasetInfo) -> int:
-        if config.batch > info.num_train:
+
+def steps_per_epoch(config: ConfigDict, info: datasets.DatasetInfo) -> int:
+    """Whole batches of an epoch."""
+    if config.batch > info.num_train:
+        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
+    return info.num_train // config.batch
+
+
+def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[ImageTask, Feed]:
+    """The task, and the feed of resident images or of streamed ones."""
+    task = ImageTask(config, info, mesh)
+    sharding = NamedSharding(mesh, BATCH)
+    sizes = config.batch, config.eval.batch
+    if not info.streamed:
+        if config.data.repeats > 1:
             raise InputError(
-                f"batch {config.batch} is larger than the {info.num_train} train images"
+                f"data.repeats {config.data.repeats}: repeated augmentation is for streamed "
+                f"images, and {info.name} is held in memory"
             )
-        return info.num_train // config.batch
-
-    def build(
-        self, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh
-    ) -> tuple[ImageTask, Feed]:
-        task = ImageTask(config, info, mesh)
-        return task, image_feed(config, info, task, mesh)
-
-    def summary(self, info: datasets.DatasetInfo) -> str:
-        return (
-            f"{info.name}, {info.num_train:,} train and {info.num_test:,} test images of "
-            f"{info.image_shape}, {info.num_classes} classes"
-        )
+        return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
+    augment = config.data.augment
+    feed = StreamedImages(
+        info.num_train,
+        task.info.image_shape,
+        *sizes,
+        sharding,
+        eval_fraction=config.data.eval_fraction,
+        repeats=config.data.repeats,
+        crops={
+            "scale": tuple(augment.crop_scale) or (1.0, 1.0),
+            "ratio": tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
+            "interpolation": augment.interpolation,
+        },
+        threads=config.data.threads or None,
+        strict=config.data.strict,
+    )
+    return task, feed

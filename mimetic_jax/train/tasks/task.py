@@ -1,16 +1,20 @@
-"""What a program trains and where its examples come from, as the two interfaces it knows."""
+"""A model with its loss: what every task has in common."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from mimetic_jax.data.feed.feed import Examples, Sums
+from mimetic_jax.errors import InputError
+from mimetic_jax.models import Model
+from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.step import Metrics
-
-Examples: TypeAlias = tuple[jax.Array, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +26,8 @@ class Score:
         label: of the table's column, with its unit.
         scale: from the record to the column: 100 for percent.
         higher: whether more is better.
-        chosen_by: the record whose lowest value says which evaluation counts, such as the loss on
-            a validation text; the last one counts where this is empty.
+        chosen_by: the record whose lowest value selects the evaluation that counts, such as the
+            loss on a validation text; the last one counts where this is empty.
         digits: of a table, after the point.
     """
 
@@ -46,11 +50,16 @@ class Score:
 
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
+PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
+BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
+
+SCORES = (ACCURACY, BITS, PERPLEXITY)
+"""All of them: records of an evaluation show which one is theirs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What a test of parameters gave: means over `count` examples, each counted once."""
+    """Means over `count` test examples, each counted once."""
 
     values: dict[str, float]
     count: int
@@ -60,115 +69,101 @@ class Evaluation:
         return self.text
 
 
-class Task(Protocol):
-    """A model and its loss."""
+class Task:
+    """A model with its loss. Subclasses give the loss, the test and their words.
+
+    Attributes:
+        score: the number that is compared.
+        unit: of what a rate counts: images, tokens.
+        per_step: how many of these a step trains on.
+        model: the module with its traits.
+        input_shape: of one example.
+    """
 
     score: Score
-    unit: str  # of what a rate counts: images, tokens
-    per_step: int  # how many of these a step trains on
+    unit: str
+    per_step: int
 
-    def init(self, key: jax.Array) -> Any:
-        """Parameters, by the model's own initialization."""
-
-    def grid(self) -> tuple[int, int] | None:
-        """(h, w) of the patches, where there are any."""
+    def __init__(
+        self,
+        model: Model,
+        input_shape: tuple[int, ...],
+        input_dtype: Any,
+        outputs: int,
+        mesh: Mesh | None,
+    ) -> None:
+        self.model, self.input_shape, self._input_dtype = model, input_shape, input_dtype
+        self._outputs, self._mesh = outputs, mesh
 
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
-        """The batch that `loss` takes: augmented by a key a step and an example."""
+        """The batch that `loss` takes, augmented by one key per step and example."""
+        raise NotImplementedError
 
-    def loss(self, params: Any, batch: Any, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        """Mean loss of a batch, with means by name; the key is for dropout."""
+    def loss(
+        self, params: Any, model_state: Any, batch: Any, key: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Any]]:
+        """Mean loss of a batch, with (means by name, new model state); the key is for dropout."""
+        raise NotImplementedError
 
-    def count(self, params: Any, examples: Examples, weights: jax.Array) -> Metrics:
-        """Sums over examples to test on, each counted by its weight, and the `count` of them."""
+    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        """Sums over test examples, each counted by its weight, and the `count` of them."""
+        raise NotImplementedError
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
         """The means that sums of `count` give."""
+        raise NotImplementedError
 
     def batch_shapes(self) -> Any:
         """Shapes of a batch as `prepare` returns it."""
-
-    def unrolled(self) -> Task:
-        """The same arithmetic without loops, for counting it."""
-
-    def zeros(self) -> Metrics:
-        """The sums of no examples."""
-
-    def metric_names(self) -> tuple[str, ...]:
-        """The names in the loss's metrics."""
+        raise NotImplementedError
 
     def progress(self, means: dict[str, float]) -> str:
-        """The loss's metrics for a person."""
+        """The loss's metrics in words."""
+        raise NotImplementedError
 
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """The model's variables, by its own initialization.
 
-class ImageTask(Task, Protocol):
-    """A task on images."""
+        Raises:
+            InputError: if the model can't be called on an example, or returns another shape than
+                the loss takes.
+        """
+        name, shape = self.model.name, (1, *self.input_shape)
+        try:
+            variables, output = self.model.init(key, jnp.zeros(shape, self._input_dtype))
+        except InputError:
+            raise
+        except Exception as error:  # a user's module may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise InputError(f"model {name} fails on input of shape {shape}: {reason}") from error
+        if self.model.traits.output is None:
+            found, expected = jnp.shape(output), self.output_shape()
+            if found != expected:
+                raise InputError(
+                    f"model {name} returns shape {found} for an input of shape {shape}, expected "
+                    f"{expected}"
+                )
+        return variables
 
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels that the model sees."""
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the logits of one example."""
+        return 1, self._outputs
 
+    def grid(self) -> tuple[int, int] | None:
+        """(h, w) of the patches, where the model has a grid."""
+        return self.model.grid(self.input_shape)
 
-class Feed(Protocol):
-    """Where a step's examples come from."""
+    def unrolled(self) -> Self:
+        """The same arithmetic on one device without a loop over layers, for counting it."""
+        task = copy.copy(self)
+        task.model, task._mesh = self.model.unrolled(), None
+        return task
 
-    steps_per_epoch: int
-    max_dispatch: int
-
-    def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
-        """What a dispatch's steps share, such as the order of an epoch; traced."""
-
-    def examples(self, arrays: Any, shared: Any, step: jax.Array) -> Examples:
-        """The examples of a step; traced."""
-
-    def place(self, dataset: Any) -> Any:
-        """The data set where training and testing want it."""
-
-    def sample(self, data: Any) -> jax.Array:
-        """One example to test on, as it is stored."""
-
-    def session(self, data: Any, seed: int, first_step: int, steps: int) -> Session:
-        """The arrays that dispatches from a step on are called with."""
-
-    def test(self, params: Any, data: Any) -> dict[str, Any]:
-        """Sums over the test set, on the host."""
-
-    def describe_step(self, data: Any, seed: int, step: int) -> str:
-        """Which examples a step saw, for an error message."""
-
-    def data_bytes(self) -> int:
-        """Bytes of data on every device."""
-
-
-class Session(Protocol):
-    """The data of one run's training, dispatch by dispatch."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether `arrays` may have to wait for data."""
-
-    def arrays(self) -> Any:
-        """What the next dispatch is called with; may wait for it."""
-
-    def notes(self) -> Iterator[str]:
-        """What a person should know since the last call: damaged images passed over."""
-
-    def close(self) -> None:
-        """Let go of threads."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Unchanging:
-    """A session whose every dispatch is called with the same arrays."""
-
-    held: Any
-    waits: ClassVar[bool] = False
-
-    def arrays(self) -> Any:
-        return self.held
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def close(self) -> None:
-        return None
+    def outputs(
+        self, variables: Any, inputs: jax.Array, key: jax.Array | None = None
+    ) -> tuple[Any, Any]:
+        """The model's outputs and new state; with a key for dropout in training."""
+        if self._mesh is None:
+            return self.model(variables, inputs, key)
+        with sharded_activations(self._mesh):
+            return self.model(variables, inputs, key)

@@ -24,26 +24,26 @@ from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.paths import Place, in_bucket
+from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
 
 
 class Checkpoints:
     """The checkpoints of one run.
 
     Every checkpoint holds the state, a small record (what the host must remember, such as the
-    seconds trained), a checksum of each array taken on the device before it was written, and one
-    of the record.
+    seconds trained), a checksum of each array computed on the device before it was written, and
+    one of the record.
 
     Args:
-        directory: where they lie; made if missing.
-        keep: how many of the newest to keep, ≥ 2, since one may turn out damaged.
-        say: called with one line for a person when a checkpoint is passed over.
-        also: which of the steps that there are to keep beside the newest.
+        directory: that holds them; made if missing.
+        keep: number of the newest to keep, ≥ 2, since one may turn out damaged.
+        say: prints a line when a checkpoint is skipped.
+        also: given the steps of all checkpoints, which to keep beside the newest.
     """
 
     def __init__(
         self,
-        directory: Place,
+        directory: AnyPath,
         keep: int,
         say: Callable[[str], None],
         also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
@@ -61,7 +61,7 @@ class Checkpoints:
         """
         checksums = [int(checksum) for checksum in np.asarray(_checksums(state))]
         record = {**record, "checksums": checksums}
-        with self._told():
+        with self._reporting():
             self._manager.save(
                 int(state.step),
                 args=ocp.args.Composite(
@@ -73,7 +73,7 @@ class Checkpoints:
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest whole checkpoint and its record; None where there is none at all.
 
-        A damaged one is told, and the one before is tried. Nothing is deleted: see `set_aside`.
+        A damaged one is reported and the one before it tried. Nothing is deleted: see `set_aside`.
 
         Args:
             shapes: the state's shapes, dtypes and shardings.
@@ -109,7 +109,7 @@ class Checkpoints:
         return None
 
     def steps(self) -> list[int]:
-        """Those that there are, in order."""
+        """The steps of complete checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
     def saved_shapes(self, step: int) -> TrainState:
@@ -136,22 +136,22 @@ class Checkpoints:
                 self._say(f"checkpoint {step} moved to {target}")
 
     def reload(self) -> None:
-        """Look again at what there is."""
+        """List the checkpoints in the directory again."""
         self._manager.reload()
 
     def wait(self) -> None:
-        """Return once every write under way is whole."""
-        with self._told():
+        """Return once every write is complete."""
+        with self._reporting():
             self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Wait, and let go of the directory."""
-        with self._told():
+        """Wait, and release the directory."""
+        with self._reporting():
             self._manager.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Writing fails in the background, and is raised by whatever call comes next."""
+    def _reporting(self) -> Iterator[None]:
+        """Report a failed write, which Orbax raises from whatever call comes next."""
         try:
             yield
         except Exception as error:  # each store has its own
@@ -180,8 +180,10 @@ class Checkpoints:
         return restored.state, record
 
 
-def read_params(directory: Place, say: Callable[[str], None], step: int | None = None) -> Any:
-    """The parameters of a checkpoint, whatever their shapes, on one device.
+def read_variables(
+    directory: AnyPath, say: Callable[[str], None], step: int | None = None
+) -> dict[str, Any]:
+    """The model's variables of a checkpoint, whatever their shapes, on one device.
 
     Args:
         directory: of the run's checkpoints.
@@ -201,12 +203,12 @@ def read_params(directory: Place, say: Callable[[str], None], step: int | None =
         checkpoints.close()
     if state is None:
         raise InputError(f"there is no checkpoint in {directory}")
-    return state.params
+    return state.variables
 
 
 @dataclasses.dataclass(frozen=True)
 class _Keep:
-    """Orbax's question which checkpoints stay."""
+    """Orbax's preservation policy: keep the newest checkpoints, and what `also` names."""
 
     newest: int
     also: Callable[[Sequence[int]], Collection[int]]
@@ -222,7 +224,7 @@ def _sha256(record: dict[str, Any]) -> str:
 
 
 def _checksums(tree: Any) -> jax.Array:
-    """A number for each leaf that any flipped bit changes, the same on every mesh. [leaves]"""
+    """One number per leaf that any flipped bit changes, the same on every mesh: [leaves]."""
     leaves = jax.tree.leaves(tree)
     where = leaves[0].sharding
     # Every process must be able to read them.

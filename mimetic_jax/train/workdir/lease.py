@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.paths import Place
+from mimetic_jax.train.workdir.paths import AnyPath
 
 RENEWAL_SECONDS = 20.0
 _RENEWALS = 3  # a holder that misses so many is gone
@@ -22,7 +22,7 @@ def this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def in_use(directory: Place, holder: str) -> InputError:
+def in_use(directory: AnyPath, holder: str) -> InputError:
     """Why a folder that somebody holds can't be had."""
     return InputError(
         f"{directory} is in use by {holder}: two trainings of one run would overwrite each other"
@@ -31,7 +31,7 @@ def in_use(directory: Place, holder: str) -> InputError:
 
 @contextlib.contextmanager
 def leased(
-    path: Place, say: Callable[[str], None] = print, seconds: float = RENEWAL_SECONDS
+    path: AnyPath, say: Callable[[str], None] = print, seconds: float = RENEWAL_SECONDS
 ) -> Iterator[None]:
     """Hold the note at `path`, renewing it, as long as the block lasts.
 
@@ -73,7 +73,7 @@ def leased(
         path.unlink(missing_ok=True)
 
 
-def _read(path: Place) -> str:
+def _read(path: AnyPath) -> str:
     try:
         return path.read_text()
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def _holder(note: str) -> str:
     return note.splitlines()[0] if note.strip() else "somebody"
 
 
-def _refuse_if_changed(path: Place, note: str, seconds: float) -> None:
+def _refuse_if_changed(path: AnyPath, note: str, seconds: float) -> None:
     """Return once the note has been the same for so long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.workdir.lease import in_use, leased, this_process
-from mimetic_jax.train.workdir.paths import Place, in_bucket
+from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
 
 
 @contextlib.contextmanager
-def locked(directory: Place, say: Callable[[str], None] = print) -> Iterator[None]:
+def locked(directory: AnyPath, say: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the folder's lock, which the system lets go of with the process, however that ends.
 
     In a bucket it is a note that goes stale, see `lease`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mimetic_jax.train.workdir.paths import Place, append, write_atomically
+from mimetic_jax.train.workdir.paths import AnyPath, append, write_atomically
 
 
 class MetricsFile:
@@ -14,7 +14,7 @@ class MetricsFile:
     A record has "step" and either training metrics or "eval_accuracy" and "eval_loss".
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Where a workdir lies: in a local folder, or in a bucket, `gs://BUCKET/…`."""
+"""Paths of a workdir: in a local folder, or in a bucket, `gs://BUCKET/…`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from etils import epath
 
 from mimetic_jax.errors import InputError
 
-Place: TypeAlias = pathlib.Path | epath.Path
+AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
-def place(text: str) -> Place:
-    """The folder of that name, here or in a bucket.
+def as_path(text: str) -> AnyPath:
+    """The path of a folder, local or in a bucket.
 
     Raises:
-        InputError: a bucket that can't be reached from here; the reason is told.
+        InputError: a bucket that can't be reached; the error names the reason.
 
-    >>> str(place("runs/digits"))
+    >>> str(as_path("runs/digits"))
     'runs/digits'
     """
     if "://" not in text:
@@ -40,13 +40,13 @@ def place(text: str) -> Place:
     return found
 
 
-def in_bucket(path: Place) -> bool:
-    """Whether the path is one of objects, which are written whole and can't be locked."""
+def in_bucket(path: AnyPath) -> bool:
+    """Whether the path names an object, which is written whole and can't be locked."""
     return "://" in str(path)
 
 
-def write_atomically(path: Place, text: str) -> None:
-    """Write a file so that a reader, or a kill, sees the old text or the new, never a part."""
+def write_atomically(path: AnyPath, text: str) -> None:
+    """Write a file so that a reader, even after a kill, sees the old text or the new one."""
     if in_bucket(path):  # objects are like that
         path.write_text(text)
         return
@@ -63,8 +63,8 @@ def write_atomically(path: Place, text: str) -> None:
         raise
 
 
-def append(path: Place, text: str) -> None:
-    """Add to a file all of the text or, where the disk is full, nothing."""
+def append(path: AnyPath, text: str) -> None:
+    """Append all of the text to a file or, where the disk is full, nothing."""
     if in_bucket(path):  # objects can't be added to
         path.write_text((path.read_text() if path.exists() else "") + text)
         return

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from mimetic_jax.train.workdir.metrics import MetricsFile
-from mimetic_jax.train.workdir.paths import Place
+from mimetic_jax.train.workdir.paths import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,10 +15,10 @@ class Run:
 
     arm: str
     seed: int
-    directory: Place
+    directory: AnyPath
 
     @classmethod
-    def of(cls, workdir: Place, arm: str, seed: int) -> Run:
+    def of(cls, workdir: AnyPath, arm: str, seed: int) -> Run:
         return cls(arm, seed, workdir / "runs" / arm / str(seed))
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.train.workdir.metrics import MetricsFile
-from mimetic_jax.train.workdir.paths import in_bucket, place, write_atomically
+from mimetic_jax.train.workdir.paths import as_path, in_bucket, write_atomically
 
 
 def test_append_read_rewind(tmp_path):
@@ -56,7 +56,7 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
 
 
 def test_places(tmp_path):
-    assert not in_bucket(place(str(tmp_path)))
+    assert not in_bucket(as_path(str(tmp_path)))
     for text in ("s3://bucket/folder", "gs://"):
         with pytest.raises(InputError, match=f"{text} is neither a local folder nor gs://"):
-            place(text)
+            as_path(text)

@@ -1,0 +1,164 @@
+"""Every field of a configuration, with its default; no configuration itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models import model_fields
+
+
+def default() -> ConfigDict:
+    """Every field of training on images, with the value it has unless a config says otherwise."""
+    config = ConfigDict()
+    config.task = "images"
+    config.name = "unnamed"  # workdir is runs/NAME unless given
+    config.seeds = (0,)
+    config.scheme = ()  # schemes applied to the model's own draw, left to right
+    config.arms = ConfigDict()  # arm -> overrides of this config; none: one arm, "run"
+
+    config.batch = 128  # divisible by accumulate x devices
+    config.accumulate = 1  # parts of a batch whose gradients are averaged
+    config.epochs = 0.0  # either epochs
+    config.steps = 0  # or steps
+    config.label_smoothing = 0.0
+    config.ema = 0.0  # decay of the parameters' average, which is tested beside them; 0: none
+    config.init_from = config_dict.placeholder(str)  # a run or a file: see train/warm_start.py
+
+    config.data = ConfigDict()
+    config.data.name = "digits"  # see data/sets/table.py
+    config.data.dir = config_dict.placeholder(str)  # the folder that holds it
+    config.data.classes = 0  # of a streamed set that isn't the published one; 0: as published
+    config.data.size = 0  # side of the images that the model sees; 0: as the data set has them
+    config.data.mean = ()  # per channel, white is 1; empty: the data set's own
+    config.data.std = ()
+    config.data.subset = 1.0  # share of each class to train on
+    config.data.repeats = 1  # times each image comes in an epoch (streamed sets)
+    config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps
+    config.data.threads = 0  # that decode streamed images; 0: one per core
+    config.data.strict = False  # stop at a damaged image instead of replacing it
+    config.data.augment = ConfigDict()
+    config.data.augment.crop = 0  # pixels of zero padding before a random crop
+    config.data.augment.crop_scale = ()  # or least and most area of a random resized crop
+    config.data.augment.crop_ratio = (3 / 4, 4 / 3)  # its least and most width / height
+    config.data.augment.interpolation = "bilinear"  # its resampling; bicubic, random
+    config.data.augment.flip = False  # left-right, every other time
+    config.data.augment.randaugment = ""  # torchvision-n2-m9 or rand-m9-mstd0.5-inc1
+    config.data.augment.color_jitter = 0.0  # brightness, contrast and saturation
+    config.data.augment.cutout = 0  # side of the square
+    config.data.augment.erase = 0.0  # probability of a random rectangle
+    config.data.augment.erase_mode = "pixel"  # filled with noise; or const
+    config.data.mix = ConfigDict()
+    config.data.mix.mixup = 0.0  # α of its Beta distribution; 0: none
+    config.data.mix.cutmix = 0.0  # likewise
+    config.data.mix.prob = 1.0  # that a batch is mixed
+    config.data.mix.switch = 0.5  # that it is by cutmix, where both are on
+
+    config.model = model("vit")
+    config.rules = ()  # ((path, role, layout), ...) of the parameters; empty: the model's own
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adamw"  # adam, sgd
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.base_batch = 0  # the batch that learning_rate is for; 0: this one
+    config.optimizer.scaling = "linear"  # with the batch; or sqrt
+    config.optimizer.schedule = "cosine"  # constant, cosine, timm_cosine, triangle
+    config.optimizer.warmup = 0  # steps
+    config.optimizer.warmup_epochs = 0.0  # or epochs
+    config.optimizer.warmup_from = 0.0  # learning rate
+    config.optimizer.final = 0.0  # learning rate where a cosine ends
+    config.optimizer.plateau = ""  # lowers the rate by the validation loss: halve, tenth
+    config.optimizer.cooldown_epochs = 0.0  # of the epochs, the last ones, at `final`
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.betas = (0.9, 0.999)
+    config.optimizer.eps = 1e-8
+    config.optimizer.clip = 0.0  # global norm; 0: none
+    config.optimizer.skip_nonfinite = 0  # steps in a row without finite gradients to pass over
+    config.optimizer.no_decay = False  # True: none on biases, norms and what else the model spares
+    config.optimizer.decay_rules = ()  # ((regex, factor of weight_decay), ...), first match
+    config.optimizer.rate_rules = ()  # ((regex, factor of learning_rate), ...); 0 freezes
+
+    config.mesh = ConfigDict()
+    config.mesh.data = -1  # -1: what the other axes leave of the devices
+    config.mesh.fsdp = 1  # devices that share one copy of the parameters
+    config.mesh.tensor = 1  # devices that share each layer's heads and hidden units
+    config.mesh.rules = ()  # ((regex, placement), ...), first match; empty: the model's own
+
+    config.eval = ConfigDict()
+    config.eval.batch = 500
+    config.eval.every = 0  # steps; 0: only before the first and after the last
+    config.eval.every_epochs = 0.0  # or epochs
+    config.log_every = 50  # steps
+    config.checkpoint_every = 0  # steps, a multiple of log_every; 0: only after the last
+    config.keep_checkpoints = 2  # the newest
+    config.keep_best = 0  # and those with the best evaluations, of steps that have both
+    config.max_dispatch = 50  # steps run on the device without the host
+    config.tensorboard = False
+    config.stall_seconds = 300.0  # without a step before a line reports it; 0: never
+    return config
+
+
+def default_text() -> ConfigDict:
+    """Every field of training on text."""
+    config = default()
+    config.task = "text"
+    config.data = ConfigDict()
+    config.data.name = "ptb_char"  # ptb_word, wikitext2, wikitext103
+    config.data.dir = config_dict.placeholder(str)  # the folder that holds it
+    config.data.length = 400  # tokens of a window
+    config.data.valid = 320  # the last of them count, the others are context
+    config.model = model("gpt")
+    config.eval.batch = 10
+    return config
+
+
+def model(name: str, **values: Any) -> ConfigDict:
+    """`config.model` for one of our models, or for "package.module:Class".
+
+    It holds the fields of the module with the defaults of its class, so that each can be set by
+    `--config.model.FIELD=VALUE`; models/vit.py and models/gpt.py describe ours. What the data
+    decides (classes, vocabulary) is filled in by the trainer.
+
+    >>> model("vit", width=96).width, model("gpt").positions
+    (96, 'sinusoidal')
+
+    Raises:
+        InputError: for an unknown model or field, with the nearest name.
+    """
+    fields = ConfigDict({"name": name})
+    for field, default in model_fields(name).items():
+        if default is None:
+            fields[field] = config_dict.placeholder(object)
+        else:
+            fields[field] = default
+    for field, value in values.items():
+        if field not in fields:
+            raise unknown(f"field of model {name}", field, model_fields(name))
+        fields[field] = value
+    return fields
+
+
+def arguments(text: str | None, **defaults: Any) -> ConfigDict:
+    """The arguments of `--config=FILE.py:name=value,...`, typed like their defaults.
+
+    >>> arguments("width=96", width=192, init="all").to_dict()
+    {'init': 'all', 'width': 96}
+
+    Raises:
+        InputError: for an unknown name, with the nearest one, or a value of another type.
+    """
+    values = dict(defaults)
+    for item in filter(None, (text or "").split(",")):
+        name, equals, value = item.partition("=")
+        if name not in defaults:
+            raise unknown("config argument", name, defaults)
+        kind = type(defaults[name])
+        try:
+            if not equals or (kind is bool and value not in ("True", "False")):
+                raise ValueError
+            values[name] = value == "True" if kind is bool else kind(value)
+        except ValueError:
+            raise InputError(f"config argument {item!r}: {name} takes a {kind.__name__}") from None
+    return ConfigDict(values)

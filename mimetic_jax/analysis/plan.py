@@ -1,0 +1,98 @@
+"""What a comparison would do, from shapes alone: nothing is compiled or computed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from mimetic_jax.analysis import scaling
+from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.program import Program
+
+
+def describe(comparison: Comparison) -> str:
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes."""
+    config = comparison.config
+    lines = [
+        f"{config.name}: {comparison.info}",
+        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
+        f"{jax.devices()[0].device_kind} device(s)",
+    ]
+    planned: list[Program] = []
+    for name, arm in comparison.arms.items():
+        lines += ["", f"arm {name}", *_lines(arm, arm.program not in planned)]
+        planned.append(arm.program)  # arms share programs
+    return "\n".join(lines)
+
+
+def _lines(arm: Arm, with_scaling: bool) -> list[str]:
+    program, config = arm.program, arm.config
+    flops = flops_per_step(program)
+    rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
+    state = program.shapes
+    memory = (
+        f"  per device on mesh {dict(program.mesh.shape)}: parameters "
+        f"{_megabytes(bytes_per_device((state.params, state.model_state, state.ema)))}, optimizer "
+        f"{_megabytes(bytes_per_device(state.opt_state))}, data "
+        f"{_megabytes(program.feed.data_bytes())}"
+    )
+    known = scaling.transformer_sizes(program) is not None
+    if known:
+        here = scaling.work(program, config, tuple(program.mesh.shape.values()), flops)
+        memory += (
+            f", on paper activations {_megabytes(here.activations)}, gradients and buffers "
+            f"{_megabytes(here.gradients + here.buffers)}"
+        )
+    lines = [
+        f"  {program.steps:,} steps of {program.batch} ({program.feed.steps_per_epoch:,} an epoch)",
+        f"  {config.optimizer.schedule} learning rate, at quarters of training: "
+        + ", ".join(f"{rate:.2e}" for rate in rates),
+        f"  {parameters:,} parameters, {flops:.3g} FLOPs per step",
+        memory,
+    ]
+    if known and with_scaling:
+        lines += scaling.lines(program, config, flops)
+    if config.scheme:
+        lines += [
+            "  writes:",
+            *(f"    {row}" for row in str(program.plan(config.scheme)).splitlines()),
+        ]
+    return lines
+
+
+def flops_per_step(program: Program) -> float:
+    """FLOPs of one step's forward and backward pass, as XLA counts them before it optimizes."""
+    # Loops count once, however often they run: counted is the same step without any.
+    task = program.task.unrolled()
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    variables = jax.eval_shape(task.init, key)
+    params = variables.pop("params")
+    gradient = jax.jit(jax.grad(task.loss, has_aux=True))
+    # Counted by the CPU backend: those of GPUs and TPUs report nothing before they compile.
+    with jax.default_device(_cpu()):
+        lowered = gradient.lower(params, variables, task.batch_shapes(), key)
+        cost = lowered.cost_analysis() or {}
+    return float(cost.get("flops", math.nan))
+
+
+def bytes_per_device(tree: Any) -> int:
+    """Bytes of a tree of sharded shapes on each device."""
+    return sum(
+        int(np.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _cpu() -> jax.Device | None:
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 2**20:,.1f} MiB"

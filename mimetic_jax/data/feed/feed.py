@@ -1,0 +1,106 @@
+"""The interface between a data set and a compiled program: what gives a step its examples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+
+Examples: TypeAlias = tuple[jax.Array, ...]
+Sums: TypeAlias = dict[str, jax.Array]
+Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
+"""(variables, examples, weights) → sums over the examples, each counted by its weight."""
+
+
+class Feed(Protocol):
+    """Where a step's examples come from: pure functions of (key, step)."""
+
+    steps_per_epoch: int
+    max_dispatch: int
+
+    def place(self, dataset: Any) -> Any:
+        """The data set where training and testing want it."""
+
+    def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
+        """The arrays that dispatches are called with, from a step on."""
+
+    def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
+        """What the steps of one dispatch share, such as the order of an epoch; traced."""
+
+    def examples(self, arrays: Any, shared: Any, step: jax.Array) -> Examples:
+        """The examples of one step; traced."""
+
+    def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
+        """Sums of `count` over the test set, on the host."""
+
+    def sample(self, data: Any) -> jax.Array:
+        """One test example, as it is stored."""
+
+    def describe_step(self, data: Any, key: jax.Array, step: int) -> str:
+        """Which examples a step trained on, for an error message."""
+
+    def data_bytes(self) -> int:
+        """Bytes of data on every device."""
+
+
+class Session(Protocol):
+    """The data of one run's training, dispatch by dispatch."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether `arrays` may have to wait for data."""
+
+    def arrays(self) -> Any:
+        """What the next dispatch is called with; may wait for it."""
+
+    def notes(self) -> Iterator[str]:
+        """Messages since the last call, such as damaged images that were replaced."""
+
+    def close(self) -> None:
+        """Stop the threads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Unchanging:
+    """A session whose dispatches are all called with the same arrays."""
+
+    held: Any
+    waits: ClassVar[bool] = False
+
+    def arrays(self) -> Any:
+        return self.held
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+    def close(self) -> None:
+        return None
+
+
+def place(array: Any, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process holds whole, as one global array."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def zeros_like(function: Callable[..., Sums], *arguments: Any) -> Sums:
+    """Zeros of the shapes that a function returns: the sums of no examples."""
+    shapes = jax.eval_shape(function, *arguments)
+    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+
+def added(total: Mapping[str, Any], sums: Sums | None) -> dict[str, Any]:
+    """Sums on the host with those of one more batch."""
+    if sums is None:
+        return dict(total)
+    return {name: total.get(name, 0) + value for name, value in jax.device_get(sums).items()}
+
+
+def shown(indices: np.ndarray) -> str:
+    """The first of a step's examples, for `describe_step`."""
+    first = ", ".join(map(str, indices[:8]))
+    return f" (examples {first}{', …' if len(indices) > 8 else ''})"

@@ -1,0 +1,117 @@
+"""Windows over a text that is read in rows side by side, in order, epoch after epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums, Unchanging, place
+from mimetic_jax.data.text.corpus import Corpus, TextInfo
+from mimetic_jax.data.text.windows import (
+    batchify,
+    eval_windows,
+    train_windows,
+    window,
+    windows_at,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData:
+    """A text on the mesh: rows to train on, sharded over the devices, and tokens to test on."""
+
+    rows: jax.Array  # [B, M]
+    tests: dict[str, tuple[jax.Array, jax.Array, jax.Array]]  # prefix -> tokens, starts, weights
+
+
+class TokenRows:
+    """A feed of the windows of a text.
+
+    Sums of the test text are named with "test_" in front, those of the validation text as they are.
+
+    Args:
+        info: of the text.
+        batch: B, rows.
+        test_batch: windows per batch of the validation and test text.
+        length: tokens of a window.
+        valid: targets of it that count, the last ones.
+        max_dispatch: steps per dispatch, at most.
+        sharding: of a batch over the mesh.
+    """
+
+    def __init__(
+        self,
+        info: TextInfo,
+        batch: int,
+        test_batch: int,
+        length: int,
+        valid: int,
+        max_dispatch: int,
+        sharding: NamedSharding,
+    ) -> None:
+        self.info, self.batch, self.test_batch = info, batch, test_batch
+        self.length, self.valid, self.max_dispatch = length, valid, max_dispatch
+        self.steps_per_epoch = train_windows(info.num_train, batch, length, valid)
+        self._batched = sharding
+        self._everywhere = NamedSharding(sharding.mesh, P())
+        self._count = jax.jit(self._sums, static_argnums=0, out_shardings=self._everywhere)
+
+    def place(self, corpus: Corpus) -> TextData:
+        put = functools.partial(place, sharding=self._everywhere)
+        sharded = NamedSharding(self._batched.mesh, P(None, *self._batched.spec))
+        tests = {}
+        for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
+            windows = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
+            starts, weights = (place(array, sharded) for array in windows)
+            tests[prefix] = put(tokens), starts, weights
+        return TextData(place(batchify(corpus.train, self.batch), self._batched), tests)
+
+    def session(self, data: TextData, key: jax.Array, first_step: int, steps: int) -> Session:
+        return Unchanging(data.rows)
+
+    def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> None:
+        return None
+
+    def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
+        return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
+
+    def test(self, count: Count, variables: Any, data: TextData) -> dict[str, Any]:
+        sums: dict[str, Any] = {}
+        for prefix, arrays in data.tests.items():
+            counted = jax.device_get(self._count(count, variables, *arrays))
+            for name, steps in counted.items():  # a sum of hundreds of thousands of losses
+                exact = np.float64 if steps.dtype == np.float32 else np.int64
+                sums[prefix + name] = steps.sum(dtype=exact)
+        return sums
+
+    def sample(self, data: TextData) -> jax.Array:
+        return data.tests[""][0][None, : self.length]
+
+    def describe_step(self, data: TextData, key: jax.Array, step: int) -> str:
+        first = step % self.steps_per_epoch * self.valid
+        return f" (tokens {first} to {first + self.length} of each of {self.batch} rows)"
+
+    def data_bytes(self) -> int:
+        shards = self._batched.num_devices
+        return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)
+
+    def _sums(
+        self,
+        count: Count,
+        variables: Any,
+        tokens: jax.Array,
+        starts: jax.Array,
+        weights: jax.Array,
+    ) -> Sums:
+        """Sums of each batch of windows, [S]."""
+
+        def one(batch: tuple[jax.Array, jax.Array]) -> Sums:
+            return count(variables, windows_at(tokens, batch[0], self.length), batch[1])
+
+        return jax.lax.map(one, (starts, weights))

@@ -1,0 +1,78 @@
+"""What training must know of a model that its parameters don't show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+
+from mimetic_jax.rules import FLAX, Rule
+
+Placement: TypeAlias = str | tuple[str | None, ...]
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes of a stack of transformer blocks, from which a plan computes memory and communication.
+
+    Attributes:
+        length: N, tokens per example.
+        width: D.
+        hidden: F.
+        heads: H.
+        depth: L.
+        scan: whether the blocks are one loop.
+        remat: whether the backward pass recomputes each block.
+        dropout: whether blocks keep dropout masks.
+    """
+
+    length: int
+    width: int
+    hidden: int
+    heads: int
+    depth: int
+    scan: bool = False
+    remat: bool = False
+    dropout: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What stands beside a module: set `traits = Traits(…)` in its class. Every trait is optional.
+
+    Attributes:
+        grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
+            `SinCos` and `Impulse` need where the position table is no square.
+        rules: roles and layouts of the parameters, for `rewrite`; stock Flax names unless given.
+        sharding: ordered (regular expression, placement) pairs over parameter paths; see
+            `train.cluster.mesh.shardings`. Kernels and embeddings are sharded over "fsdp" unless
+            given.
+        no_decay: regular expression of the parameters that weight decay spares where a
+            configuration sets `optimizer.no_decay`.
+        sizes: (module, shape of an example) → `Sizes`; without it a plan prints no activations and
+            no communication.
+        output: parameters → (E [V, D], b [V]) of the output layer, for a text model that returns
+            hidden states [B, N, D] instead of logits: the loss then computes the logits in chunks.
+    """
+
+    grid: Callable[[Any, Shape], tuple[int, int]] | None = None
+    rules: tuple[Rule, ...] = FLAX
+    sharding: tuple[tuple[str, Placement], ...] = ((r"kernel$|embed", "fsdp"),)
+    no_decay: str = r"(^|/)(bias|scale)$"
+    sizes: Callable[[Any, Shape], Sizes] | None = None
+    output: Callable[[Any], tuple[jax.Array, jax.Array]] | None = None
+
+
+TRANSFORMER_SHARDING: tuple[tuple[str, Placement], ...] = (
+    (r"attention/(query|key|value)/kernel$", ("fsdp?", "tensor", None)),
+    (r"attention/(query|key|value)/bias$", ("tensor", None)),
+    (r"attention/out/kernel$", ("tensor", None, "fsdp?")),
+    (r"mlp/fc1/kernel$", ("fsdp?", "tensor")),
+    (r"mlp/fc1/bias$", ("tensor",)),
+    (r"mlp/fc2/kernel$", ("tensor", "fsdp?")),
+    (r"kernel$|embed", "fsdp"),
+)
+"""Sharding of blocks with `attention` and `mlp`: heads and hidden units over "tensor"."""
