@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from mimetic_jax.data.feed.stream import train_batches
@@ -94,7 +95,9 @@ def rate(function: Callable[[bytes, int], object], encoded: list[bytes], seconds
 
 def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tuple[float, float]:
     """Images per second of wall time through the whole stream, and the cores it kept busy."""
-    with train_batches(images, len(images), size, 0, 0, 100_000, threads=threads) as stream:
+    with train_batches(
+        images, len(images), size, jax.random.key(0), 0, 100_000, threads=threads
+    ) as stream:
         next(stream)
         began, processor, count = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() - began < seconds:

@@ -121,7 +121,7 @@ def test_checks_pass_and_schemes_find_what_they_write(spec: str) -> None:
 def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
     """A dispatch of training and a batch of testing, in shapes alone."""
     shaped = jax.ShapeDtypeStruct
-    stored = program.task.image_shape if info.streamed else info.image_shape
+    stored = program.task.input_shape if info.streamed else info.image_shape
     count = program.batch if info.streamed else info.num_train
 
     def examples(number: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
@@ -137,7 +137,10 @@ def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
     dispatch = (program.feed.max_dispatch,)
     assert jax.tree.map(jnp.shape, history) == dict.fromkeys(metrics, dispatch)
     sums = jax.eval_shape(
-        program.task.count, state.params, examples(eval_batch), shaped((eval_batch,), jnp.float32)
+        program.task.count,
+        state.variables,
+        examples(eval_batch),
+        shaped((eval_batch,), jnp.float32),
     )
     assert jax.tree.map(jnp.shape, sums) == dict.fromkeys(("correct", "count", "loss"), ())
 
@@ -147,10 +150,10 @@ def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
 )
 def test_training_and_testing_trace_at_real_shapes(spec: str) -> None:
     comparison = quiet(get(spec))
-    programs = {id(comparison.program(arm)): arm for arm in comparison.arms}
+    programs = {id(comparison.arms[arm].program): arm for arm in comparison.arms}
     for arm in programs.values():
-        program = comparison.program(arm)
-        trace(program, comparison.info, comparison.arms[arm].eval.batch)
+        program = comparison.arms[arm].program
+        trace(program, comparison.info, comparison.arms[arm].config.eval.batch)
 
 
 def record_of(name: str) -> str:
@@ -217,7 +220,7 @@ def rates(config: ConfigDict, epochs: np.ndarray) -> np.ndarray:
 def test_deit_schedule(golden: Any) -> None:
     """timm's rates: 1251 steps an epoch, 300 of them, 1e-3 after five of warm-up."""
     config = get("imagenet_deit")
-    program = quiet(config).program("default")
+    program = quiet(config).arms["default"].program
     assert program.feed.steps_per_epoch == 1251
     assert program.steps == 300 * 1251
     expected = golden("schedules")["deit_epoch_lr"]
@@ -456,7 +459,9 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
     assert all(arm.scheme == () for arm in configs.arms(student).values())
     command = record_of("weight_selection_vit")
     assert f"--workdir=runs/{teacher.name}\n" in command
-    large, small = (quiet(config).program("default").shapes.params for config in (teacher, student))
+    large, small = (
+        quiet(config).arms["default"].program.shapes.params for config in (teacher, student)
+    )
     for path, leaf in jax.tree_util.tree_leaves_with_path(small):
         if "head" not in jax.tree_util.keystr(path, simple=True).split("/")[0]:
             of = large
@@ -499,7 +504,7 @@ def test_a_step_runs(spec: str) -> None:
     arm, program = program_of(spec, **size)
     info = data.describe(arm.data.name)
     # What is resident has the two batches of its epoch, what is streamed comes as one batch.
-    count, stored = (8, program.task.image_shape) if info.streamed else (16, info.image_shape)
+    count, stored = (8, program.task.input_shape) if info.streamed else (16, info.image_shape)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, *stored), np.uint8)
     labels = rng.integers(0, info.num_classes, count).astype(np.int32)

@@ -16,14 +16,15 @@ from ml_collections import ConfigDict
 from benchmarks.gpu import machine, peers, process
 from benchmarks.gpu.rows import Row, append_row, find_row, read_rows
 from benchmarks.gpu.timing import seconds_per_step
+from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.kinds import kind_of
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import stream
+from mimetic_jax.train.state import order_key, stream
+from mimetic_jax.train.tasks import task_module
 
 Say = Callable[[str], None]
 
@@ -72,7 +73,7 @@ def measure(
             say(f"  not compared with PyTorch: {obstacle}")
         elif job.peer and not compared:
             device = "cuda" if origin["platform"] == "gpu" else "cpu"
-            info = kind_of(job.config).describe(job.config)
+            info = task_module(task).describe(job.config)
             theirs = process.apart(peers.throughput, job.config, info, device, seconds)
             compared = _joined(ours, theirs, rate)
             append_row(both, compared | origin)
@@ -90,9 +91,9 @@ def throughput(config: ConfigDict, seconds: float) -> Row:
     the most that this process has held on one device so far.
     """
     comparison = Comparison(config, lambda line: None)
-    arm, device = next(iter(comparison.arms)), jax.devices()[0]
-    program = comparison.program(arm)
-    flops, arrays = program.describe()["flops_per_step"], synthetic(program, config)
+    arm, device = next(iter(comparison.arms.values())), jax.devices()[0]
+    program = arm.program
+    flops, arrays = flops_per_step(program), synthetic(program, config)
     keys = stream(0, "data"), stream(0, "dropout")
     state = program.initial_state(0, ())
 
@@ -108,7 +109,7 @@ def throughput(config: ConfigDict, seconds: float) -> Row:
     peak = machine.peak_flops(device.device_kind)
     return {
         "config": config.name,
-        "dtype": comparison.arms[arm].model.dtype,
+        "dtype": arm.config.model.dtype,
         "batch": program.batch,
         _RATES[config.task]: program.task.per_step / step,
         "seconds_per_step": step,
@@ -121,7 +122,7 @@ def throughput(config: ConfigDict, seconds: float) -> Row:
 
 def synthetic(program: Program, config: ConfigDict) -> Any:
     """Random data of the published shape and size, as the program's steps take it."""
-    info, random = kind_of(config).describe(config), np.random.default_rng(0)
+    info, random = task_module(config.task).describe(config), np.random.default_rng(0)
 
     def labels(count: int) -> np.ndarray:
         return random.integers(0, info.num_classes, count, np.int32)
@@ -145,7 +146,8 @@ def synthetic(program: Program, config: ConfigDict) -> Any:
         sizes = info.num_train, info.num_valid, info.num_test
         dataset = Corpus(info.name, words, *map(tokens, sizes))
     feed = program.feed
-    return feed.session(feed.place(dataset), 0, 0, program.steps).arrays()
+    key = order_key(stream(0, "data"))
+    return feed.session(feed.place(dataset), key, 0, program.steps).arrays()
 
 
 def _obstacle(task: str, origin: Row) -> str:

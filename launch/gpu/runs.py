@@ -12,8 +12,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.kinds import kind_of
-from mimetic_jax.train.loop import train
+from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.workdir.runs import Run
 
 
@@ -24,7 +23,7 @@ def check_data(config: ConfigDict, results: pathlib.Path) -> None:
         InputError: if it isn't, or if the rows are damaged.
     """
     if _missing(config, read_rows(_file(results, config))):
-        kind_of(config).load(config)
+        task_module(config.task).load(config)
 
 
 def train_missing(
@@ -44,14 +43,12 @@ def train_missing(
             continue
         comparison.say(f"{label}: starts")
         comparison.open()
-        data = comparison.placed(arm)
         comparison.claim(workdir)
         run = Run.of(workdir, arm, seed)
         try:
             # Nothing is computed where only the row is missing: the last call was stopped there.
             if not run.finished():
-                program, fingerprint = comparison.program(arm), comparison.fingerprint(arm)
-                train(run, comparison.arms[arm], program, data, comparison.say, fingerprint)
+                comparison.run(run, comparison.say)
         except InputError as error:
             comparison.say(f"{label}: failed: {error}")
             failures.append(f"{config.name}: {error}")
@@ -64,7 +61,7 @@ def table(comparison: Comparison, results: pathlib.Path) -> str:
     """The comparison's table, with n; from the rows alone, not from a workdir."""
     config = comparison.config
     rows = [row for row in read_rows(_file(results, config)) if row["config"] == config.name]
-    score = comparison.program(next(iter(comparison.arms))).task.score
+    score = comparison.score
     arms = []
     for arm in comparison.arms:
         of_seed = {row["seed"]: row for row in rows if row["arm"] == arm}
@@ -95,7 +92,8 @@ def _missing(config: ConfigDict, rows: Sequence[Row]) -> list[tuple[str, int]]:
 
 
 def _run_row(comparison: Comparison, workdir: pathlib.Path, run: Run) -> Row:
-    program, score = comparison.program(run.arm), comparison.program(run.arm).task.score
+    arm, score = comparison.arms[run.arm], comparison.score
+    program = arm.program
     result = report.ArmResult.read(workdir, run.arm, [run.seed], score)
     seconds = result.seconds[run.seed]
     return {
@@ -104,7 +102,7 @@ def _run_row(comparison: Comparison, workdir: pathlib.Path, run: Run) -> Row:
         "seed": run.seed,
         "steps": program.steps,
         "batch": program.batch,
-        "dtype": comparison.arms[run.arm].model.dtype,
+        "dtype": arm.config.model.dtype,
         score.name: result.reached[run.seed],
         "loss": run.evaluations()[-1]["eval_loss"],
         "seconds": seconds,

@@ -24,6 +24,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks import task_module
+from mimetic_jax.train.tasks.task import Score
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
@@ -113,6 +114,11 @@ class Comparison:
         """What is known of the first arm's data."""
         return next(iter(self.arms.values())).source.info
 
+    @property
+    def score(self) -> Score:
+        """The number that is compared."""
+        return next(iter(self.arms.values())).program.task.score
+
     def train(self, workdir: AnyPath, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
@@ -176,8 +182,7 @@ class Comparison:
     def table(self, workdir: AnyPath) -> str:
         """The table of what is finished so far."""
         self.recognize(workdir)
-        score = next(iter(self.arms.values())).program.task.score
-        return summarize(workdir, list(self.arms), self.config.seeds, score)
+        return summarize(workdir, list(self.arms), self.config.seeds, self.score)
 
     def evaluate(self, workdir: AnyPath) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""

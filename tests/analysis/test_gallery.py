@@ -23,13 +23,13 @@ def comparison():
 
 
 def initial(comparison, arm):
-    return comparison.program(arm).initial_state(0, comparison.arms[arm].scheme).params
+    return comparison.arms[arm].program.initial_state(0, comparison.arms[arm].config.scheme).params
 
 
 def test_attention_map_is_the_models(comparison):
     """Against attention by hand, from the parameters."""
     params = initial(comparison, "mimetic")
-    task = comparison.program("mimetic").task
+    task = comparison.arms["mimetic"].program.task
     images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
     got = gallery.attention_map(task, params, task.view(jnp.asarray(images)))
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)

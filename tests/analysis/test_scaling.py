@@ -10,16 +10,17 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from mimetic_jax.train.kinds import kind_of
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default, default_text
 from mimetic_jax import InputError
 from mimetic_jax.analysis import scaling
+from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison, describe
+from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.tasks import task_module
 
 WORK = Work(
     mesh=(16, 8, 2),
@@ -54,8 +55,8 @@ def text(batch=8, **model):
 
 
 def program_of(config, **info):
-    kind = kind_of(config)
-    described = dataclasses.replace(kind.describe(config), **info)
+    task = task_module(config.task)
+    described = dataclasses.replace(task.describe(config), **info)
     return Program(config, described, make_mesh(devices=jax.devices()[:1]))
 
 
@@ -111,12 +112,12 @@ def test_where_it_breaks():
 
 def saved_bytes(config):
     """What JAX keeps of a forward pass for the backward pass: nothing is computed."""
-    kind = kind_of(config)
-    task, _ = kind.build(config, kind.describe(config), make_mesh(devices=jax.devices()[:1]))
+    task = task_module(config.task)
+    task, _ = task.build(config, task.describe(config), make_mesh(devices=jax.devices()[:1]))
     key = jax.eval_shape(lambda: jax.random.key(0))
     kept = jax.eval_shape(
-        lambda p, batch, key: jax.vjp(lambda p: task.loss(p, batch, key)[0], p)[1],
-        jax.eval_shape(task.init, key),
+        lambda p, batch, key: jax.vjp(lambda p: task.loss(p, {}, batch, key)[0], p)[1],
+        jax.eval_shape(task.init, key)["params"],
         task.batch_shapes(),
         key,
     )
@@ -161,7 +162,7 @@ def paper_and_xla(config):
     gradient = jax.jit(jax.grad(task.loss, has_aux=True))
     key = jax.eval_shape(lambda: jax.random.key(0))
     # The level is of the code's optimization, not of the buffers'. Nothing is allocated.
-    compiled = gradient.lower(params, task.batch_shapes(), key).compile(
+    compiled = gradient.lower(params, {}, task.batch_shapes(), key).compile(
         {"xla_backend_optimization_level": 0}
     )
     on_paper = work(program, config, (1, 1, 1), 1.0)
@@ -189,8 +190,8 @@ def test_state_is_the_programs():
     config = images()
     config.ema = 0.9
     program = program_of(config)
-    numbers = program.describe()
-    held = numbers["parameter_bytes"] + numbers["optimizer_bytes"]
+    state = program.shapes
+    held = bytes_per_device((state.params, state.ema, state.opt_state))
     assert work(program, config, (1, 1, 1), 1.0).state == held
     assert work(program, config, (8, 1, 1), 1.0).state == held
     assert held / 8 < work(program, config, (1, 8, 1), 1.0).state < held / 7  # biases aren't cut

@@ -333,7 +333,7 @@ def test_what_a_peer_cannot_do(
 def test_random_text_is_of_the_published_size() -> None:
     config = tiny_text(pathlib.Path("nowhere"))
     comparison = Comparison(config, lambda line: None)
-    text = throughput.synthetic(comparison.program("default"), config)
+    text = throughput.synthetic(comparison.arms["default"].program, config)
     assert (text.shape, text.dtype) == ((config.batch, 5_017_482 // config.batch), jnp.int32)
     assert (int(text.min()), int(text.max())) == (0, 49)
 
@@ -343,7 +343,7 @@ def test_streamed_images_are_a_batch_on_the_devices() -> None:
     config.update_from_flattened_dict({"model.width": 8, "model.depth": 1, "model.heads": 1})
     config.batch = jax.device_count()
     comparison = Comparison(config, lambda line: None)
-    pixels, labels = throughput.synthetic(comparison.program("run"), config)
+    pixels, labels = throughput.synthetic(comparison.arms["run"].program, config)
     assert (pixels.shape, pixels.dtype) == ((config.batch, 224, 224, 3), jnp.uint8)
     assert (labels.shape, labels.dtype) == ((config.batch,), jnp.int32)
     assert len(pixels.sharding.device_set) == jax.device_count()
@@ -567,7 +567,7 @@ def test_a_peer_takes_steps(
         config = jobs.deit("Ti")
         config.batch, config.data.size = 2, 32
         config.model.update(width=12, depth=1, heads=3)
-        info = throughput.kind_of(config).describe(config)
+        info = throughput.task_module(config.task).describe(config)
     row = peers.throughput(config, info, "cpu", 0.0)
     assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", row["peer"])
     assert row["seconds_per_step"] > 0

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from mimetic_jax.train.kinds import kind_of
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default, default_text
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.tasks import task_module
 
 
 def compiled(config, *axes, devices, vocabulary=0):
@@ -27,8 +27,8 @@ def compiled(config, *axes, devices, vocabulary=0):
     def array(shape, dtype, *spec):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
 
-    kind = kind_of(config)
-    info = kind.describe(config)
+    task = task_module(config.task)
+    info = task.describe(config)
     if config.task == "text":
         info = dataclasses.replace(info, vocabulary=vocabulary)
         arrays = array((config.batch, 4096), jnp.int32, *BATCH)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from mimetic_jax.train.kinds import kind_of
 
 import mimetic_jax
 from configs.default import default, default_text
@@ -21,6 +20,7 @@ from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
@@ -55,7 +55,7 @@ def ten_steps(*axes):
     placed = p.feed.place(data.load("digits"))
     state = p.initial_state(0, SCHEME)
     state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
-    return np.asarray(history["loss"]), p.test(state.params, placed)
+    return np.asarray(history["loss"]), p.test(state.variables, placed)
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -91,16 +91,16 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     random = np.random.default_rng(0)
     tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
     corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
-    kind = kind_of(text_config())
-    info = kind.sized(kind.describe(text_config()), corpus)
+    task = task_module(text_config().task)
+    info = task.describe(text_config(), corpus)
     devices = jax.devices()[: data_axis * fsdp * tensor]
     mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
     p = Program(text_config(), info, mesh)
     placed = p.feed.place(corpus)
     state = p.initial_state(0, (mimetic_language(),))
-    arrays = p.feed.session(placed, 0, 0, 10).arrays()
+    arrays = p.feed.session(placed, jax.random.key(0), 0, 10).arrays()
     state, history = p.run_steps(state, arrays, stream(0, "data"), stream(0, "dropout"), 10)
-    return np.asarray(history["loss"]), p.test(state.params, placed)
+    return np.asarray(history["loss"]), p.test(state.variables, placed)
 
 
 @pytest.mark.parametrize("mesh", TRAINED)
@@ -212,7 +212,7 @@ def test_bad_meshes():
         program(2, 1, 4)
     config = text_config()
     config.model.update(width=18, heads=2)
-    info = kind_of(config).describe(config)  # of 10,000 words
+    info = task_module(config.task).describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
         Program(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
     tree = {"kernel": jnp.zeros((6, 5))}

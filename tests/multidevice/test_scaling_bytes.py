@@ -15,7 +15,6 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
-from mimetic_jax.train.kinds import kind_of
 
 from configs.default import default, default_text
 from mimetic_jax import data
@@ -23,6 +22,7 @@ from mimetic_jax.analysis.scaling import work
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.step import make_train_step
+from mimetic_jax.train.tasks import task_module
 
 SIZES = {"bf16": 2, "f32": 4}
 
@@ -63,8 +63,8 @@ def compiled_anew(compiled_once):
 def sent(axes, folder, text=False, **model):
     config = config_of(text, **model)
     devices = jax.devices()[: math.prod(axes)]
-    kind = kind_of(config)
-    info = kind.describe(config)
+    task = task_module(config.task)
+    info = task.describe(config)
     info = dataclasses.replace(info, vocabulary=64) if text else data.describe("digits")
     program = Program(config, info, meshes.make_mesh(*axes, devices=devices))
     rows = NamedSharding(program.mesh, meshes.BATCH)

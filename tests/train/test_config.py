@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from configs.default import arguments
 from mimetic_jax import InputError
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import config as configs
@@ -11,11 +12,9 @@ from mimetic_jax.train.compare import Comparison
 
 
 def test_arguments_are_typed_like_their_defaults():
-    args = configs.arguments(
-        "width=96,lr=3e-3,flip=True,init=x=y", width=1, lr=0.1, flip=False, init=""
-    )
+    args = arguments("width=96,lr=3e-3,flip=True,init=x=y", width=1, lr=0.1, flip=False, init="")
     assert args.to_dict() == {"width": 96, "lr": 3e-3, "flip": True, "init": "x=y"}
-    assert configs.arguments(None, width=1).width == 1
+    assert arguments(None, width=1).width == 1
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,7 @@ def test_arguments_are_typed_like_their_defaults():
 )
 def test_bad_arguments(text, words):
     with pytest.raises(InputError, match=words):
-        configs.arguments(text, width=1, flip=False)
+        arguments(text, width=1, flip=False)
 
 
 def test_arms_override_what_they_name(tiny):

@@ -8,12 +8,14 @@ import pytest
 
 from mimetic_jax import InputError, paths
 from mimetic_jax.models import ViT
-from mimetic_jax.train.optimizer import NO_DECAY, adamw, make_optimizer
+from mimetic_jax.train.optimizer import adamw, make_optimizer
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
     "frozen": jnp.ones(2),
 }
+
+NO_DECAY = ((ViT.traits.no_decay, 0.0),)
 
 
 def gradients(step):

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
+from mimetic_jax.analysis.plan import bytes_per_device, describe, flops_per_step
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import loop
-from mimetic_jax.train.compare import Comparison, describe
+from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 
 
@@ -100,9 +101,9 @@ def test_arms_share_data_and_what_their_schemes_leave(tiny):
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     comparison = Comparison(config)
-    assert comparison.program("default") is comparison.program("mimetic")
+    assert comparison.arms["default"].program is comparison.arms["mimetic"].program
     default, mimetic = (
-        comparison.program(arm).initial_state(0, comparison.arms[arm].scheme).params
+        comparison.arms[arm].program.initial_state(0, comparison.arms[arm].config.scheme).params
         for arm in ("default", "mimetic")
     )
     same = jax.tree.map(lambda a, b: bool((a == b).all()), default, mimetic)
@@ -172,14 +173,16 @@ def test_missing_data_leaves_the_workdir_alone(tiny, tmp_path):
 
 def test_plan_knows_the_arithmetic(tiny):
     comparison = Comparison(tiny())
-    numbers = comparison.program("run").describe()
+    program = comparison.arms["run"].program
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     # A forward and backward pass are about six FLOPs a parameter and token, and batch 32 of
     # 5 tokens; the small model's embeddings and softmax leave it within a factor of two.
-    dense = 6 * numbers["parameters"] * 32 * 5
-    assert 0.5 < numbers["flops_per_step"] / dense < 2
-    assert numbers["optimizer_bytes"] == pytest.approx(2 * numbers["parameter_bytes"], rel=0.01)
+    dense = 6 * parameters * 32 * 5
+    assert 0.5 < flops_per_step(program) / dense < 2
+    sizes = bytes_per_device(program.shapes.opt_state), bytes_per_device(program.shapes.params)
+    assert sizes[0] == pytest.approx(2 * sizes[1], rel=0.01)
     text = describe(comparison)
-    assert f"{numbers['parameters']:,} parameters" in text
+    assert f"{parameters:,} parameters" in text
     assert "block_#/attention/query/kernel" in text
 
 
@@ -201,7 +204,7 @@ def poisoned(task, monkeypatch, bad):
 
 def test_a_step_without_a_finite_gradient_is_skipped_and_counted(tiny, tmp_path, monkeypatch):
     comparison = Comparison(tiny(**{"optimizer.skip_nonfinite": 1}), say=(said := []).append)
-    poisoned(comparison.program("run").task, monkeypatch, lambda step: step == 5)
+    poisoned(comparison.arms["run"].program.task, monkeypatch, lambda step: step == 5)
     comparison.train(tmp_path)
     assert [line for line in said if line.startswith("  step 5 is skipped: the loss is nan (")]
     records = [r for r in Run.of(tmp_path, "run", 0).metrics.read() if "loss" in r]
@@ -217,7 +220,7 @@ def test_a_step_without_a_finite_gradient_is_skipped_and_counted(tiny, tmp_path,
 
 def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monkeypatch):
     comparison = Comparison(tiny(**{"optimizer.skip_nonfinite": 2}), say=(said := []).append)
-    poisoned(comparison.program("run").task, monkeypatch, lambda step: step >= 4)
+    poisoned(comparison.arms["run"].program.task, monkeypatch, lambda step: step >= 4)
     with pytest.raises(InputError, match="the loss of run seed 0 is no longer finite"):
         comparison.train(tmp_path)
     assert any("the loss is nan at step 6" in line for line in said)

@@ -35,8 +35,8 @@ def batch_of(task):
 
 
 def initial(task, seed=0, ema=False):
-    params = jax.jit(task.init)(jax.random.key(seed))
-    average = params if ema else None
+    variables = jax.jit(task.init)(jax.random.key(seed))
+    params, average = variables["params"], variables if ema else None
     return TrainState(step=jnp.int32(0), params=params, opt_state=SGD.init(params), ema=average)
 
 
@@ -54,7 +54,7 @@ def test_loss_is_cross_entropy_with_smoothed_labels():
     task = digits_task(label_smoothing=0.1)
     state, (images, targets) = initial(task), batch_of(task)
     _, metrics = make_train_step(task.loss, SGD)(state, (images, targets), jax.random.key(0))
-    logits = np.asarray(task.model.apply({"params": state.params}, images), np.float64)
+    logits = np.asarray(task.model.module.apply(state.variables, images), np.float64)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     truth = 0.9 * np.eye(10)[np.asarray(LABELS)] + 0.01
     np.testing.assert_allclose(metrics["loss"], -(truth * log_p).sum(-1).mean(), rtol=1e-5)
@@ -70,7 +70,8 @@ def test_the_average_of_parameters():
     expected = jax.tree.map(
         lambda a, b, c: 0.75 * (0.75 * a + 0.25 * b) + 0.25 * c, start, first.params, second.params
     )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), second.ema, expected)
+    average = second.ema["params"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), average, expected)
 
 
 def test_step_vmaps_over_members():
@@ -90,11 +91,11 @@ def test_step_vmaps_over_members():
 
 def test_padding_counts_nothing():
     task = digits_task()
-    params = initial(task).params
+    variables = initial(task).variables
     weights = jnp.ones(16).at[10:].set(0)
     count = jax.jit(task.count)
-    padded = count(params, (PIXELS, LABELS), weights)
-    alone = count(params, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
+    padded = count(variables, (PIXELS, LABELS), weights)
+    alone = count(variables, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
     assert int(padded["count"]) == 10
     assert int(padded["correct"]) == int(alone["correct"])
     np.testing.assert_allclose(padded["loss"], alone["loss"], rtol=1e-5)

@@ -129,4 +129,4 @@ def test_bad_input_before_anything_is_written(streamed, tmp_path, overrides, wor
 def test_subset_trains_on_its_share_alone(streamed, tmp_path):
     comparison = Comparison(streamed(**{"data.subset": 0.5}), say=lambda line: None)
     comparison.open()
-    assert comparison.program("run").feed.steps_per_epoch == 1
+    assert comparison.arms["run"].program.feed.steps_per_epoch == 1

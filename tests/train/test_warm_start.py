@@ -23,7 +23,7 @@ def trained(config, workdir):
 
 
 def initial(config):
-    return quiet(config).program("run").initial_state(0, config.scheme).params
+    return quiet(config).arms["run"].program.initial_state(0, config.scheme).params
 
 
 def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):

@@ -10,15 +10,24 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.data.feed.order import TrainOrder, example_rng
-from mimetic_jax.data.feed.stream import ImageStream, eval_batches, train_batches
+from mimetic_jax.data.feed.order import TrainOrder
+from mimetic_jax.data.feed.stream import (
+    ImageStream,
+    crop_rng,
+    crop_seed,
+    eval_batches,
+    train_batches,
+)
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.views import eval_view, train_view
 from mimetic_jax.errors import InputError
+
+KEY = jax.random.key(7)
 
 
 @dataclasses.dataclass
@@ -59,7 +68,7 @@ class Noise(Plain):
 
 
 def train(source: Plain, batch: int, steps: int, first: int = 0, **options: Any) -> list[Any]:
-    with train_batches(source, batch, 4, 7, first, steps, threads=2, **options) as stream:
+    with train_batches(source, batch, 4, KEY, first, steps, threads=2, **options) as stream:
         return list(stream)
 
 
@@ -69,14 +78,14 @@ def indices(batches: list[Any]) -> np.ndarray:
 
 
 def test_a_batch_is_what_order_and_view_say() -> None:
-    source, order = Noise(11), TrainOrder(11, 4, 1, 7)
+    source, order = Noise(11), TrainOrder(11, 4, 1, KEY)
     options = {"scale": (0.2, 0.9), "ratio": (0.5, 2.0), "interpolation": "random"}
     for step, (images, labels) in enumerate(train(source, 4, 5, **options)):
         assert images.dtype == np.uint8
         assert labels.dtype == np.int32
         for row, index in enumerate(order.batch_indices(step)):
             data, label = source.read(int(index))
-            expected = train_view(data, 4, example_rng(7, step, row), **options)  # type: ignore[arg-type]
+            expected = train_view(data, 4, crop_rng(crop_seed(KEY), step, row), **options)  # type: ignore[arg-type]
             assert np.array_equal(images[row], expected)
             assert labels[row] == label
 
@@ -124,6 +133,33 @@ def test_resuming_continues_exactly(first: int, processes: int) -> None:
             assert np.array_equal(labels[rows], same)
 
 
+def test_crops_are_philox_numbers() -> None:
+    """Philox 4x64-10 written out, so that crops outlive NumPy's generators."""
+    mask = 2**64 - 1
+
+    def philox(counter: list[int], key: list[int]) -> list[int]:
+        (a, b, c, d), (k, m) = counter, key
+        for _ in range(10):
+            x, y = 0xD2E7470EE14C6C93 * a, 0xCA5A826395121157 * c
+            a, b, c, d = (y >> 64) ^ b ^ k, y & mask, (x >> 64) ^ d ^ m, x & mask
+            k, m = (k + 0x9E3779B97F4A7C15) & mask, (m + 0xBB67AE8584CAA73B) & mask
+        return [a, b, c, d]
+
+    first = philox([1, 3, 9, 0], [42, 1])[0]  # NumPy counts before it draws
+    assert crop_rng(42, step=9, row=3).random() == (first >> 11) * 2.0**-53
+
+
+def test_crops_differ_between_keys_steps_and_rows() -> None:
+    seeds = [crop_seed(jax.random.key(seed)) for seed in range(3)]
+    draws = {
+        crop_rng(seed, step, row).random()
+        for seed in seeds
+        for step in range(3)
+        for row in range(3)
+    }
+    assert len(draws) == 27
+
+
 def test_repeats_show_other_crops_of_the_same_image() -> None:
     images, labels = train(Noise(12), 12, 1, repeats=3)[0]
     for row in range(4):
@@ -134,7 +170,7 @@ def test_repeats_show_other_crops_of_the_same_image() -> None:
 @pytest.mark.parametrize("batch", [63, 65, 130])
 def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
     batches = train(Plain(140), batch, 2)
-    order = TrainOrder(140, batch, 1, 7)
+    order = TrainOrder(140, batch, 1, KEY)
     for step in range(2):
         assert np.array_equal(indices(batches)[step], order.batch_indices(step))
 
@@ -168,7 +204,7 @@ def test_evaluation_shows_the_center() -> None:
 
 def test_a_damaged_image_is_replaced_by_the_next_good_one() -> None:
     whole = train(Plain(20), 5, 4)
-    with train_batches(Plain(20, (3, 4, 19)), 5, 4, 7, 0, 4, threads=2) as stream:
+    with train_batches(Plain(20, (3, 4, 19)), 5, 4, KEY, 0, 4, threads=2) as stream:
         batches = list(stream)
     replaced = {3: 5, 4: 5, 19: 0}
     expected = np.vectorize(lambda index: replaced.get(index, index))(indices(whole))
@@ -180,7 +216,7 @@ def test_a_damaged_image_is_replaced_by_the_next_good_one() -> None:
 
 
 def test_no_more_than_a_hundred_names_are_kept() -> None:
-    with train_batches(Plain(4, (1,)), 2, 4, 0, 0, 240, threads=2) as stream:
+    with train_batches(Plain(4, (1,)), 2, 4, KEY, 0, 240, threads=2) as stream:
         for _ in stream:
             pass
     assert stream.num_skipped == 120
@@ -196,7 +232,7 @@ def test_a_damaged_image_does_not_count_in_evaluation() -> None:
 
 def test_strict_streams_raise() -> None:
     with (
-        train_batches(Plain(8, (2,)), 8, 4, 0, 0, 1, strict=True) as stream,
+        train_batches(Plain(8, (2,)), 8, 4, KEY, 0, 1, strict=True) as stream,
         pytest.raises(DecodeError, match="image 2 can't be decoded"),
     ):
         next(stream)
@@ -209,7 +245,7 @@ def test_strict_streams_raise() -> None:
 
 def test_a_damaged_data_set_is_not_skipped_through() -> None:
     with (
-        train_batches(Plain(30, tuple(range(30))), 5, 4, 0, 0, 9) as stream,
+        train_batches(Plain(30, tuple(range(30))), 5, 4, KEY, 0, 9) as stream,
         pytest.raises(DecodeError, match="10 images in a row are damaged, the last: image"),
     ):
         next(stream)
@@ -221,7 +257,7 @@ def test_data_that_cannot_be_read_is_not_skipped() -> None:
             raise InputError("the disk is gone")
 
     with (
-        train_batches(Gone(8), 4, 4, 0, 0, 2, threads=1) as stream,
+        train_batches(Gone(8), 4, 4, KEY, 0, 2, threads=1) as stream,
         pytest.raises(InputError, match="the disk is gone"),
     ):
         next(stream)
@@ -266,12 +302,12 @@ def test_threads_end_when_a_stream_is_left() -> None:
     def first(stream: Iterator[Any]) -> None:
         next(stream)
 
-    with train_batches(Plain(8), 4, 4, 0, 0, 10_000, threads=3) as stream:
+    with train_batches(Plain(8), 4, 4, KEY, 0, 10_000, threads=3) as stream:
         next(stream)
         assert decoding_threads()
     assert ended()
     stream.close()
-    first(train_batches(Plain(8), 4, 4, 0, 0, 10_000, threads=3))
+    first(train_batches(Plain(8), 4, 4, KEY, 0, 10_000, threads=3))
     assert ended()
 
 
@@ -281,7 +317,7 @@ spec = importlib.util.spec_from_file_location("streams", sys.argv[1])
 streams = importlib.util.module_from_spec(spec)
 sys.modules["streams"] = streams
 spec.loader.exec_module(streams)
-stream = streams.train_batches(streams.Plain(8), 4, 4, 0, 0, 10_000, threads=3)
+stream = streams.train_batches(streams.Plain(8), 4, 4, streams.KEY, 0, 10_000, threads=3)
 print(len(next(stream)[1]))
 """
 
@@ -303,7 +339,6 @@ def test_an_abandoned_stream_ends_quietly_with_the_program() -> None:
         ({"batch": 0}, "batch 0"),
         ({"batch": 9}, "batch 9 .* 8 training examples"),
         ({"size": 0}, "image size 0"),
-        ({"seed": -1}, "seed -1"),
         ({"first_step": -1}, "from step -1"),
         ({"num_steps": -2}, "-2 batches"),
         ({"process_count": 3}, "batch 4 isn't a multiple of the 3 processes"),
@@ -315,7 +350,7 @@ def test_an_abandoned_stream_ends_quietly_with_the_program() -> None:
     ],
 )
 def test_impossible_training_streams_are_refused(wrong: dict[str, Any], words: str) -> None:
-    fitting = {"batch": 4, "size": 4, "seed": 0, "first_step": 0, "num_steps": 1}
+    fitting = {"batch": 4, "size": 4, "key": KEY, "first_step": 0, "num_steps": 1}
     with pytest.raises(InputError, match=words):
         train_batches(Plain(8), **fitting | wrong)
 

@@ -16,7 +16,8 @@ from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train import loop
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison, describe
+from mimetic_jax.analysis.plan import describe
+from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
@@ -79,10 +80,11 @@ def test_evaluation_is_the_protocol_in_numpy(text):
     """Windows 8 tokens apart; each target counts in the first window that reaches it."""
     comparison = quiet(text())
     comparison.open()
-    program, data = comparison.program("run"), comparison.placed("run")
-    params = program.initial_state(0, ()).params
-    sums = program.feed.test(params, data)
-    model = jax.jit(lambda inputs: program.task.model.apply({"params": params}, inputs))
+    program, data = comparison.arms["run"].program, comparison.arms["run"].data
+    variables = program.initial_state(0, ()).variables
+    params = variables["params"]
+    sums = program.feed.test(program.task.count, variables, data)
+    model = jax.jit(lambda inputs: program.task.model.module.apply(variables, inputs))
     embedding = np.asarray(params["embedding"], np.float64)
     for prefix in ("", "test_"):
         tokens = np.asarray(data.tests[prefix][0])
@@ -98,14 +100,14 @@ def test_evaluation_is_the_protocol_in_numpy(text):
 
 
 def test_training_counts_the_last_targets_of_a_window_alone(text):
-    program = quiet(text()).program("run")
+    program = quiet(text()).arms["run"].program
     params = program.initial_state(0, ()).params
     tokens = jax.random.randint(jax.random.key(0), (4, 13), 0, 10)
     weights = np.zeros((4, 12), np.float32)
     weights[:, 4:] = 1
     batch = tokens[:, :-1], tokens[:, 1:], weights
-    loss, _ = program.task.loss(params, batch, jax.random.key(1))
-    hidden = program.task.model.apply({"params": params}, batch[0])
+    loss, _ = program.task.loss(params, {}, batch, jax.random.key(1))
+    hidden = program.task.model.module.apply({"params": params}, batch[0])
     logits = np.asarray(hidden @ params["embedding"].T, np.float64)
     chosen = np.take_along_axis(logits, np.asarray(batch[1])[..., None], -1)[..., 0]
     losses = np.log(np.exp(logits).sum(-1)) - chosen
@@ -144,7 +146,7 @@ def test_resume_equals_no_stop(text, tmp_path, monkeypatch):
             train(text(**overrides), tmp_path / "killed")
     resumed = train(text(**overrides), tmp_path / "killed")
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
-    schedule = quiet(text(**overrides)).program("run").schedule
+    schedule = quiet(text(**overrides)).arms["run"].program.schedule
     assert min(rates) < 0.2 * float(schedule(30))
 
 
