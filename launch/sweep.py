@@ -43,10 +43,9 @@ from ml_collections import ConfigDict
 from launch.tables import TABLES, Row, Table
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import report
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.report import BASELINES, ArmResult
-from mimetic_jax.train.tasks.task import ACCURACY, Score
-from mimetic_jax.train.tasks.text import BITS, PERPLEXITY
+from mimetic_jax.train.tasks.task import ACCURACY, SCORES, Score
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 
 STOPPED = 75
@@ -286,41 +285,21 @@ def gke_command(job: Job, launcher: Sequence[str]) -> list[str]:
 
 
 def table(sweep: Sweep) -> str:
-    """A Markdown table of the finished runs, a line for each row and arm.
-
-    Means ± standard deviations over seeds, and paired differences to the baselines; beside them
-    what the paper says, where it says something.
-    """
-    lines: list[list[str]] = []
-    score, done = ACCURACY, 0
-    published = any(row.published for row in sweep.table.rows)
-    baselines = [arm for arm in BASELINES if arm in sweep.arms]
+    """The table of the finished runs, a line for each row and arm, and how many are finished."""
+    results = []
     for row in sweep.table.rows:
         workdir = as_path(sweep.row_workdir(row))
-        score = _score(workdir, sweep) or score
-        results = {arm: ArmResult.read(workdir, arm, sweep.seeds, score) for arm in sweep.arms}
-        for arm, result in results.items():
-            if not result.reached:
-                continue
-            done += len(result.reached)
-            form = f".{score.digits}f"
-            spread = f" ± {result.sd:{form}}" if result.sd is not None else ""
-            found = [result.versus(results[baseline]) for baseline in baselines]
-            differences = [f"{difference:{form}}" if difference else "" for difference in found]
-            paper = [f"{row.published[arm]:{form}}" if arm in row.published else ""]
-            reached = [f"{result.mean:{form}}{spread}", str(len(result.reached))]
-            line = [row.arguments, arm, *reached, *differences]
-            lines.append(line + (paper if published else []))
-    total = len(sweep.table.rows) * len(sweep.arms) * len(sweep.seeds)
+        score = _score(workdir, sweep) or ACCURACY
+        for arm in sweep.arms:
+            result = report.ArmResult.read(workdir, arm, sweep.seeds, score)
+            published = row.published.get(arm)
+            results.append(
+                dataclasses.replace(result, row=row.arguments or "default", published=published)
+            )
+    total = len(results) * len(sweep.seeds)
+    done = sum(len(result.reached) for result in results)
     status = f"{done} of {total} runs are finished."
-    if not lines:
-        return status
-    deltas = [f"Δ {baseline} [95 % CI]" for baseline in baselines]
-    header = ["row", "arm", score.label, "n", *deltas, *(["published"] if published else [])]
-    widths = [max(3, *map(len, column)) for column in zip(header, *lines, strict=True)]
-    cells = [header, ["-" * width for width in widths], *lines]
-    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
-    return "\n".join([*text, "", status])
+    return f"{report.table(results)}\n\n{status}" if done else status
 
 
 def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
@@ -328,7 +307,7 @@ def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
     for arm in sweep.arms:
         for seed in sweep.seeds:
             for record in Run.of(workdir, arm, seed).evaluations():
-                for score in (ACCURACY, BITS, PERPLEXITY):
+                for score in SCORES:
                     if f"eval_{score.name}" in record:
                         return score
     return None

@@ -1,10 +1,10 @@
-"""The table of a comparison: what each arm reached, and what that says about the scheme."""
+"""The table of results: what each arm reached, and what that says about its scheme."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,13 +56,25 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Differe
 
 @dataclasses.dataclass(frozen=True)
 class ArmResult:
-    """What the finished runs of an arm reached, by seed."""
+    """What the finished runs of an arm reached, by seed.
+
+    Attributes:
+        arm: its name.
+        reached: the score of the evaluation that counts.
+        curve: (step, score) of every evaluation.
+        seconds: of training, without compiling.
+        score: what is compared.
+        row: of a table of several comparisons; arms of one row are compared.
+        published: the paper's number, if it has one.
+    """
 
     arm: str
-    reached: dict[int, float]  # the score of the evaluation that counts
-    curve: dict[int, list[tuple[int, float]]]  # (step, score) of every evaluation
-    seconds: dict[int, float]  # of training, without compiling
+    reached: dict[int, float]
+    curve: dict[int, list[tuple[int, float]]]
+    seconds: dict[int, float]
     score: Score = ACCURACY
+    row: str = ""
+    published: float | None = None
 
     @classmethod
     def read(
@@ -105,6 +117,7 @@ class ArmResult:
         """The paired difference to a baseline; a baseline itself only meets the default."""
         if self.arm == other.arm or (self.arm in BASELINES and other.arm != "default"):
             return None
+        assert self.row == other.row
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
@@ -139,8 +152,8 @@ def summarize(
     Args:
         workdir: of the comparison.
         arms: in the order of the table.
-        seeds: of the comparison; those that aren't finished don't count.
-        score: what the arms are compared by.
+        seeds: of the comparison; unfinished runs don't count.
+        score: what is compared.
 
     Returns:
         What `table` makes of them.
@@ -148,7 +161,8 @@ def summarize(
     results = [ArmResult.read(workdir, arm, seeds, score) for arm in arms]
     if not is_first():
         return table(results)
-    if records := [_record(result, _baselines(results)) for result in _finished(results)]:
+    finished = _finished(results)
+    if records := [_record(result, _baselines(result, finished)) for result in finished]:
         write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
     return table(results)
 
@@ -156,36 +170,63 @@ def summarize(
 def table(results: Sequence[ArmResult]) -> str:
     """A Markdown table of results, n in every row, and a sentence for each comparison.
 
+    Arms are compared with the baselines of their own row. The columns for rows and for published
+    numbers appear where results have them.
+
     >>> print(table([ArmResult("default", {0: 61.5}, {0: [(10, 61.5)]}, {0: 3.0})]))
     | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's accuracy | train s |
     | ------- | ---------- | --- | ------------------- | --------------------------- | ------- |
     | default | 61.50      | 1   |                     | 10                          | 3.0     |
     """
-    if not _finished(results):
+    finished = _finished(results)
+    if not finished:
         return "no finished run yet"
-    baselines = _baselines(results)
-    deltas = [f"Δ {baseline.arm} [95 % CI]" for baseline in baselines]
-    score = results[0].score
-    header = ["arm", score.label, "n", *deltas, f"steps to default's {score.name}", "train s"]
-    rows = [_cells(result, baselines) for result in _finished(results)]
-    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [header, ["-" * width for width in widths], *rows]
-    text = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    names = [name for name in BASELINES if any(result.arm == name for result in finished)]
+    score = finished[0].score
+    columns: dict[str, list[str]] = {}
+    if any(result.row for result in finished):
+        columns["row"] = [result.row for result in finished]
+    columns["arm"] = [result.arm for result in finished]
+    columns[score.label] = [_mean_cell(result) for result in finished]
+    columns["n"] = [str(len(result.reached)) for result in finished]
+    for name in names:
+        columns[f"Δ {name} [95 % CI]"] = [
+            _difference_cell(result, _baseline(name, result, finished)) for result in finished
+        ]
+    if any(result.published is not None for result in finished):
+        columns["published"] = [_published_cell(result) for result in finished]
+    columns[f"steps to default's {score.name}"] = [
+        _steps_cell(result, _baseline("default", result, finished)) for result in finished
+    ]
+    columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
     verdicts = [
         _verdict(result, baseline, difference)
-        for result in _finished(results)
-        for baseline in baselines
+        for result in finished
+        for baseline in _baselines(result, finished)
         if (difference := result.versus(baseline))
     ]
-    return "\n".join([*text, *([""] if verdicts else []), *verdicts])
+    return "\n".join([_markdown(columns), *([""] if verdicts else []), *verdicts])
+
+
+def _markdown(columns: Mapping[str, Sequence[str]]) -> str:
+    """A table with its columns aligned."""
+    widths = [max(3, len(header), *map(len, cells)) for header, cells in columns.items()]
+    rows = [list(columns), ["-" * width for width in widths], *zip(*columns.values(), strict=True)]
+    return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
 
 
 def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
     return [result for result in results if result.reached]
 
 
-def _baselines(results: Sequence[ArmResult]) -> list[ArmResult]:
-    return [result for result in _finished(results) if result.arm in BASELINES]
+def _baseline(name: str, of: ArmResult, results: Sequence[ArmResult]) -> ArmResult | None:
+    """The baseline of that name in the row of a result."""
+    return next((other for other in results if (other.row, other.arm) == (of.row, name)), None)
+
+
+def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> list[ArmResult]:
+    found = [_baseline(name, of, results) for name in BASELINES]
+    return [baseline for baseline in found if baseline]
 
 
 def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
@@ -205,24 +246,24 @@ def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]
     }
 
 
-def _cells(result: ArmResult, baselines: Sequence[ArmResult]) -> list[str]:
+def _mean_cell(result: ArmResult) -> str:
     form = f".{result.score.digits}f"
-    spread = f" ± {result.sd:{form}}" if result.sd is not None else ""
-    default = next((baseline for baseline in baselines if baseline.arm == "default"), None)
-    return [
-        result.arm,
-        f"{result.mean:{form}}{spread}",
-        str(len(result.reached)),
-        *(
-            f"{difference:{form}}" if (difference := result.versus(baseline)) else ""
-            for baseline in baselines
-        ),
-        _steps_cell(result.steps_to(default)) if default else "",
-        f"{result.mean_seconds:.1f}",
-    ]
+    return f"{result.mean:{form}}" + (f" ± {result.sd:{form}}" if result.sd is not None else "")
 
 
-def _steps_cell(steps: Sequence[int | None]) -> str:
+def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:
+    difference = result.versus(baseline) if baseline else None
+    return f"{difference:.{result.score.digits}f}" if difference else ""
+
+
+def _published_cell(result: ArmResult) -> str:
+    return "" if result.published is None else f"{result.published:.{result.score.digits}f}"
+
+
+def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:
+    if default is None:
+        return ""
+    steps = result.steps_to(default)
     reached = [step for step in steps if step is not None]
     if not reached:
         return "never"
@@ -234,7 +275,8 @@ def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> 
     """A claim only where the interval of at least three seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
-    against = f"{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
+    row = f"{result.row}, " if result.row else ""
+    against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
     if difference.low is None or difference.high is None or difference.n < 3:
         return f"{against}: too few seeds for a claim (3 needed)"
     if difference.low > 0 or difference.high < 0:

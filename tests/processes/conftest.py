@@ -19,7 +19,7 @@ from mimetic_jax.train.loop import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 HEAD = """
-from configs.default import default, default_text
+from configs.default import default, default_text, model
 from mimetic_jax.schemes import Mimetic, SinCos, mimetic_language
 
 def get_config(fsdp="2"):
@@ -37,6 +37,12 @@ CONFIGS = {
     config.model.update(width=32, depth=1, heads=2)
     config.eval.batch, config.checkpoint_every = 72, 3
     config.scheme = (SinCos(), Mimetic())
+""",
+    "normalized": """
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 64, 6, 3
+    config.model = model("tests.plugged:TinyBatchNorm", width=16)
+    config.eval.batch, config.checkpoint_every, config.ema = 72, 3, 0.9
 """,
     "text": """
     config = default_text()

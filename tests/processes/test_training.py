@@ -13,7 +13,7 @@ from mimetic_jax.train.workdir.runs import Run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("kind", ["images", "text", "streamed"])
+@pytest.mark.parametrize("kind", ["images", "normalized", "text", "streamed"])
 def test_two_processes_train_as_one(machine, data, losses, tmp_path, kind):
     found = {}
     for processes, devices, fsdp in ((1, 1, 1), (2, 4, 2)):

@@ -12,11 +12,11 @@ import pytest
 from configs import wikitext103
 from configs.default import default_text
 from mimetic_jax import InputError
+from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train import loop
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.analysis.plan import describe
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.program import Program

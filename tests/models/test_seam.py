@@ -1,0 +1,143 @@
+"""Where models plug in: names, fields, and errors of one line."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs.default import default, default_text, model
+from mimetic_jax import InputError
+from mimetic_jax.models import GPT, MODELS, Model, ViT, model_fields
+from mimetic_jax.schemes import MeanShift
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.workdir.runs import Run
+
+
+def config_of(name, **fields):
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 32, 4, 4
+    config.eval.batch, config.log_every = 72, 2
+    config.model = model(name, **fields)
+    return config
+
+
+def quiet(config, say=lambda line: None):
+    return Comparison(config, say=say)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_configuration_has_the_fields_of_the_class(name):
+    """With the defaults of the class: there is no other place where they stand."""
+    module = MODELS[name](**{"vit": {"num_classes": 10}, "gpt": {"vocab": 10}}[name])
+    for field, value in model_fields(name).items():
+        default = getattr(module, field)
+        assert value == (jnp.dtype(default).name if field == "dtype" else default)
+    assert {"vit": default(), "gpt": default_text()}[name].model.name == name
+
+
+def test_a_users_model_trains_with_a_scheme(tmp_path):
+    """By the stock rules: `fc1` and `fc2` of one parent are an MLP."""
+    config = config_of("tests.plugged:TinyMLPMixer", width=16)
+    config.scheme = (MeanShift(0.5),)
+    comparison = quiet(config)
+    plan = comparison.arms["run"].program.plan(config.scheme)
+    assert [write.path for write in plan] == ["block_0/fc1/kernel", "block_1/fc1/kernel"]
+    plain, shifted = (
+        comparison.arms["run"].program.initial_state(0, scheme).params["block_0"]["fc1"]["kernel"]
+        for scheme in ((), config.scheme)
+    )
+    np.testing.assert_allclose(shifted - plain, 0.5 * np.std(plain), rtol=1e-2)
+    comparison.train(tmp_path)
+    records = Run.of(tmp_path, "run", 0).evaluations()
+    assert records[-1]["eval_count"] == 360
+
+
+def test_roles_come_from_the_configuration_or_the_class():
+    config = config_of("tests.plugged:TinyMLPMixer")
+    config.scheme = (MeanShift(0.5),)
+    config.rules = (("in_tokens/kernel", "mlp_in", "d f"),)
+    plan = quiet(config).arms["run"].program.plan(config.scheme)
+    assert {write.path for write in plan} == {
+        "block_0/in_tokens/kernel",
+        "block_1/in_tokens/kernel",
+    }
+
+
+def test_a_users_text_model_returns_logits(tmp_path):
+    for split in ("train", "valid", "test"):
+        words = np.random.default_rng(0).choice(["a", "b", "c"], 400)
+        (tmp_path / f"ptb.{split}.txt").write_text(" ".join(words))
+    config = default_text()
+    config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
+    config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 4, 4, 8
+    config.model = model("tests.plugged:TinyReader")
+    config.scheme = (MeanShift(0.5),)
+    comparison = quiet(config)
+    comparison.train(tmp_path / "run")
+    result = Run.of(tmp_path / "run", "run", 0).evaluations()[-1]
+    program, data = comparison.arms["run"].program, comparison.arms["run"].data
+    state = comparison.restored(Run.of(tmp_path / "run", "run", 0))
+    tokens = np.asarray(data.tests[""][0])
+    logits = program.task.model.module.apply(state.variables, tokens[None, :-1])
+    losses = -jax.nn.log_softmax(logits)[0, np.arange(len(tokens) - 1), tokens[1:]]
+    assert result["eval_loss"] == pytest.approx(float(losses.mean()), rel=1e-5)
+
+
+def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
+    """What only the former model has is reported, once."""
+    config = default()
+    config.model.update(name="tests.plugged:TinyMLPMixer", width=24, depth=1)
+    comparison = quiet(config, (said := []).append)
+    module = comparison.arms["run"].program.task.model.module
+    assert (module.width, module.depth, module.patch) == (24, 1, 4)
+    assert said == [
+        "tests.plugged:TinyMLPMixer has no field heads, mlp_ratio, pool, dropout, drop_path, base, "
+        "qkv_bias, fused_qkv, scan, remat, dtype: left out of config.model"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [
+        ("vitt", {}, "unknown model 'vitt'.*did you mean 'vit'"),
+        ("no_such_module:Model", {}, "no_such_module can't be imported .ModuleNotFoundError"),
+        ("tests.plugged:TinyMLPMixr", {}, "did you mean 'TinyMLPMixer'"),
+        ("tests.plugged:NotAModule", {}, "is no flax.linen.Module"),
+        ("tests.plugged:TinyMLPMixer", {"widht": 3}, "field of model .*did you mean 'width'"),
+        (
+            "tests.plugged:WrongShape",
+            {},
+            r"returns shape \(1, 7\) .*\(1, 8, 8, 1\), expected \(1, 10\)",
+        ),
+        ("tests.plugged:Broken", {}, r"fails on input of shape \(1, 8, 8, 1\): TypeError"),
+        ("tests.plugged:NeedsAWidth", {}, "needs a value: set config.model.breadth"),
+        ("vit", {"dtype": "float23"}, "unknown model.dtype 'float23'"),
+        ("vit", {"heads": 5}, "heads 5 does not divide width 192"),
+    ],
+)
+def test_bad_models_are_one_line(name, fields, words):
+    config = config_of("vit")
+    for field, value in {"name": name, **fields}.items():
+        config.model[field] = value
+    with pytest.raises(InputError, match=words) as caught:
+        quiet(config)
+    assert "\n" not in str(caught.value)
+
+
+def test_rules_of_another_length_are_one_line():
+    config = config_of("vit")
+    config.rules = (("fc1/kernel", "mlp_in"),)
+    with pytest.raises(InputError, match=r"rule \('fc1/kernel', 'mlp_in'\) is none of"):
+        quiet(config)
+
+
+def test_traits_of_ours():
+    vit = Model.of("vit", {"width": 16, "heads": 2, "depth": 2, "patch": 4}, num_classes=10)
+    assert vit.grid((8, 12, 3)) == (2, 3)
+    assert isinstance(vit.module, ViT)
+    scanned = Model.of("gpt", {"width": 16, "heads": 2, "scan": True}, vocab=7, num_classes=10)
+    assert isinstance(scanned.module, GPT)
+    assert not scanned.unrolled().module.scan
+    assert scanned.grid((8, 8, 3)) is None

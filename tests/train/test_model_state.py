@@ -1,0 +1,160 @@
+"""Collections other than the parameters: trained, averaged, tested and resumed like these."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs.default import default, model
+from mimetic_jax import data
+from mimetic_jax.train import loop
+from mimetic_jax.train import step as steps
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.tasks.images import ImageTask
+from mimetic_jax.train.warm_start import warm_start
+from mimetic_jax.train.workdir.runs import Run
+
+
+def config_of(**overrides):
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 32, 12, 4
+    config.eval.batch, config.eval.every = 72, 4
+    config.log_every, config.checkpoint_every = 2, 4
+    config.model = model("tests.plugged:TinyBatchNorm")
+    config.update_from_flattened_dict(overrides)
+    return config
+
+
+def quiet(config):
+    return Comparison(config, say=lambda line: None)
+
+
+def trained(config, workdir):
+    comparison = quiet(config)
+    comparison.train(workdir)
+    return comparison.restored(Run.of(workdir, "run", 0))
+
+
+@pytest.fixture(scope="module")
+def one_step():
+    task = ImageTask(config_of(), data.describe("digits"))
+    variables = jax.jit(task.init)(jax.random.key(0))
+    params = variables.pop("params")
+    optimizer = optax.sgd(0.1)
+    state = TrainState(
+        step=jnp.int32(0), params=params, model_state=variables, opt_state=optimizer.init(params)
+    )
+    pixels = jax.random.randint(jax.random.key(1), (16, 8, 8, 1), 0, 256).astype(jnp.uint8)
+    labels = jax.random.randint(jax.random.key(2), (16,), 0, 10)
+    batch = task.prepare(jax.random.key(3), jnp.int32(0), (pixels, labels))
+
+    def step(batch=batch, **options):
+        train_step = jax.jit(steps.make_train_step(task.loss, optimizer, **options))
+        return train_step(state, batch, jax.random.key(4))[0]
+
+    return state, batch, step
+
+
+def normalized(state, batch):
+    """What enters the normalization, in float64."""
+    kernel = np.asarray(state.params["Conv_0"]["kernel"], np.float64)
+    images = np.pad(np.asarray(batch[0], np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
+    return np.einsum("bhwcij,ijcd->bhwd", windows, kernel)
+
+
+def test_running_averages_are_of_the_batch(one_step):
+    state, batch, step = one_step
+    found = step().model_state["batch_stats"]["BatchNorm_0"]
+    x = normalized(state, batch)
+    np.testing.assert_allclose(found["mean"], 0.1 * x.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["var"], 0.9 + 0.1 * x.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_accumulated_averages_are_of_the_whole_batch(one_step):
+    """The mean exactly; variances are within parts. A counter counts the step once."""
+    whole, parts = one_step[2](), one_step[2](accumulate=4)
+    ours, theirs = (s.model_state["batch_stats"]["BatchNorm_0"] for s in (parts, whole))
+    np.testing.assert_allclose(ours["mean"], theirs["mean"], rtol=1e-4, atol=1e-6)
+    assert np.all(np.asarray(ours["var"]) <= np.asarray(theirs["var"]) + 1e-6)
+    for state in (whole, parts):
+        assert state.model_state["counters"]["calls"].dtype == jnp.int32
+        assert int(state.model_state["counters"]["calls"]) == 1
+
+
+def test_a_step_that_is_not_finite_keeps_the_averages(one_step):
+    state, (images, targets), step = one_step
+    after = step((images.at[0].set(jnp.nan), targets))
+    jax.tree.map(np.testing.assert_array_equal, after.model_state, state.model_state)
+
+
+def test_evaluation_takes_the_running_averages(tmp_path):
+    comparison = quiet(config_of())
+    comparison.train(tmp_path)
+    arm, run = comparison.arms["run"], Run.of(tmp_path, "run", 0)
+    state = comparison.restored(run)
+    images = data.load("digits").test_images
+    task = arm.program.task
+    logits = task.model.module.apply(state.variables, task.view(jnp.asarray(images)), train=False)
+    right = np.asarray(logits.argmax(-1)) == data.load("digits").test_labels
+    assert run.evaluations()[-1]["eval_accuracy"] == pytest.approx(right.mean())
+    assert int(state.model_state["counters"]["calls"]) == 12
+
+
+def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
+    config = config_of(ema=0.5, steps=1, **{"eval.every": 0})
+    start = quiet(config).arms["run"].program.initial_state(0, ())
+    state = trained(config, tmp_path)
+    for name in ("params", "batch_stats"):
+        jax.tree.map(
+            lambda average, first, last: np.testing.assert_allclose(
+                average, (first + last) / 2, rtol=1e-5, atol=1e-7
+            ),
+            state.ema[name],
+            start.variables[name],
+            state.variables[name],
+        )
+    assert set(state.ema) == {"params", "batch_stats", "counters"}
+
+
+class Killed(BaseException):
+    """What ends a run in the middle, as a signal would."""
+
+
+@pytest.mark.parametrize("overrides", [{}, {"accumulate": 2, "ema": 0.9}])
+def test_resume_equals_no_stop(tmp_path, monkeypatch, overrides):
+    config = config_of(**overrides)
+    whole = trained(config, tmp_path / "whole")
+    original = loop._check_finite
+
+    def kill(run, first, history, *rest):
+        original(run, first, history, *rest)
+        if first >= 6:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_check_finite", kill)
+        with pytest.raises(Killed):
+            trained(config, tmp_path / "killed")
+    resumed = trained(config, tmp_path / "killed")
+    assert int(resumed.step) == 12
+    jax.tree.map(np.testing.assert_array_equal, resumed, whole)
+
+
+def test_a_warm_start_takes_the_statistics_too(tmp_path):
+    teacher = trained(config_of(), tmp_path)
+    config = config_of(init_from=f"{tmp_path}/runs/run/0", steps=1)
+    said = []
+    comparison = Comparison(config, say=said.append)
+    state = comparison.arms["run"].program.initial_state(
+        0, (), lambda variables: warm_start(variables, config.init_from, "run", 0, said.append)
+    )
+    jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
+    np.testing.assert_array_equal(
+        state.params["Conv_0"]["kernel"], teacher.params["Conv_0"]["kernel"]
+    )
+    assert said == [f"starts from 6 of 8 parameters of {tmp_path}/runs/run/0"]
