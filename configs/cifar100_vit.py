@@ -11,9 +11,9 @@ Differs from the paper: as configs/cifar10_vit.py.
 
 from ml_collections import ConfigDict
 
-from configs import cifar10_vit
+from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/cifar10_vit.py."""
-    return cifar10_vit.get_config(text, data="cifar100")
+    return small_images_vit(text, "cifar100")

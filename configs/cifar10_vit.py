@@ -22,72 +22,9 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
 
 from ml_collections import ConfigDict
 
-from configs import arms
-from configs.default import arguments, default
-from mimetic_jax.data import describe
-from mimetic_jax.schemes import Mimetic, SinCos, TFixup, Zero
+from configs.recipes import small_images_vit
 
 
-def get_config(text: str = "", data: str = "cifar10", patch: int = 2) -> ConfigDict:
-    """Arguments: width, depth, heads, patch, epochs, scale, randaugment, init.
-
-    `scale` is γ of the sin-cos positions, `randaugment` a policy or nothing. `init` is "all" for
-    the comparison of the arms default, sincos, norm_matched and mimetic, or one arm: one of these,
-    query_key (only Q/K), value_out (only V/out), positive (V/out with +βI), mimetic_learned
-    (random positions), t_fixup, zero.
-    """
-    args = arguments(
-        text,
-        width=192,
-        depth=12,
-        heads=3,
-        patch=patch,
-        epochs=100.0,
-        scale=1.0,
-        randaugment="torchvision-n2-m9",
-        init="all",
-    )
-    config = recipe(data, args.epochs)
-    config.name = f"{data}_vit_{args.width}_{args.depth}_{args.heads}_p{args.patch}"
-    config.data.augment.randaugment = args.randaugment
-    for name in ("width", "depth", "heads", "patch"):
-        config.model[name] = args[name]
-
-    positions, mimetic = SinCos(scale=args.scale), Mimetic()
-    ablations: arms.Arms = {
-        "query_key": {"scheme": (positions, Mimetic(alpha_vo=None, beta_vo=None))},
-        "value_out": {"scheme": (positions, Mimetic(alpha_qk=None, beta_qk=None))},
-        "positive": {"scheme": (positions, Mimetic(beta_vo=0.4))},
-        "mimetic_learned": {"scheme": (mimetic,)},
-        "t_fixup": {"scheme": (positions, TFixup())},
-        "zero": {"scheme": (positions, Zero())},
-    }
-    config.arms = arms.chosen(args.init, arms.attention(args.scale), ablations)
-    return config
-
-
-def recipe(data: str, epochs: float) -> ConfigDict:
-    """How small images are trained on, whatever the model."""
-    info = describe(data)
-    config = default()
-    config.seeds = (0, 1, 2)
-    config.batch = 512
-    config.epochs = epochs
-
-    config.data.name = data
-    config.data.augment.crop = info.image_shape[0] // 8
-    config.data.augment.flip = True
-    config.data.augment.randaugment = "torchvision-n2-m9"
-    config.data.augment.erase = 0.25
-    config.data.augment.erase_mode = "const"
-
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.schedule = "triangle"
-    config.optimizer.weight_decay = 0.01  # on all parameters, as in the authors' script
-    config.optimizer.clip = 1.0
-
-    epoch = info.num_train // config.batch
-    config.eval.batch = 1000
-    config.eval.every = config.checkpoint_every = 10 * epoch
-    config.log_every = epoch
-    return config
+def get_config(text: str = "") -> ConfigDict:
+    """Arguments: width, depth, heads, patch, epochs, scale, randaugment, init; see recipes.py."""
+    return small_images_vit(text, "cifar10")

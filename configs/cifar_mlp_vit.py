@@ -16,7 +16,7 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
 
 from ml_collections import ConfigDict
 
-from configs import arms, cifar10_vit
+from configs import arms, recipes
 from configs.default import arguments
 from mimetic_jax.schemes import MeanShift
 
@@ -33,7 +33,7 @@ def get_config(text: str = "") -> ConfigDict:
     b_minus_48 for b = −0.48.
     """
     args = arguments(text, epochs=10.0, b=0.5, init="all")
-    config = cifar10_vit.recipe("cifar10", args.epochs)
+    config = recipes.small_images("cifar10", args.epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model.depth = 8
     config.model.patch = 2

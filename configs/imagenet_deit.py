@@ -15,10 +15,8 @@ Differs from the paper: it says that it trains as DeiT; the numbers are those of
 
 from ml_collections import ConfigDict
 
-from configs import arms
-from configs.default import arguments, default
-from mimetic_jax.errors import unknown
-from mimetic_jax.models import VARIANTS
+from configs import arms, recipes
+from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -27,63 +25,7 @@ def get_config(text: str = "") -> ConfigDict:
     `init` is "all" for the comparison of every arm, or one: default, sincos, norm_matched, mimetic.
     """
     args = arguments(text, variant="Ti", init="all")
-    config = recipe(args.variant)
+    config = recipes.deit(args.variant)
     config.name = f"imagenet_deit_{args.variant}"
     config.arms = arms.chosen(args.init, arms.attention())
-    return config
-
-
-def recipe(variant: str) -> ConfigDict:
-    """DeiT's, for a size of ViT with patches of 16 pixels."""
-    config = imagenet(variant)
-    config.batch = 1024
-    config.epochs = 300.0  # DeiT parses 10 epochs of cool-down and never trains them
-    config.ema = 0.99996
-
-    config.data.repeats = 3
-    config.data.augment.interpolation = "bicubic"
-    config.data.mix.mixup = 0.8
-    config.data.mix.cutmix = 1.0
-
-    config.model.drop_path = 0.1
-
-    config.optimizer.learning_rate = 5e-4
-    config.optimizer.base_batch = 512
-    config.optimizer.schedule = "timm_cosine"
-    config.optimizer.warmup_epochs = 5.0
-    config.optimizer.warmup_from = 1e-6  # as it is, not scaled with the batch
-    config.optimizer.final = 1e-5
-    config.optimizer.weight_decay = 0.05
-    return config
-
-
-def imagenet(variant: str) -> ConfigDict:
-    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups.
-
-    Raises:
-        InputError: the variant is unknown.
-    """
-    if variant not in VARIANTS:
-        raise unknown("variant", variant, VARIANTS)
-    config = default()
-    config.label_smoothing = 0.1
-
-    config.data.name = "imagenet2012"
-    config.data.size = 224
-    config.data.eval_fraction = 0.875
-    config.data.augment.crop_scale = (0.08, 1.0)
-    config.data.augment.flip = True
-    config.data.augment.randaugment = "rand-m9-mstd0.5-inc1"
-    config.data.augment.erase = 0.25
-
-    config.model.update(VARIANTS[variant])
-    config.model.patch = 16
-    config.model.dtype = "bfloat16"
-
-    config.optimizer.no_decay = True
-
-    config.eval.batch = 512
-    config.eval.every_epochs = 10.0
-    config.log_every = 50
-    config.checkpoint_every = 1_250  # an epoch of 1024 images
     return config

@@ -14,7 +14,7 @@ Differs from the paper: b isn't stated there; half a standard deviation of the k
 
 from ml_collections import ConfigDict
 
-from configs import arms, imagenet_deit
+from configs import arms, recipes
 from configs.default import arguments
 
 
@@ -26,7 +26,7 @@ def get_config(text: str = "") -> ConfigDict:
     mimetic_mean_shift (both).
     """
     args = arguments(text, b=0.5, init="all")
-    config = imagenet_deit.recipe("S")
+    config = recipes.deit("S")
     config.name = "imagenet_mlp"
     config.epochs = 100.0
     config.arms = arms.chosen(args.init, *arms.mlp(args.b, config.model.width, config.model.base))

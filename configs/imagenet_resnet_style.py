@@ -14,7 +14,7 @@ Differs from the paper: it says that it trains as ConvMixer; the numbers are tho
 
 from ml_collections import ConfigDict
 
-from configs import arms, imagenet_deit
+from configs import arms, recipes
 from configs.default import arguments
 
 
@@ -24,7 +24,7 @@ def get_config(text: str = "") -> ConfigDict:
     `init` is "all" for the comparison of every arm, or one: default, sincos, norm_matched, mimetic.
     """
     args = arguments(text, batch=640, variant="Ti", init="all")
-    config = imagenet_deit.imagenet(args.variant)
+    config = recipes.imagenet(args.variant)
     config.name = f"imagenet_resnet_style_{args.variant}_{args.batch}"
     config.batch = args.batch
     config.epochs = 150.0

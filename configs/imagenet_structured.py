@@ -17,7 +17,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import arms, imagenet_deit
+from configs import arms, recipes
 from configs.default import arguments
 from mimetic_jax.errors import unknown
 
@@ -40,7 +40,7 @@ def get_config(text: str = "") -> ConfigDict:
     args = arguments(text, variant="Ti", row="sqrt1", init="all")
     if args.row not in (*ROWS, "all"):
         raise unknown("row", args.row, [*ROWS, "all"])
-    config = recipe(args.variant)
+    config = recipes.structured(args.variant)
     config.name = f"imagenet_structured_{args.variant}_{args.row}"
     config.arms = arms.chosen(args.init, arms.structured())
     if args.row == "all":
@@ -52,14 +52,4 @@ def get_config(text: str = "") -> ConfigDict:
         config.arms = ConfigDict(every, sort_keys=False)
     else:
         config.update(ROWS[args.row])
-    return config
-
-
-def recipe(variant: str) -> ConfigDict:
-    """DeiT's, as the paper trained with it."""
-    config = imagenet_deit.recipe(variant)
-    config.epochs = 310.0
-    config.ema = 0.0
-    config.model.base = "torch"
-    config.optimizer.cooldown_epochs = 10.0
     return config

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from configs.arms import chosen, language
 from configs.default import arguments, default_text
+from configs.recipes import constant_rate
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -39,7 +40,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.clip = 0.15
     config.optimizer.plateau = "tenth"
-    set_optimizer(config, args.optimizer)
+    constant_rate(config, args.optimizer)
 
     config.eval.batch = 32
     config.eval.every_epochs = 1.0
@@ -47,16 +48,3 @@ def get_config(text: str = "") -> ConfigDict:
     config.checkpoint_every = 250
     config.arms = chosen(args.init, *language(args.depth))
     return config
-
-
-def set_optimizer(config: ConfigDict, name: str) -> None:
-    """Constant learning rates, which the plateau rule lowers."""
-    config.optimizer.name = name
-    config.optimizer.schedule = "constant"
-    if name == "sgd":
-        config.optimizer.learning_rate = 4.0
-        config.optimizer.weight_decay = 0.0
-    else:
-        config.optimizer.learning_rate = 5e-4
-        config.optimizer.warmup = 200
-        config.optimizer.no_decay = True

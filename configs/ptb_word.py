@@ -10,35 +10,9 @@ Differs from the paper: as configs/ptb_char.py. Dropout of whole embeddings is t
 
 from ml_collections import ConfigDict
 
-from configs.arms import chosen, language
-from configs.default import arguments, default_text
-from configs.ptb_char import set_optimizer
+from configs.recipes import words
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/ptb_char.py."""
-    args = arguments(
-        text, width=384, depth=12, heads=8, epochs=100.0, optimizer="adamw", init="all"
-    )
-    config = default_text()
-    config.name = f"ptb_word_{args.width}_{args.depth}_{args.heads}"
-    config.seeds = (0, 1, 2)
-    config.data.name = "ptb_word"
-    config.data.length, config.data.valid = 80, 40
-    config.batch = 16
-    config.epochs = args.epochs
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
-    config.model.dropout = 0.45
-    config.model.embedding_dropout = 0.25
-
-    config.optimizer.clip = 0.35
-    config.optimizer.plateau = "halve"
-    set_optimizer(config, args.optimizer)
-
-    config.eval.batch = 16
-    config.eval.every_epochs = 1.0
-    config.log_every = 100
-    config.checkpoint_every = 500
-    config.arms = chosen(args.init, *language(args.depth))
-    return config
+    return words(text, "ptb_word")

@@ -15,12 +15,8 @@ Differs from the paper: everything starts from PyTorch's defaults, as the releas
 
 from ml_collections import ConfigDict
 
-from configs import arms, imagenet_deit
+from configs import arms, recipes
 from configs.default import arguments
-from mimetic_jax.data import describe
-from mimetic_jax.errors import unknown
-
-DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -30,39 +26,8 @@ def get_config(text: str = "") -> ConfigDict:
     "all" for the comparison of every arm, or one: default, norm_matched, mimetic, impulse.
     """
     args = arguments(text, data="cifar10", epochs=300.0, init="all")
-    config = recipe(args.data, args.epochs)
+    config = recipes.small_data(args.data, args.epochs)
     config.name = f"small_data_vit_{args.data}"
     config.model.base = "torch"
     config.arms = arms.chosen(args.init, arms.structured())
-    return config
-
-
-def recipe(data: str, epochs: float) -> ConfigDict:
-    """DeiT's augmentation, with a longer warm-up to a higher rate.
-
-    Raises:
-        InputError: the paper has no such data.
-    """
-    if data not in DATA:
-        raise unknown("data", data, DATA)
-    config = imagenet_deit.recipe("Ti")
-    config.seeds = (0, 1, 2)
-    config.batch = 512
-    config.epochs = epochs
-    config.ema = 0.0  # the command sets its decay but doesn't turn it on
-
-    config.data.name = data
-    imagenet = describe("imagenet2012")  # whose mean and deviation all of them are normalized by
-    config.data.mean, config.data.std = imagenet.mean, imagenet.std
-    config.data.repeats = 1
-    config.data.augment.interpolation = "random"
-
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.base_batch = 0
-    config.optimizer.warmup_epochs = 50.0
-    config.optimizer.final = 1e-6
-
-    epoch = describe(data).num_train // config.batch
-    config.checkpoint_every = 10 * epoch
-    config.log_every = epoch
     return config

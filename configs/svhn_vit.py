@@ -13,11 +13,11 @@ Differs from the paper: as configs/cifar10_vit.py; and no flips, for a mirrored 
 
 from ml_collections import ConfigDict
 
-from configs import cifar10_vit
+from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/cifar10_vit.py."""
-    config = cifar10_vit.get_config(text, data="svhn")
+    config = small_images_vit(text, data="svhn")
     config.data.augment.flip = False
     return config

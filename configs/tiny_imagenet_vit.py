@@ -12,9 +12,9 @@ Differs from the paper: as configs/cifar10_vit.py; the padding before the crop i
 
 from ml_collections import ConfigDict
 
-from configs import cifar10_vit
+from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/cifar10_vit.py."""
-    return cifar10_vit.get_config(text, data="tiny_imagenet", patch=4)
+    return small_images_vit(text, data="tiny_imagenet", patch=4)

@@ -21,7 +21,7 @@ Differs from the paper: drop-path is 0, as in the weight-selection code. Whole h
 
 from ml_collections import ConfigDict
 
-from configs import arms, imagenet_structured, small_data_vit
+from configs import arms, recipes
 from configs.default import arguments
 from mimetic_jax.errors import unknown
 
@@ -46,7 +46,9 @@ def get_config(text: str = "") -> ConfigDict:
         raise unknown("stage", args.stage, STAGES)
     compared = arms.structured()
     if args.stage == "pretrain":
-        config = imagenet_structured.get_config("variant=S,row=sqrt1")
+        config = recipes.structured("S")
+        config.optimizer.scaling = "sqrt"
+        config.data.repeats = 1
         config.name = "weight_selection_pretrain"
     else:
         config = _student(args.data, args.epochs)
@@ -58,7 +60,7 @@ def get_config(text: str = "") -> ConfigDict:
 
 
 def _student(data: str, epochs: float) -> ConfigDict:
-    config = small_data_vit.recipe(data, epochs)
+    config = recipes.small_data(data, epochs)
     config.seeds = (0,)
     config.data.augment.interpolation = "bicubic"
     config.model.drop_path = 0.0

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from configs.arms import chosen, language
 from configs.default import arguments, default_text
-from configs.ptb_char import set_optimizer
+from configs.recipes import constant_rate
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -35,7 +35,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.clip = 0.25
     config.optimizer.plateau = "halve"
-    set_optimizer(config, args.optimizer)
+    constant_rate(config, args.optimizer)
 
     config.eval.batch = 32
     config.eval.every_epochs = 1.0

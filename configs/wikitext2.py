@@ -10,12 +10,9 @@ Differs from the paper: as configs/ptb_word.py.
 
 from ml_collections import ConfigDict
 
-from configs import ptb_word
+from configs.recipes import words
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/ptb_char.py."""
-    config = ptb_word.get_config(text)
-    config.name = config.name.replace("ptb_word", "wikitext2")
-    config.data.name = "wikitext2"
-    return config
+    return words(text, "wikitext2")

@@ -16,7 +16,7 @@ import pytest
 from ml_collections import ConfigDict
 
 import main
-from configs import cifar10_vit, imagenet_structured, small_data_vit, weight_selection_vit
+from configs import imagenet_structured, recipes, weight_selection_vit
 from mimetic_jax import data, schemes
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
@@ -27,7 +27,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 
 FOLDER = pathlib.Path(main.__file__).parent / "configs"
-SHARED = {"arms"}  # parts of configurations
+SHARED = {"arms", "default", "recipes"}  # parts of configurations
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__"})
 
 PAPERS = [
@@ -80,7 +80,7 @@ ARGUMENTS = [
     "imagenet_mlp:b=-0.25,init=mean_shift",
     *(f"imagenet_structured:variant=B,row={name}" for name in ("sqrt1", "linear1", "linear3")),
     "weight_selection_vit:stage=pretrain",
-    *(f"weight_selection_vit:data={name}" for name in small_data_vit.DATA),
+    *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
 SMALL = ["cifar10_vit", "tiny_imagenet_vit", "cifar_mlp_vit"]
 LARGE = [
@@ -256,7 +256,7 @@ def test_triangles(golden: Any, spec: str, name: str, epochs: int) -> None:
     )
 
 
-@pytest.mark.parametrize("name", small_data_vit.DATA)
+@pytest.mark.parametrize("name", recipes.SMALL_DATA)
 def test_small_data_schedule(golden: Any, name: str) -> None:
     """The recipe is the same for every number of steps an epoch: 3 for Flowers, 147 for Food."""
     found = rates(get(f"small_data_vit:data={name}"), np.arange(300))
@@ -475,7 +475,7 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
 def test_the_recipe_is_one_for_small_images() -> None:
     """The same fields whatever the data: only numbers that follow from it differ."""
     one, other = (
-        configs._flat(configs.to_json(cifar10_vit.recipe(name, 100.0)))
+        configs._flat(configs.to_json(recipes.small_images(name, 100.0)))
         for name in ("cifar10", "tiny_imagenet")
     )
     assert {name for name in one if one[name] != other[name]} == {

@@ -7,7 +7,7 @@ from types import ModuleType
 from ml_collections import ConfigDict
 
 from benchmarks.gpu.throughput import Measurement
-from configs import cifar10_vit, imagenet_deit, ptb_char, ptb_word
+from configs import cifar10_vit, ptb_char, ptb_word, recipes
 
 VISION_ARMS = ("mimetic", "norm_matched", "default", "sincos")
 TEXT_ARMS = ("mimetic", "default", "norm_matched")
@@ -64,7 +64,7 @@ def deit(variant: str) -> ConfigDict:
 
     PyTorch augments on the host and ours on the device; neither does here.
     """
-    config = imagenet_deit.recipe(variant)
+    config = recipes.deit(variant)
     config.name = f"deit_{variant}_224"
     config.batch = 128 if variant == "B" else 256
     config.ema = 0.0

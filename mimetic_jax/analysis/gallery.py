@@ -1,4 +1,4 @@
-"""A page that shows what each scheme starts with: weight products and attention on an image."""
+"""A picture of each arm's start: weight products, and attention on an image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
         path: of the picture.
 
     Returns:
-        A line that says where it is.
+        A line that names the file.
 
     Raises:
         InputError: if matplotlib isn't installed.

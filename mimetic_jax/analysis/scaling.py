@@ -1,4 +1,4 @@
-"""What a training step costs on many accelerators, by arithmetic alone: docs/scaling.md."""
+"""The cost of a training step on many accelerators, by arithmetic alone: docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks.text import TextTask
 
 UTILIZATION = 0.4
-"""Share of the peak at which products are assumed to run: an assumption, not a measurement."""
+"""Share of peak FLOP/s that products are assumed to reach: an assumption, not a measurement."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,18 +28,18 @@ class Chip:
     """An accelerator's published numbers.
 
     Attributes:
-        name: for people.
+        name: shown in a plan.
         flops: FLOP/s of dense products of bfloat16, at the peak.
         flops32: of float32 numbers, in the precision that JAX takes for them: TF32 on GPUs, one
             pass of bfloat16 on TPUs.
         memory: bytes.
         bandwidth: of that memory, bytes/s.
-        link: bytes/s one way: of one link of a torus, or of a chip into its domain.
+        link: bytes/s one way, of one link of a torus or of a chip into its domain.
         domain: chips that such links connect.
         network: bytes/s one way of a chip between domains; 0 for none.
-        ring: chips in a row of a whole two-dimensional torus, which close to a ring; 0 if all are
-            connected to a switch.
-        flash: whether attention in bfloat16 keeps no probabilities, as cuDNN's.
+        ring: chips along an axis of a whole two-dimensional torus, which form a ring; 0 if a switch
+            connects all.
+        flash: whether attention in bfloat16 keeps no probabilities, as cuDNN's does.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Chip:
         as the rest goes within: the slower one counts. Latency doesn't.
 
         Args:
-            payload: the bytes that a chip has in the end (gather), or has at first (reduce).
+            payload: bytes that a chip holds after a gather, or before a reduce.
             size: n, of the group.
             inner: chips from one of the group to the next.
-            chips: of all groups together, which says what shape a torus has; 0 for its domain.
+            chips: of all groups together, which gives the shape of the torus; 0 for its domain.
 
         Raises:
             InputError: if the group reaches out of a domain that has no network.
@@ -105,12 +105,12 @@ H100 = Chip(
 )
 
 PLANNED = ((V5E, 256), (H100, 64))
-"""What a plan tells about."""
+"""The machines of a plan."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What each device computes, sends and holds for a step, whatever chip it is.
+    """What each device computes, sends and holds per step, on any chip.
 
     Attributes:
         mesh: sizes of data, fsdp and tensor.
@@ -118,8 +118,8 @@ class Work:
         flops: of a step, on all devices together.
         half: whether these are of bfloat16.
         gathered: bytes of parameters that are all-gathered over fsdp.
-        scattered: bytes of gradients that are reduce-scattered over fsdp, and what is left of them
-            all-reduced over data.
+        scattered: bytes of gradients that are reduce-scattered over fsdp, then all-reduced over
+            data.
         reduced: bytes of gradients that are all-reduced over data and fsdp.
         exchanged: bytes of activations that are all-reduced over tensor.
         state: bytes of parameters, their average and the optimizer's moments.
@@ -149,12 +149,12 @@ class Estimate:
     Attributes:
         compute: seconds at `UTILIZATION` of the peak.
         reduce: seconds of summing gradients over data and fsdp.
-        gather: seconds of gathering parameters that are cut over fsdp.
+        gather: seconds of gathering parameters that are sharded over fsdp.
         exchange: seconds of summing activations over tensor.
         update: seconds of the optimizer, which reads and writes all of the state.
         memory: bytes on a device.
-        least_batch: below it communication takes longer than computing; inf if it always does.
-        largest_batch: what fits in the memory.
+        least_batch: below it communication takes longer than compute; inf if it always does.
+        largest_batch: that fits in memory.
     """
 
     compute: float
@@ -175,8 +175,8 @@ class Estimate:
 def estimate(work: Work, chip: Chip) -> Estimate:
     """The arithmetic of a step on a mesh of data d, fsdp f, tensor t.
 
-    An all-reduce costs a reduce-scatter and an all-gather. Compute and what is sent for
-    activations grow with the batch; what is sent for parameters doesn't, and must be covered.
+    An all-reduce costs a reduce-scatter and an all-gather. Compute and communication of activations
+    grow with the batch; that of parameters doesn't, and compute must cover it.
 
     Args:
         work: of the step.
@@ -227,7 +227,7 @@ def block_bytes(
     dropout: bool = False,
     flash: bool = False,
 ) -> float:
-    """Bytes a token that a block saves for its backward pass: what JAX's derivatives ask for.
+    """Bytes per token that a block saves for its backward pass, as JAX's derivatives do.
 
     In the precision of the computation: what two norms return, query, key, value, what is
     attended, four of the hidden width for the exact GELU, and probabilities. In float32 always:
@@ -239,7 +239,7 @@ def block_bytes(
         hidden: F.
         heads: H.
         itemsize: bytes of a number of the computation.
-        tensor: devices over which heads and hidden units are cut.
+        tensor: devices over which heads and hidden units are sharded.
         dropout: masks of one byte, two of the width.
         flash: attention that keeps no probabilities.
 
@@ -252,7 +252,7 @@ def block_bytes(
     return whole + (itemsize * (4 * width + 4 * hidden) + scores) / tensor
 
 
-# Leaves that are computed with, gathered and summed in float32 in any precision.
+# Leaves whose computation, gathers and sums are float32 in any precision.
 _FLOAT32 = r"(^|/)(norm\d?|head)/|embedding$|decoder_bias$"
 
 
@@ -272,13 +272,13 @@ def work(
     *,
     flash: bool = False,
 ) -> Work:
-    """What a program's step is on a mesh whose devices needn't be there.
+    """The work of a program's step on a mesh, whose devices needn't exist.
 
-    Nothing is compiled: the program's rules say where its leaves lie. Parameters are gathered, and
+    Nothing is compiled: the program's rules give the shardings. Parameters are gathered, and
     gradients summed, in the precision of the computation; for each part of a batch that is
     accumulated. Blocks are gathered again for the backward pass where `scan` or `remat` keeps no
     copy. The backward pass holds half a block's worth beside what blocks have saved; with `remat`
-    that is their inputs, and one block at a time all the rest.
+    blocks save their inputs, and one block at a time the rest.
 
     Args:
         program: of any mesh.
@@ -296,7 +296,7 @@ def work(
     everywhere: Any = AbstractMesh(mesh, ("data", "fsdp", "tensor"))
 
     def placed(tree: Any) -> list[tuple[str, int, bool, int]]:
-        """Path, numbers on a device, whether they are cut over fsdp, bytes of a number."""
+        """Path, numbers per device, whether they are sharded over fsdp, bytes per number."""
         leaves, _ = paths.flatten(tree)
         where = jax.tree.leaves(meshes.shardings(tree, everywhere, program.sharding_rules))
         return [
@@ -372,7 +372,7 @@ def work(
 
 
 def lines(program: Program, config: ConfigDict, flops: float) -> list[str]:
-    """A step on as many of each of `PLANNED` as the batch can be cut over, for a plan.
+    """A step on as many of each of `PLANNED` as the batch can be sharded over, for a plan.
 
     Args:
         program: of any mesh.

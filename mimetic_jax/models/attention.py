@@ -1,4 +1,4 @@
-"""Self-attention with the stock parameter tree of Flax, on the fastest kernel there is."""
+"""Self-attention with the stock parameter tree of Flax, on the fastest available kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Attention(nn.Module):
     Names, shapes and initial values of the parameters are those of
     `nn.MultiHeadDotProductAttention`: kernels query, key, value [D, H, K] and out [H, K, D],
     biases [H, K] and [D]. Softmax is float32 in any dtype. Half precision on an NVIDIA GPU uses
-    cuDNN's flash attention where it has the head width, everything else XLA.
+    cuDNN's flash attention where it supports the head width, everything else XLA.
 
     Attributes:
         num_heads: H, a divisor of D.
@@ -85,8 +85,8 @@ class Attention(nn.Module):
         layers: list[Any] = [
             self.get_variable("params", name) for name in ("query", "key", "value")
         ]
-        # Heads are joined, not columns. Over "tensor" this costs an all-to-all of kernels and
-        # activations: leave it off there.
+        # Heads are concatenated, not columns. Sharded over "tensor", this costs an all-to-all of
+        # kernels and activations: use it without "tensor".
         kernel = jnp.concatenate([layer["kernel"] for layer in layers], axis=1)
         joint = jnp.tensordot(x.astype(self.dtype), kernel.astype(self.dtype), axes=1)
         if self.qkv_bias:
@@ -105,7 +105,7 @@ def _attended(
     batch, length = query.shape[:2]
     lengths = None
     if implementation == "cudnn" and length % 2:
-        # JAX has cuDNN's backward pass for even lengths only: one token more, which nothing sees.
+        # JAX offers cuDNN's backward pass for even lengths only: pad one token, which is masked.
         one_more = ((0, 0), (0, 1), (0, 0), (0, 0))
         query, key, value = (jnp.pad(array, one_more) for array in (query, key, value))
         lengths = jnp.full(batch, length, jnp.int32)
@@ -121,8 +121,8 @@ def _attended(
 
 
 def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cudnn", "xla"]:
-    """What `jax.nn.dot_product_attention` shall use: "cudnn" where that can't fail, else "xla"."""
-    # The CPU, where a GPU's process counts arithmetic.
+    """The implementation of `jax.nn.dot_product_attention`: "cudnn" where supported."""
+    # A default device is set where a process with a GPU counts FLOPs on its CPU.
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:

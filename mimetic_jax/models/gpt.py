@@ -31,7 +31,7 @@ def _sizes(model: Any, tokens: tuple[int, ...]) -> Sizes:
 
 
 class GPT(nn.Module):
-    """A causal language model: token n of the output is made of tokens 0 … n.
+    """A causal language model: output n depends on tokens 0 … n.
 
     Calling it gives hidden states [B, N, D], whose products with the embedding are the logits:
     with a large vocabulary those of a whole batch don't fit in memory, and
@@ -45,13 +45,13 @@ class GPT(nn.Module):
         heads: H, a divisor of D.
         mlp_ratio: F / D.
         positions: "sinusoidal", a fixed table of any length, added to √D times the embedding:
-            tied embeddings must be small for the logits' sake, and would drown in sines of
-            amplitude 1. Or "learned", a table `pos_embed` as small as the embedding, which is added
-            as it is.
+            tied embeddings must be small for the logits, and sines of amplitude 1 would drown
+            them. Or "learned", a table `pos_embed` as small as the embedding, which is added
+            unscaled.
         max_length: rows of the learned table; the longest input.
         dropout: rate after positions, attention and MLP layers.
-        embedding_dropout: rate at which whole tokens of the vocabulary become 0 in the input, one
-            draw per call for all their places.
+        embedding_dropout: rate at which tokens of the vocabulary become 0 in the input, drawn once
+            per call for all positions of a token.
         base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
             as in GPT-2; or "torch", whose linear layers are PyTorch's. The embedding, which is the
             output layer too, is a normal of .01 in both, as in the program of Bai et al.: at .02
@@ -60,8 +60,8 @@ class GPT(nn.Module):
         scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
             front, under the one name `blocks`. Compiles fast; its initial values and dropout
             masks are other draws.
-        remat: recompute each block in the backward pass: memory of its inputs only, for about a
-            third more arithmetic.
+        remat: recompute each block in the backward pass: it keeps only the inputs of blocks, for
+            about a third more arithmetic.
         dtype: of the computation; parameters, softmax, the last norm and logits stay float32.
 
     Example:
@@ -108,7 +108,7 @@ class GPT(nn.Module):
         embedding: Any = self.param(
             "embedding", nn.initializers.normal(0.01), (self.vocab, self.width)
         )
-        # Used by `logits` alone, but drawn here, where `init` comes.
+        # `logits` alone uses it, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         x = embedding[tokens]
         if train and self.embedding_dropout:

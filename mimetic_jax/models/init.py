@@ -1,4 +1,4 @@
-"""What "default initialization" means: timm's, or PyTorch's."""
+"""The base initializations that schemes start from: timm's, and PyTorch's."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def torch_bias(fan_in: int) -> Initializer:
 
 _TORCH_KERNEL = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 _BASES = {
-    # timm's trunc_normal_(std=.02) cuts at ±2, which is 100 standard deviations: a normal. It
-    # leaves the patch embedding, a convolution, at PyTorch's default with its bias.
+    # timm's trunc_normal_(std=.02) truncates at ±2, which is 100 standard deviations: a normal. The
+    # patch embedding, a convolution, keeps PyTorch's default with its bias.
     "timm": BaseInit(
         linear=nn.initializers.normal(0.02),
         linear_bias=lambda fan_in: nn.initializers.zeros,

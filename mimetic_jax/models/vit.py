@@ -59,8 +59,8 @@ class ViT(nn.Module):
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm" or "torch".
         qkv_bias: whether query, key and value have biases.
-        fused_qkv: one product for query, key and value; the parameters don't change.
-        scan: a loop over one block: a program whose size doesn't grow with L. The parameters of
+        fused_qkv: one product for query, key and value, of the same parameters.
+        scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
             dropout masks are other draws.
         remat: recompute each block in the backward pass, about a third more arithmetic, to keep
@@ -106,7 +106,7 @@ class ViT(nn.Module):
         x = einops.rearrange(
             images, "b (h p) (w q) c -> b (h w) (p q c)", p=self.patch, q=self.patch
         )
-        # The patch embedding is the convolution of stride `patch`, written as what it is.
+        # The patch embedding is a convolution of stride `patch`, written as a product.
         x = nn.Dense(
             self.width,
             kernel_init=init.patch,

@@ -17,10 +17,10 @@ from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
-    """The config of each arm: the whole config with the arm's overrides in it.
+    """The configuration of each arm: the whole one with the arm's overrides.
 
     Raises:
-        InputError: if an override names a field that doesn't exist, or has another type.
+        InputError: if an override names an unknown field, or has another type.
     """
     if not config.arms:
         return {"run": config}

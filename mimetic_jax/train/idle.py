@@ -1,4 +1,4 @@
-"""How long the devices had nothing to do because the host had nothing ready for them."""
+"""The share of time that the devices wait for the host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import jax
 
 
 class Idle:
-    """The share of training time between one dispatch's end and the next one's start.
+    """Measures the time between one dispatch's end and the next one's start.
 
-    A thread waits for each dispatch to end, since the host is busy with the next batch by then.
+    A thread waits for each dispatch, since the host is busy with the next batch by then.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Idle:
         self._idle = self._total = 0.0
 
     def dispatching(self) -> None:
-        """The next dispatch begins now."""
+        """Record the start of a dispatch."""
         now = time.perf_counter()
         if self._ended is not None:
             self._idle += now - self._ended.result() if self._ended.done() else 0.0
@@ -30,15 +30,15 @@ class Idle:
         self._began = now
 
     def dispatched(self, result: Any) -> None:
-        """What it will return."""
+        """Record what the dispatch returns, once it is computed."""
         self._ended = self._thread.submit(_ready_at, result)
 
     def interrupted(self) -> None:
-        """Something else was done since, which doesn't count."""
+        """Leave the time since the last dispatch out."""
         self._ended = None
 
     def share(self) -> float:
-        """Of the time since the last call; 0 if there was none."""
+        """The share of idle time since the last call."""
         share = self._idle / self._total if self._total else 0.0
         self._idle = self._total = 0.0
         return share

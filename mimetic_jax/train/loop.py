@@ -1,4 +1,4 @@
-"""One run: an arm with a seed, from its last checkpoint to its last step."""
+"""Training one run, from its newest checkpoint to its last step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 class Diverged(InputError):
-    """A run's loss is no longer finite: these settings can't be trained."""
+    """A run's loss is no longer finite: training diverges with these settings."""
 
 
 def train(
@@ -44,23 +44,23 @@ def train(
     say: Say,
     fingerprint: str = "",
 ) -> None:
-    """Train a run to its end, or continue where its newest checkpoint stands.
+    """Train a run to its end, from its newest checkpoint if it has any.
 
-    Batches, augmentation and dropout are functions of (seed, step), so a run that was killed
-    and started again computes what it would have computed. Dispatches end at the steps where
-    something is due: a log line, an evaluation, a checkpoint, the end.
+    Batches, augmentation and dropout are functions of (seed, step), so a run that was killed and
+    restarted computes what an uninterrupted one computes. Dispatches end at the steps where a log
+    line, an evaluation or a checkpoint is due.
 
     Args:
         run: which run.
         config: of the arm, checked.
         program: of the configuration.
-        data: as the program's feed placed it.
+        data: placed by the program's feed.
         say: prints a line of progress.
-        fingerprint: of the data; a checkpoint trained on others isn't continued.
+        fingerprint: of the data; a checkpoint trained on other data isn't continued.
 
     Raises:
-        Diverged: if the loss isn't finite; the last checkpoint before stays.
-        Preempted: if the process was told to stop; what was trained is saved.
+        Diverged: if the loss isn't finite; the last checkpoint before is kept.
+        Preempted: if the process was asked to stop; what was trained is saved.
         InputError: if the folder is in use or can't be written, or its checkpoint doesn't fit.
     """
     try:
@@ -68,13 +68,13 @@ def train(
             _Training(run, config, program, data, say if is_first() else _silent, fingerprint).go()
     except OSError as error:
         raise InputError(
-            f"{run.arm} seed {run.seed}: {error}; once that is mended, the same command continues "
+            f"{run.arm} seed {run.seed}: {error}; once that is fixed, the same command continues "
             "from the newest whole checkpoint"
         ) from error
 
 
 class _Training:
-    """The state of a training, and what becomes due as it goes on."""
+    """The state of a training, and what is due at its steps."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Training:
     ) -> None:
         self.run, self.config, self.program, self.data, self.say = run, config, program, data, say
         self.made = {"code": source_version(), "config": to_json(config), "data": fingerprint}
-        wait_for_all("run folder")  # process 0 has made it
+        wait_for_all("run folder")  # process 0 makes it
         self.checkpoints = Checkpoints(
             run.directory / "checkpoints", config.keep_checkpoints, say, self._best
         )
@@ -105,7 +105,7 @@ class _Training:
             self.state = self._start()
             self.step = int(self.state.step)
             self._steps()
-            # After the last checkpoint is whole: this record makes a run count as finished.
+            # Only once the last checkpoint is complete: this record marks the run as finished.
             self.checkpoints.wait()
             self._evaluate(finished=True)
         finally:
@@ -137,17 +137,17 @@ class _Training:
         return state
 
     def _recognize(self, made: dict[str, Any]) -> None:
-        """Go on with what another version of the code made, but not on other data."""
+        """Check that a checkpoint was trained on this data; report another version of the code."""
         if made["data"] != self.made["data"]:
             raise InputError(
                 f"{self.run.directory} was trained on other data (fingerprint {made['data']} "
-                f"there, {self.made['data']} here): give the former, or another --workdir"
+                f"there, {self.made['data']} here): use that data, or another --workdir"
             )
         if made["code"] != self.made["code"]:
             self.say(f"its checkpoint is of version {made['code']}, this is {self.made['code']}")
 
     def _best(self, steps: Sequence[int]) -> list[int]:
-        """Which of the steps had the best evaluations."""
+        """The steps with the best evaluations."""
         scored = [step for step in steps if step in self.scores]
         best_first = sorted(scored, key=lambda step: -self.scores[step])
         return best_first[: self.config.keep_best]
@@ -164,7 +164,7 @@ class _Training:
         session = program.feed.session(self.data, order_key(self.data_key), self.step, end)
         idle, watch = Idle(), Watch(self.config.stall_seconds, self.say)
         try:
-            if self.step < end:  # No steps: compiles outside the clock.
+            if self.step < end:  # A dispatch of no steps compiles outside the measured time.
                 watch.now("compiling")
                 arrays = session.arrays()
                 self.state, _ = program.run_steps(self.state, arrays, *keys, jnp.int32(0), scale)
@@ -190,18 +190,18 @@ class _Training:
                     self._log(scale, idle.share() if session.waits else 0.0)
                     for note in session.notes():
                         self.say(note)
-                # Before the checkpoint: a run that continues from it never comes back here.
+                # Before the checkpoint: a run that continues from it won't evaluate this step.
                 if self.step < end and self._due(self.eval_every):
                     watch.now("testing")
                     self._evaluate()
                     scale = self._rate_scale()
                     idle.interrupted()
-                told = self.step < end and preemption.should_stop()
-                if self.step == end or told or self._due(self.config.checkpoint_every):
+                stopping = self.step < end and preemption.should_stop()
+                if self.step == end or stopping or self._due(self.config.checkpoint_every):
                     watch.now("writing a checkpoint")
                     self._save()
                     idle.interrupted()
-                if told:
+                if stopping:
                     self.checkpoints.wait()
                     raise preemption.Preempted(f"stopped at step {self.step}, which is saved")
         finally:
@@ -213,7 +213,7 @@ class _Training:
         return bool(every) and self.step % every == 0
 
     def _count(self, history: dict[str, np.ndarray]) -> None:
-        """The steps of a dispatch are done; their losses must be finite."""
+        """Record the steps of a dispatch, whose losses must be finite."""
         first, self.step = self.step, self.step + len(history["loss"])
         self.window.append(history)
         if limit := self.config.optimizer.skip_nonfinite:
@@ -232,7 +232,7 @@ class _Training:
         return jnp.float32(plateau_scale(self.losses, rule) if rule else 1)
 
     def _save(self) -> None:
-        # A notice to stop comes between two log lines: what the next one will be the mean of.
+        # A stop between two log lines must keep the metrics of which the next line is the mean.
         window = {
             name: np.concatenate([part[name] for part in self.window]).tolist()
             for name in (self.window[0] if self.window else ())
@@ -299,7 +299,7 @@ def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
 
 
 def _not_finite(history: dict[str, np.ndarray]) -> np.ndarray:
-    """Which steps have a loss, or gradients, that aren't numbers."""
+    """Indices of the steps whose loss or gradient isn't finite."""
     return np.flatnonzero(~np.isfinite(history["loss"] + history["grad_norm"]))
 
 
@@ -325,7 +325,7 @@ def _check_finite(
 
 
 def _means(window: list[dict[str, np.ndarray]]) -> dict[str, float]:
-    """Of each metric, over the steps that weren't skipped; nothing if all were."""
+    """Mean of each metric over the steps that weren't skipped; empty if all were."""
     joined = {name: np.concatenate([part[name] for part in window]) for name in window[0]}
     skipped = _not_finite(joined)
     if len(skipped) == len(joined["loss"]):
@@ -345,6 +345,6 @@ def _clock(seconds: float) -> str:
 
 
 def _tensorboard(run: Run) -> Any:
-    from tensorboardX import SummaryWriter  # optional: only where asked for
+    from tensorboardX import SummaryWriter  # an optional dependency
 
     return SummaryWriter(str(run.directory / "tensorboard"))

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, per step, and the rate that belongs to a batch size."""
+"""Learning-rate schedules per step, and the scaling of rates with the batch."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def make_schedule(
     - "constant": `peak`, after a linear warm-up.
     - "cosine": linear from `warmup_from` to `peak`, then half a cosine to `final`.
     - "timm_cosine": constant within an epoch. Linear in the epochs of the warm-up, after which the
-      cosine is not at its beginning but where it would be without a warm-up: in epoch e of E it is
+      cosine continues where it would be without a warm-up: in epoch e of E the rate is
       final + (peak − final) · (1 + cos(π e / E)) / 2.
     - "triangle": 0 → peak at 2/5 of the steps → peak/20 at 4/5 → 0, its own warm-up.
 
     Args:
         name: one of the above.
         peak: the highest learning rate.
-        steps: total optimizer steps.
+        steps: of the whole training.
         warmup: steps of linear warm-up (all but triangle).
         warmup_from: learning rate of the first step of a warm-up.
         final: last learning rate (both cosines).
-        cooldown: how many of the `steps`, the last ones, stay at `final` (both cosines).
+        cooldown: number of last steps at `final`, part of `steps` (both cosines).
         steps_per_epoch: steps between two changes of the rate (timm_cosine).
 
     Raises:
@@ -109,14 +109,14 @@ def _timm_cosine(
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int, rule: str = "linear") -> float:
-    """The learning rate for a batch, from the one that was found for `base_batch`.
+    """The learning rate for a batch, from the one tuned at `base_batch`.
 
     rate · batch / base_batch ("linear"), or rate · √(batch / base_batch) ("sqrt").
 
     Args:
-        rate: learning rate at `base_batch` images a step.
-        batch: images a step.
-        base_batch: what `rate` belongs to; 0: to every batch, nothing is scaled.
+        rate: learning rate at `base_batch` examples per step.
+        batch: examples per step.
+        base_batch: for which `rate` is; 0: for any batch, nothing is scaled.
         rule: "linear" as in DeiT; "sqrt", which timm takes for Adam's family unless told otherwise.
 
     Raises:
@@ -144,10 +144,10 @@ def plateau_scale(losses: Sequence[float], rule: str) -> float:
     - "halve": ½ more whenever, after the fifth, a loss isn't below the largest of the five before.
     - "tenth": ⅒ more whenever, after the fifth, a loss is above the largest of the three before.
 
-    That the history decides, and nothing remembered beside it, makes resuming exact.
+    It depends on the history alone, without other state, which makes resuming exact.
 
     Args:
-        losses: validation losses, one an epoch, oldest first.
+        losses: validation losses, one per epoch, oldest first.
         rule: one of the above.
 
     Raises:

@@ -48,7 +48,7 @@ def make_train_step(
     ) -> tuple[Any, tuple[Metrics, Any]]:
         if accumulate == 1:
             return gradient(params, model_state, batch, key)
-        # Interleaved, so that each part is spread over the devices like the whole.
+        # Interleaved, so that each part is sharded like the whole batch.
         parts = jax.tree.map(
             lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
         )

@@ -1,4 +1,4 @@
-"""Says when nothing has happened for a while: a hung input or device makes no error."""
+"""A line when no step has ended for a while: a hung input or device raises no error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Watch:
-    """Prints a line whenever no step has ended for some time.
+    """Prints a line whenever no step has ended for some seconds.
 
     Args:
-        seconds: how long that is; 0: never.
+        seconds: to wait before the line; 0: never.
         say: prints a line.
     """
 
@@ -22,7 +22,7 @@ class Watch:
             threading.Thread(target=self._wait, daemon=True).start()
 
     def now(self, doing: str) -> None:
-        """Something has ended, and this has begun: "waiting for data"."""
+        """Record progress, and what has begun, such as "waiting for data"."""
         self._doing = doing
         self._woken.set()
 

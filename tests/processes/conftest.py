@@ -176,7 +176,7 @@ def data(tmp_path_factory):
             height, width = random.integers(40, 90, 2)
             pixels = random.integers(0, 100, (height, width, 3)) + 150 * (index % 2)
             Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
-    return {"images": None, "text": text, "streamed": images}
+    return {"images": None, "normalized": None, "text": text, "streamed": images}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Being told to stop: a checkpoint first, and an exit code that means "start me again"."""
+"""Preemption: a checkpoint at the next step, and an exit code that means "restart"."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import jax
 from jax.experimental import multihost_utils
 
 EXIT_CODE = 75
-"""EX_TEMPFAIL of sysexits.h: what Slurm's and Kubernetes' scripts here restart on."""
+"""EX_TEMPFAIL of sysexits.h: the launch scripts restart a job that ends with it."""
 
-_told = threading.Event()
+_requested = threading.Event()
 _points = itertools.count()
 
 
 class Preempted(Exception):
-    """Somebody asked the process to stop, and the run is saved."""
+    """The process was asked to stop, and the run is saved."""
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """SIGTERM means "stop at the next chance" while this lasts.
+    """While this lasts, SIGTERM asks for a stop at the next step.
 
-    Several processes listen through JAX's coordination service, which hands the notice of one to
+    Several processes listen through JAX's coordination service, which passes the notice of one to
     all, so that they stop at the same step.
     """
     if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
@@ -35,22 +35,22 @@ def listening() -> Iterator[None]:
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        _told.set()
+        _requested.set()
 
     before = signal.signal(signal.SIGTERM, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        _told.clear()
+        _requested.clear()
 
 
 def should_stop() -> bool:
     """Whether to save and stop now; the same answer in every process.
 
-    Every process must ask as often as the others: what is counted are the calls, since steps
-    begin again with each run.
+    Every process must call it equally often: calls are counted, since steps start again with each
+    run.
     """
     if jax.process_count() > 1:
         return bool(multihost_utils.reached_preemption_sync_point(next(_points)))
-    return _told.is_set()
+    return _requested.is_set()

@@ -1,4 +1,4 @@
-"""Several processes that train as one: finding each other, and agreeing."""
+"""Several processes that train as one: joining, agreeing, and failing together."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _leaving = threading.Event()
 def join(
     coordinator: str | None, num_processes: int | None, process_id: int | None, automatic: bool
 ) -> None:
-    """Make this process one of several. To be called before anything else asks JAX for a device.
+    """Make this process one of several. Call it before anything asks JAX for a device.
 
     Args:
-        coordinator: HOST:PORT of process 0, to join by hand; then the two numbers are needed.
+        coordinator: HOST:PORT of process 0, to join by hand; it needs the two numbers.
         num_processes: P.
         process_id: from 0 to P − 1.
         automatic: let JAX find the others: on a TPU pod, under Slurm, on GKE, under MPI.
 
     Raises:
-        InputError: if what is given doesn't fit together, or nobody answers.
+        InputError: if the arguments contradict each other, or no process answers.
     """
     by_hand = (coordinator, num_processes, process_id)
     if automatic:
@@ -57,7 +57,7 @@ def join(
 
 
 def _initialize(arguments: dict[str, Any]) -> None:
-    # Without a number JAX waits for five minutes, and says nothing meanwhile.
+    # JAX waits for five minutes unless given a number, without a message.
     timeout = int(os.environ.get("MIMETIC_JOIN_SECONDS", "300"))
     try:
         jax.distributed.initialize(**arguments, initialization_timeout=timeout)
@@ -68,28 +68,28 @@ def _initialize(arguments: dict[str, Any]) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process writes and talks: one of them does."""
+    """Whether this process writes files and prints: process 0 does."""
     return jax.process_index() == 0
 
 
 def agreed(value: bool) -> bool:
-    """What process 0 says."""
+    """The value of process 0, on every process."""
     if jax.process_count() == 1:
         return value
     return bool(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def wait_for_all(name: str) -> None:
-    """Return once every process is here."""
+    """Return once every process has called this."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def check_same(**things: Any) -> None:
-    """Every process must have been given the same: config, code, data.
+    """Check that all processes have the same config, code and data.
 
     Raises:
-        InputError: on every process, naming the thing and the processes that differ from 0.
+        InputError: on every process; names what differs, and the processes that differ from 0.
     """
     if jax.process_count() == 1:
         return
@@ -106,12 +106,12 @@ def check_same(**things: Any) -> None:
 
 
 def leave(code: int, reason: str, text: str) -> NoReturn:
-    """End this process, and all others with it: they would wait for it, some for minutes.
+    """End this process and all others, which would otherwise wait for it, some for minutes.
 
     Args:
-        code: the exit code, of all.
-        reason: what the others say, in one line.
-        text: what this one says.
+        code: the exit code of all processes.
+        reason: one line that the others print.
+        text: what this one prints.
     """
     several = jax.distributed.is_initialized()
     if several and _leaving.is_set():  # what fails now fails because another process ends
@@ -124,11 +124,11 @@ def leave(code: int, reason: str, text: str) -> NoReturn:
 
 
 def _listen() -> None:
-    """Leave when another process does."""
+    """End this process when another one fails."""
     while not _leaving.wait(1):
         try:
             failures = _joined().client.key_value_dir_get(_FAILED)
-        except Exception:  # the store closed: with the run, or with process 0, which JAX tells
+        except Exception:  # the store closed: with the run, or with process 0, which JAX reports
             return
         if failures and not _leaving.is_set():
             _leaving.set()
@@ -138,15 +138,15 @@ def _listen() -> None:
 
 
 def _end(code: int, reason: str = "") -> NoReturn:
-    """End this process once all have heard: one that misses another says so in a hundred lines."""
+    """End this process once all have read the message: JAX reports a lost process at length."""
     sys.stdout.flush()
     sys.stderr.flush()
     deadline = time.monotonic() + 10
     try:
         joined = _joined()
         if reason:
-            told = json.dumps([code, f"process {joined.process_id} failed: {reason}"])
-            joined.client.key_value_set(f"{_FAILED}/{joined.process_id}", told)
+            message = json.dumps([code, f"process {joined.process_id} failed: {reason}"])
+            joined.client.key_value_set(f"{_FAILED}/{joined.process_id}", message)
         joined.client.key_value_set(f"{_HEARD}/{joined.process_id}", "")
         while time.monotonic() < deadline:
             if len(joined.client.key_value_dir_get(_HEARD)) == joined.num_processes:
@@ -159,10 +159,6 @@ def _end(code: int, reason: str = "") -> NoReturn:
 
 
 def _joined() -> Any:
-    """JAX's key-value store, and numbers that don't wait for the devices.
-
-    They have no public name; Orbax takes them from here too.
-    """
-    from jax._src import distributed
-
-    return distributed.global_state
+    """JAX's key-value store, and process numbers that don't wait for the devices."""
+    # JAX has no public function for its store.
+    return multihost_utils.distributed.global_state

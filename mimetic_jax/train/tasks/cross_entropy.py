@@ -25,8 +25,8 @@ def token_losses(
 ) -> jax.Array:
     """log Σ_v exp z_v − z_target of each token, with logits z = E h + b.
 
-    Tokens are taken in chunks, in the backward pass too, where logits are computed again unless
-    there is one chunk alone: there is never more than one chunk of them.
+    Tokens are processed in chunks, in the backward pass too, where logits are computed again unless
+    there is only one chunk: at most one chunk of logits exists at a time.
     Products are in the precision of `hidden` with float32 sums; everything else is float32, also
     the sum of the embedding's gradient over the chunks.
 
@@ -36,9 +36,9 @@ def token_losses(
         bias: b float32 [V].
         targets: int32 [T], in [0, V).
         chunk_bytes: of the logits of a chunk, on each device; at least one token's.
-        mesh: where tokens are cut over the axes "data" and "fsdp": every device then works through
-            its own, and the embedding's gradient is summed over devices once, at the end. Without
-            it, tokens that are cut over devices give the same losses, slower.
+        mesh: over whose axes "data" and "fsdp" tokens are sharded: every device then processes its
+            own, and the embedding's gradient is summed over devices once, at the end. Without it,
+            sharded tokens give the same losses, slower.
 
     Returns:
         float32 [T].
@@ -62,7 +62,7 @@ def token_losses(
         return local(hidden, embedding, bias, targets)
     if tokens % mesh.size:
         raise InputError(f"{mesh.size} devices don't divide {tokens} tokens")
-    # Differentiating this sums the gradients of what every device holds whole over the devices.
+    # Its derivative sums gradients of replicated arguments over the devices.
     return jax.shard_map(
         local, mesh=mesh, in_specs=(BATCH, P(), P(), BATCH), out_specs=BATCH, check_vma=False
     )(hidden, embedding, bias, targets)
@@ -73,11 +73,11 @@ def _local_losses(
 ) -> jax.Array:
     tokens, width = hidden.shape
     count = -(-tokens // max_chunk)
-    chunk = -(-tokens // count)  # as even as can be: less than a token of padding a chunk
+    chunk = -(-tokens // count)  # even chunks: less than one token of padding per chunk
     padding = count * chunk - tokens
     hidden = jnp.pad(hidden, ((0, padding), (0, 0))).reshape(chunk, count, width)
     targets = jnp.pad(targets, (0, padding)).reshape(chunk, count)
-    # Interleaved, so that each chunk is spread over the devices like the whole.
+    # Interleaved, so that each chunk is sharded like all tokens.
     losses = _chunk_losses(hidden.swapaxes(0, 1), embedding, bias, targets.swapaxes(0, 1))
     return losses.swapaxes(0, 1).reshape(-1)[:tokens]
 
@@ -105,7 +105,7 @@ def _forward(
         chosen = jnp.take_along_axis(logits, chunk[1][:, None], -1)[:, 0]
         return normalizer - chosen, normalizer, logits
 
-    if len(hidden) == 1:  # what the backward pass would hold anyway can as well be kept
+    if len(hidden) == 1:  # the backward pass would hold these logits anyway: keep them
         result, normalizer, logits = losses((hidden[0], targets[0]))
         return result[None], (hidden, embedding, bias, targets, normalizer[None], logits)
     result, normalizers = jax.lax.map(lambda chunk: losses(chunk)[:2], (hidden, targets))

@@ -1,4 +1,7 @@
-"""A lock for buckets, which know none: a note that its holder renews, and that goes stale."""
+"""A lease for buckets, which have no locks: a file that its holder renews.
+
+No library offers this for objects without conditional writes.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train.workdir.paths import AnyPath
 
 RENEWAL_SECONDS = 20.0
-_RENEWALS = 3  # a holder that misses so many is gone
+_RENEWALS = 3  # a holder that misses as many has ended
 
 
 def this_process() -> str:
-    """As others shall know it."""
+    """The name of this process in lock files and messages."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def in_use(directory: AnyPath, holder: str) -> InputError:
-    """Why a folder that somebody holds can't be had."""
+    """The error for a folder whose lock another process holds."""
     return InputError(
         f"{directory} is in use by {holder}: two trainings of one run would overwrite each other"
     )
@@ -33,33 +36,34 @@ def in_use(directory: AnyPath, holder: str) -> InputError:
 def leased(
     path: AnyPath, say: Callable[[str], None] = print, seconds: float = RENEWAL_SECONDS
 ) -> Iterator[None]:
-    """Hold the note at `path`, renewing it, as long as the block lasts.
+    """Hold the lease file at `path`, and renew it while the block lasts.
 
-    A note of somebody else's is watched first: who renews it is alive, and a killed process's
-    note stays as it is. No clocks are compared.
+    A file of another process is watched first: a live holder renews it, a killed one doesn't. No
+    clocks are compared.
 
     Args:
-        path: of the note.
-        say: prints a line while a note is watched.
+        path: of the file.
+        say: prints a line while another holder's file is watched.
         seconds: between two renewals.
 
     Raises:
-        InputError: somebody else holds it.
+        InputError: if another process holds it.
     """
     owner, token = this_process(), secrets.token_hex(4)
     if found := _read(path):
-        say(f"{path} is of {_holder(found)}: waiting {_RENEWALS * seconds:.0f} s for its renewal")
+        wait = _RENEWALS * seconds
+        say(f"{path} belongs to {_holder(found)}: waiting {wait:.0f} s for its renewal")
         _refuse_if_changed(path, found, _RENEWALS * seconds)
     note = f"{owner}\n{token}\n0\n"
     path.write_text(note)
-    _refuse_if_changed(path, note, seconds / 10)  # two that came at once: the later one stays
+    _refuse_if_changed(path, note, seconds / 10)  # of two that came at once, the later one stays
     stop = threading.Event()
 
     def renew() -> None:
         number = 0
         while not stop.wait(seconds):
             number += 1
-            # A bucket out of reach for a moment ends no training.
+            # A bucket that fails for a moment must not end the training.
             with contextlib.suppress(Exception):
                 path.write_text(f"{owner}\n{token}\n{number}\n")
 
@@ -81,16 +85,16 @@ def _read(path: AnyPath) -> str:
 
 
 def _holder(note: str) -> str:
-    return note.splitlines()[0] if note.strip() else "somebody"
+    return note.splitlines()[0] if note.strip() else "another process"
 
 
 def _refuse_if_changed(path: AnyPath, note: str, seconds: float) -> None:
-    """Return once the note has been the same for so long."""
+    """Return once the file has stayed the same for `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(1.0, seconds / 10))
         now = _read(path)
-        if not now:  # let go of in the meantime, unless it was ours
+        if not now:  # released in the meantime, unless it was ours
             return
         if now != note:
             raise in_use(path.parent, _holder(now))

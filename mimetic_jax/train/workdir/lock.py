@@ -1,4 +1,7 @@
-"""One process group at a time in a run's folder."""
+"""A lock on a run's folder: one training at a time.
+
+It is `flock` and not a lock file of a library, because the lock file names its holder.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
 
 @contextlib.contextmanager
 def locked(directory: AnyPath, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Hold the folder's lock, which the system lets go of with the process, however that ends.
+    """Hold the folder's lock, which the system releases with the process, however that ends.
 
-    In a bucket it is a note that goes stale, see `lease`.
+    In a bucket it is a lease, see `lease`.
 
     Raises:
-        InputError: somebody else holds it; or the folder can't be written.
+        InputError: if another process holds it, or the folder can't be written.
     """
     path = directory / "lock"
     if in_bucket(path):

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a record, never torn, each step once however often a run restarts."""
+"""metrics.jsonl: one whole line per record, each step once even if a run restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MetricsFile:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records; what a kill left of a line is ignored."""
+        """All whole records; a partial line that a kill left is ignored."""
         if not self.path.exists():
             return []
         records = []
@@ -30,7 +30,7 @@ class MetricsFile:
         return records
 
     def rewind(self, step: int) -> None:
-        """Forget what came after a step: it is about to be run again."""
+        """Remove the records after a step, which is about to run again."""
         kept = [record for record in self.read() if record["step"] <= step]
         if not kept and not self.path.exists():
             return

@@ -1,4 +1,4 @@
-"""Where a run lives in the workdir, and what is known of it there."""
+"""A run's folder in the workdir, and its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Run:
         return MetricsFile(self.directory / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
-        """The records of tests, in order."""
+        """The records of evaluations, in order."""
         return [record for record in self.metrics.read() if "eval_count" in record]
 
     def finished(self) -> bool:

@@ -1,0 +1,220 @@
+"""What several configurations share: recipes of training; no configuration itself."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from configs import arms
+from configs.default import arguments, default, default_text
+from mimetic_jax.data import describe
+from mimetic_jax.errors import unknown
+from mimetic_jax.models import VARIANTS
+from mimetic_jax.schemes import Mimetic, SinCos, TFixup, Zero
+
+SMALL_DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")
+"""The data sets of the structured paper's table 4."""
+
+
+def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
+    """ViTs of any width, depth, heads and patch on small images.
+
+    Arguments: width, depth, heads, patch, epochs, scale, randaugment, init. `scale` is γ of the
+    sin-cos positions, `randaugment` a policy or nothing. `init` is "all" for the comparison of the
+    arms default, sincos, norm_matched and mimetic, or one arm: one of these, query_key (only Q/K),
+    value_out (only V/out), positive (V/out with +βI), mimetic_learned (random positions), t_fixup,
+    zero.
+    """
+    args = arguments(
+        text,
+        width=192,
+        depth=12,
+        heads=3,
+        patch=patch,
+        epochs=100.0,
+        scale=1.0,
+        randaugment="torchvision-n2-m9",
+        init="all",
+    )
+    config = small_images(data, args.epochs)
+    config.name = f"{data}_vit_{args.width}_{args.depth}_{args.heads}_p{args.patch}"
+    config.data.augment.randaugment = args.randaugment
+    for name in ("width", "depth", "heads", "patch"):
+        config.model[name] = args[name]
+
+    positions, mimetic = SinCos(scale=args.scale), Mimetic()
+    ablations: arms.Arms = {
+        "query_key": {"scheme": (positions, Mimetic(alpha_vo=None, beta_vo=None))},
+        "value_out": {"scheme": (positions, Mimetic(alpha_qk=None, beta_qk=None))},
+        "positive": {"scheme": (positions, Mimetic(beta_vo=0.4))},
+        "mimetic_learned": {"scheme": (mimetic,)},
+        "t_fixup": {"scheme": (positions, TFixup())},
+        "zero": {"scheme": (positions, Zero())},
+    }
+    config.arms = arms.chosen(args.init, arms.attention(args.scale), ablations)
+    return config
+
+
+def small_images(data: str, epochs: float) -> ConfigDict:
+    """How small images are trained on, whatever the model."""
+    info = describe(data)
+    config = default()
+    config.seeds = (0, 1, 2)
+    config.batch = 512
+    config.epochs = epochs
+
+    config.data.name = data
+    config.data.augment.crop = info.image_shape[0] // 8
+    config.data.augment.flip = True
+    config.data.augment.randaugment = "torchvision-n2-m9"
+    config.data.augment.erase = 0.25
+    config.data.augment.erase_mode = "const"
+
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.schedule = "triangle"
+    config.optimizer.weight_decay = 0.01  # on all parameters, as in the authors' script
+    config.optimizer.clip = 1.0
+
+    epoch = info.num_train // config.batch
+    config.eval.batch = 1000
+    config.eval.every = config.checkpoint_every = 10 * epoch
+    config.log_every = epoch
+    return config
+
+
+def deit(variant: str) -> ConfigDict:
+    """DeiT's, for a size of ViT with patches of 16 pixels."""
+    config = imagenet(variant)
+    config.batch = 1024
+    config.epochs = 300.0  # DeiT parses 10 epochs of cool-down and never trains them
+    config.ema = 0.99996
+
+    config.data.repeats = 3
+    config.data.augment.interpolation = "bicubic"
+    config.data.mix.mixup = 0.8
+    config.data.mix.cutmix = 1.0
+
+    config.model.drop_path = 0.1
+
+    config.optimizer.learning_rate = 5e-4
+    config.optimizer.base_batch = 512
+    config.optimizer.schedule = "timm_cosine"
+    config.optimizer.warmup_epochs = 5.0
+    config.optimizer.warmup_from = 1e-6  # as it is, not scaled with the batch
+    config.optimizer.final = 1e-5
+    config.optimizer.weight_decay = 0.05
+    return config
+
+
+def imagenet(variant: str) -> ConfigDict:
+    """What every recipe for 224×224 pixels has in common here: timm's augmentation and groups.
+
+    Raises:
+        InputError: the variant is unknown.
+    """
+    if variant not in VARIANTS:
+        raise unknown("variant", variant, VARIANTS)
+    config = default()
+    config.label_smoothing = 0.1
+
+    config.data.name = "imagenet2012"
+    config.data.size = 224
+    config.data.eval_fraction = 0.875
+    config.data.augment.crop_scale = (0.08, 1.0)
+    config.data.augment.flip = True
+    config.data.augment.randaugment = "rand-m9-mstd0.5-inc1"
+    config.data.augment.erase = 0.25
+
+    config.model.update(VARIANTS[variant])
+    config.model.patch = 16
+    config.model.dtype = "bfloat16"
+
+    config.optimizer.no_decay = True
+
+    config.eval.batch = 512
+    config.eval.every_epochs = 10.0
+    config.log_every = 50
+    config.checkpoint_every = 1_250  # an epoch of 1024 images
+    return config
+
+
+def structured(variant: str) -> ConfigDict:
+    """DeiT's, as the structured paper trains with it."""
+    config = deit(variant)
+    config.epochs = 310.0
+    config.ema = 0.0
+    config.model.base = "torch"
+    config.optimizer.cooldown_epochs = 10.0
+    return config
+
+
+def small_data(data: str, epochs: float) -> ConfigDict:
+    """DeiT's augmentation, with a longer warm-up to a higher rate.
+
+    Raises:
+        InputError: the paper has no such data.
+    """
+    if data not in SMALL_DATA:
+        raise unknown("data", data, SMALL_DATA)
+    config = deit("Ti")
+    config.seeds = (0, 1, 2)
+    config.batch = 512
+    config.epochs = epochs
+    config.ema = 0.0  # the command sets its decay but doesn't turn it on
+
+    config.data.name = data
+    published = describe("imagenet2012")  # whose mean and deviation all of them are normalized by
+    config.data.mean, config.data.std = published.mean, published.std
+    config.data.repeats = 1
+    config.data.augment.interpolation = "random"
+
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.base_batch = 0
+    config.optimizer.warmup_epochs = 50.0
+    config.optimizer.final = 1e-6
+
+    epoch = describe(data).num_train // config.batch
+    config.checkpoint_every = 10 * epoch
+    config.log_every = epoch
+    return config
+
+
+def constant_rate(config: ConfigDict, name: str) -> None:
+    """Constant learning rates, which the plateau rule lowers."""
+    config.optimizer.name = name
+    config.optimizer.schedule = "constant"
+    if name == "sgd":
+        config.optimizer.learning_rate = 4.0
+        config.optimizer.weight_decay = 0.0
+    else:
+        config.optimizer.learning_rate = 5e-4
+        config.optimizer.warmup = 200
+        config.optimizer.no_decay = True
+
+
+def words(text: str, data: str) -> ConfigDict:
+    """A language model of words; arguments: those of configs/ptb_char.py."""
+    args = arguments(
+        text, width=384, depth=12, heads=8, epochs=100.0, optimizer="adamw", init="all"
+    )
+    config = default_text()
+    config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
+    config.seeds = (0, 1, 2)
+    config.data.name = data
+    config.data.length, config.data.valid = 80, 40
+    config.batch = 16
+    config.epochs = args.epochs
+    for name in ("width", "depth", "heads"):
+        config.model[name] = args[name]
+    config.model.dropout = 0.45
+    config.model.embedding_dropout = 0.25
+
+    config.optimizer.clip = 0.35
+    config.optimizer.plateau = "halve"
+    constant_rate(config, args.optimizer)
+
+    config.eval.batch = 16
+    config.eval.every_epochs = 1.0
+    config.log_every = 100
+    config.checkpoint_every = 500
+    config.arms = arms.chosen(args.init, *arms.language(args.depth))
+    return config
