@@ -14,9 +14,10 @@ from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
 from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.load import StreamedDataset, load, sized
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, sized
 from mimetic_jax.data.sets.subset import balanced
-from mimetic_jax.data.sets.table import DatasetInfo, describe, names
+from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [
     "Augmentation",
@@ -35,7 +36,7 @@ __all__ = [
     "epoch_permutations",
     "eval_batches",
     "example_keys",
-    "load",
+    "load_dataset",
     "mix",
     "names",
     "normalize",

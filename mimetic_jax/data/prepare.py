@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.sets.table import DatasetInfo, describe, names
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError
 
 # (name in TFDS, data folder, folder of the files placed by hand) -> None
 Build = Callable[[str, Path, Path], None]
-
-# What TFDS may not download, because its owner asks for an account.
-_MANUAL = {"imagenet2012": ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar")}
 
 
 def prepare(
@@ -75,8 +73,7 @@ def _readable(prepared: Path) -> Path:
 
 
 def _check_manual(info: DatasetInfo, manual: Path) -> None:
-    files = _MANUAL.get(info.name, ())
-    missing = [file for file in files if not (manual / file).is_file()]
+    missing = [file for file in info.manual if not (manual / file).is_file()]
     if missing:
         raise InputError(
             f"{info.name} must be downloaded by hand, with an account of {info.source}: "
@@ -106,13 +103,14 @@ def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) 
         description="Prepare a data set once, through TFDS, to be read without TensorFlow.",
     )
     known = [name for name in names() if describe(name).tfds]
+    by_hand = [name for name in known if describe(name).manual]
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(known)}")
     parser.add_argument("--data_dir", required=True, metavar="DIR", help="where it will lie")
     parser.add_argument(
         "--manual_dir",
         metavar="DIR",
         help="where the files lie that need an account to download "
-        f"({', '.join(_MANUAL)}); DATA_DIR/downloads/manual unless given",
+        f"({', '.join(by_hand)}); DATA_DIR/downloads/manual unless given",
     )
     options = parser.parse_args(arguments)
     try:

@@ -10,12 +10,12 @@ from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
 from mimetic_jax.errors import InputError
 
-# What the publisher calls the folder or archive, where that isn't our name for the data.
-_PUBLISHED = {"tiny_imagenet": ("tiny-imagenet-200",)}
 _ARCHIVES = (".tar", ".zip")
 
 
-def open_source(name: str, data_dir: str, split: str, num_classes: int) -> ImageSource:
+def open_source(
+    name: str, data_dir: str, split: str, num_classes: int, *, folder: str = ""
+) -> ImageSource:
     """The images of one split, still encoded.
 
     The first of these that is found is read; nothing is unpacked or written:
@@ -24,8 +24,8 @@ def open_source(name: str, data_dir: str, split: str, num_classes: int) -> Image
     2. `data_dir/NAME/VERSION/`, as TFDS prepares it with file_format="array_record". Splits may be
        joined and cut as TFDS writes it: "train+validation", "train[:10%]".
     3. `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar`, for imagenet2012.
-    4. `NAME.tar` or `NAME.zip`; for tiny_imagenet also `tiny-imagenet-200.tar` or `.zip`.
-    5. a tree `train/CLASS/...`, in `data_dir/NAME` or in `data_dir` itself; see
+    4. `NAME.tar`, `NAME.zip`, `FOLDER.tar` or `FOLDER.zip`.
+    5. a tree `train/CLASS/...`, in `data_dir/NAME`, `data_dir/FOLDER` or `data_dir` itself; see
        `layout.find_split` for the forms read in archives and trees.
 
     Args:
@@ -34,6 +34,7 @@ def open_source(name: str, data_dir: str, split: str, num_classes: int) -> Image
         data_dir: where to look; "~" is the home folder.
         split: "train", "validation" (or "val") or "test", or what TFDS allows.
         num_classes: how many classes there must be.
+        folder: FOLDER, the name of the published folder or archive, if it isn't NAME.
 
     Raises:
         InputError: nothing is found (the places are told), or it isn't what was asked for.
@@ -50,13 +51,13 @@ def open_source(name: str, data_dir: str, split: str, num_classes: int) -> Image
             return file_source(Archive(train), split, num_classes)
         if split in ("val", "validation") and validation.is_file():
             return imagenet.validation(validation, num_classes)
-    names = (name, *_PUBLISHED.get(name, ()))
+    names = (name, folder) if folder else (name,)
     for archive in (root / f"{name}{suffix}" for name in names for suffix in _ARCHIVES):
         if archive.is_file():
             return file_source(Archive(archive), split, num_classes)
-    for folder in (*(root / name for name in names), root):
-        if any((folder / known).is_dir() for known in ("train", "val", "validation", "test")):
-            return file_source(Folder(folder), split, num_classes)
+    for tree in (*(root / name for name in names), root):
+        if any((tree / known).is_dir() for known in ("train", "val", "validation", "test")):
+            return file_source(Folder(tree), split, num_classes)
     raise InputError(_nothing_found(name, names, root, split))
 
 

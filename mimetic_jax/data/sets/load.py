@@ -9,10 +9,10 @@ import numpy as np
 
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.sets import cifar, digits, stl10, svhn
 from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.subset import balanced
-from mimetic_jax.data.sets.table import DatasetInfo, describe
+from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
 
 # Which part of a data set is taken doesn't depend on a run's seed.
@@ -40,7 +40,7 @@ class StreamedDataset:
         return digest.hexdigest()[:16]
 
 
-def load(
+def load_dataset(
     name: str, data_dir: str | None = None, subset: float = 1.0, classes: int = 0
 ) -> ImageDataset | StreamedDataset:
     """The data set of that name.
@@ -81,17 +81,12 @@ def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> Dataset
 
 
 def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
-    if info.name == "digits":
-        return digits.load()
-    if info.name == "svhn":
-        return svhn.load(data_dir)
-    if info.name == "stl10":
-        return stl10.load(data_dir)
-    if info.name != "tiny_imagenet":
-        return cifar.load(info.name, data_dir)
-    sources = _sources(info, data_dir)
-    size = info.image_shape[0]
-    train, test = (load_all(source, size) for source in (sources.train, sources.test))
+    if info.read:
+        train, test = info.read(info, data_dir)
+    else:
+        sources = _sources(info, data_dir)
+        size = info.image_shape[0]
+        train, test = (load_all(source, size) for source in (sources.train, sources.test))
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
@@ -110,7 +105,7 @@ def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
             f"it comes from {info.source}"
         )
     train, test = (
-        open_source(info.tfds or info.name, data_dir, split, info.num_classes)
+        open_source(info.tfds or info.name, data_dir, split, info.num_classes, folder=info.folder)
         for split in info.splits
     )
     return StreamedDataset(train, test)

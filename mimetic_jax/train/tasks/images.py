@@ -175,7 +175,7 @@ class Images:
 
     def load(self, config: ConfigDict) -> Any:
         settings = config.data
-        return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
+        return datasets.load_dataset(settings.name, settings.dir, settings.subset, settings.classes)
 
     def sized(self, info: datasets.DatasetInfo, dataset: Any) -> datasets.DatasetInfo:
         return datasets.sized(info, dataset)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mimetic_jax.data import load_dataset
 from mimetic_jax.data.files.array_record import ArrayRecordSource
 from mimetic_jax.data.files.decode import decode
 from mimetic_jax.data.files.open import open_source
-from mimetic_jax.data.sets import cifar
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 7, "test": 3}
@@ -95,7 +95,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("num_classes", [10, 100])
 def test_what_tfds_wrote_is_read(prepared: Path, num_classes: int) -> None:
     before = "tensorflow" in sys.modules
-    data = cifar.load(f"cifar{num_classes}", str(prepared))
+    data = load_dataset(f"cifar{num_classes}", str(prepared))
     assert ("tensorflow" in sys.modules) == before
     assert data.num_classes == num_classes
     assert by_pixels(data.train_images, data.train_labels) == by_pixels(
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_told_in_one_line(tmp_path: Path) -> None:
     for path in folder.glob("*train*"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match=r"can't read cifar10 from .*3\.0\.2") as caught:
-        cifar.load("cifar10", str(tmp_path))
+        load_dataset("cifar10", str(tmp_path))
     assert "\n" not in str(caught.value)
 
 
@@ -117,7 +117,7 @@ def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
     description = prepare(tmp_path, 10) / "dataset_info.json"
     description.write_text(description.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(InputError, match=r'tfrecord.*file_format="array_record"'):
-        cifar.load("cifar10", str(tmp_path))
+        load_dataset("cifar10", str(tmp_path))
 
 
 def test_the_newest_version_is_taken(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_newest_version_is_taken(tmp_path: Path) -> None:
     for path in old.glob("*train*"):
         path.unlink()
     prepare(tmp_path, 10, "3.0.10")
-    assert len(cifar.load("cifar10", str(tmp_path)).train_labels) == SIZES["train"]
+    assert len(load_dataset("cifar10", str(tmp_path)).train_labels) == SIZES["train"]
 
 
 def decoded(source: ArrayRecordSource) -> tuple[np.ndarray, np.ndarray]:

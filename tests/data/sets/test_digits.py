@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from mimetic_jax.data import ImageDataset, describe
-from mimetic_jax.data.sets import digits
+from mimetic_jax.data import ImageDataset, describe, load_dataset
 
 
 @pytest.fixture(scope="module")
 def dataset() -> ImageDataset:
-    return digits.load()
+    return load_dataset("digits")
 
 
 def test_sizes(dataset: ImageDataset) -> None:
@@ -45,4 +44,4 @@ def test_mean_and_std_normalize_the_training_pixels(dataset: ImageDataset) -> No
 
 
 def test_loading_twice_gives_the_same(dataset: ImageDataset) -> None:
-    assert digits.load().fingerprint() == dataset.fingerprint()
+    assert load_dataset("digits").fingerprint() == dataset.fingerprint()

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimetic_jax.data import describe
-from mimetic_jax.data.sets import stl10
+from mimetic_jax.data import describe, load_dataset
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 4, "test": 3}
@@ -37,7 +36,7 @@ def write(folder: Path) -> None:
 
 def refused(data_dir: Path | None, *words: str) -> None:
     with pytest.raises(InputError) as caught:
-        stl10.load(None if data_dir is None else str(data_dir))
+        load_dataset("stl10", None if data_dir is None else str(data_dir))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -48,7 +47,7 @@ def refused(data_dir: Path | None, *words: str) -> None:
 def test_files_are_read(tmp_path: Path, inside: bool) -> None:
     folder = tmp_path / "stl10_binary"
     write(folder)
-    data = stl10.load(str(tmp_path if inside else folder))
+    data = load_dataset("stl10", str(tmp_path if inside else folder))
     assert data.num_classes == 10
     assert np.array_equal(data.train_images, split("train")[0])
     assert np.array_equal(data.test_images, split("test")[0])
@@ -56,7 +55,7 @@ def test_files_are_read(tmp_path: Path, inside: bool) -> None:
 
 def test_labels_start_from_0(tmp_path: Path) -> None:
     write(tmp_path)
-    data = stl10.load(str(tmp_path))
+    data = load_dataset("stl10", str(tmp_path))
     assert data.train_labels.tolist() == [9, 0, 6, 2]
     assert data.test_labels.tolist() == [9, 0, 6]
 
@@ -111,6 +110,6 @@ def test_real_stl10() -> None:
     folder = os.environ.get("MIMETIC_STL10_DIR")
     if not folder:
         pytest.skip("MIMETIC_STL10_DIR isn't set to a folder with STL-10")
-    data, info = stl10.load(folder), describe("stl10")
+    data, info = load_dataset("stl10", folder), describe("stl10")
     assert np.bincount(data.train_labels).tolist() == [info.num_train // 10] * 10
     assert np.bincount(data.test_labels).tolist() == [info.num_test // 10] * 10
