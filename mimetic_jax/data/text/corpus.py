@@ -21,7 +21,7 @@ class TextInfo:
     """Size and origin of a text.
 
     Args:
-        name: the name `load` takes.
+        name: the name that `load_text` takes.
         level: what a token is, "word" or "char".
         vocabulary: number of different tokens.
         num_train: tokens of the training text, ends of lines included.
@@ -179,7 +179,7 @@ def describe(name: str) -> TextInfo:
     return _KNOWN[name]
 
 
-def load(name: str, data_dir: str | None) -> Corpus:
+def load_text(name: str, data_dir: str | None) -> Corpus:
     """A published text, whole.
 
     Words are what whitespace separates, with "<eos>" after every line. Characters ("ptb_char") are
@@ -222,7 +222,7 @@ def load(name: str, data_dir: str | None) -> Corpus:
     raise InputError(f"no {name} in {data_dir}{found}: {_expected(info)}")
 
 
-def load_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
+def load_text_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
     """A text of one's own, whole.
 
     Args:
@@ -252,7 +252,7 @@ def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
     Args:
         text: any text.
         vocabulary: token n is `vocabulary[n]`.
-        level: "word" or "char", as in `load_folder`.
+        level: "word" or "char", as in `load_text_folder`.
 
     Returns:
         int32 [N].

@@ -219,7 +219,7 @@ class Texts:
         return texts.describe(config.data.name)
 
     def load(self, config: ConfigDict) -> texts.Corpus:
-        return texts.load(config.data.name, config.data.dir)
+        return texts.load_text(config.data.name, config.data.dir)
 
     def sized(self, info: texts.TextInfo, dataset: texts.Corpus) -> texts.TextInfo:
         return dataclasses.replace(

@@ -27,7 +27,7 @@ def symbols(corpus: text.Corpus, split: str) -> list[str]:
 
 def refused(message_parts: list[str], name: str, data_dir: Path | None) -> None:
     with pytest.raises(InputError) as caught:
-        text.load(name, data_dir and str(data_dir))
+        text.load_text(name, data_dir and str(data_dir))
     assert "\n" not in str(caught.value)
     for part in message_parts:
         assert part in str(caught.value)
@@ -36,7 +36,7 @@ def refused(message_parts: list[str], name: str, data_dir: Path | None) -> None:
 @pytest.mark.parametrize("below", ["", "ptb", "simple-examples/data"])
 def test_words(tmp_path: Path, below: str) -> None:
     write(tmp_path / below, "ptb.{}.txt", WORDS)
-    corpus = text.load("ptb_word", str(tmp_path))
+    corpus = text.load_text("ptb_word", str(tmp_path))
     assert corpus.name == "ptb_word"
     assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>", "a", "dog")
     assert symbols(corpus, "train") == ["the", "cat", "sat", "<eos>", "the", "<unk>", "<eos>"]
@@ -49,7 +49,7 @@ def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
     """Blank lines are lines, and other spaces than ASCII's separate too, as in Python's split."""
     contents = {"train": " \n = Títle = \n \n x\u00a0y \n", "valid": "x\n", "test": "y\n"}
     write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
-    corpus = text.load(name, str(tmp_path))
+    corpus = text.load_text(name, str(tmp_path))
     assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x y <eos>"
 
 
@@ -58,7 +58,7 @@ def test_last_line_ends_without_a_newline_too(tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     write(ended, "ptb.{}.txt", WORDS)
     fingerprints = {
-        text.load("ptb_word", str(folder)).fingerprint() for folder in (tmp_path, ended)
+        text.load_text("ptb_word", str(folder)).fingerprint() for folder in (tmp_path, ended)
     }
     assert len(fingerprints) == 1
 
@@ -76,7 +76,9 @@ def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> Non
     }
     assert spaced["valid"] == "a _ c a t \n "
     write(tmp_path / "characters", "ptb.char.{}.txt", spaced)
-    made, read = (text.load("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters"))
+    made, read = (
+        text.load_text("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters")
+    )
     assert "".join(symbols(read, "train")) == "the cat sat\nthe <unk>\n"
     assert "".join(symbols(read, "test")) == "the dog\n"
     assert made.fingerprint() == read.fingerprint()
@@ -97,10 +99,10 @@ def test_parts_of_a_large_file_join(
     files = ("a", "b", "c")
     for file in files:
         (tmp_path / file).write_bytes(content.encode())
-    whole = text.load_folder(str(tmp_path), files, level)
+    whole = text.load_text_folder(str(tmp_path), files, level)
     for size in (1, 2, 3, 7, 50):
         monkeypatch.setattr(text, "_CHUNK", size)
-        parts = text.load_folder(str(tmp_path), files, level)
+        parts = text.load_text_folder(str(tmp_path), files, level)
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
     assert symbols(whole, "valid") == expected
@@ -110,7 +112,7 @@ def test_parts_of_a_large_file_join(
 def test_encode_is_what_load_does(tmp_path: Path, level: str) -> None:
     write(tmp_path, "{}.txt", WORDS)
     files = ("train.txt", "valid.txt", "test.txt")
-    corpus = text.load_folder(str(tmp_path), files, level)
+    corpus = text.load_text_folder(str(tmp_path), files, level)
     for split in SPLITS:
         found = text.encode(WORDS[split], corpus.vocabulary, level)
         assert found.dtype == np.int32
@@ -121,7 +123,7 @@ def test_fingerprint_tells_texts_apart(tmp_path: Path) -> None:
     found = set()
     for number, change in enumerate([{}, {"test": " the cat \n"}, {"train": WORDS["train"] * 2}]):
         write(tmp_path / str(number), "ptb.{}.txt", WORDS | change)
-        found.add(text.load("ptb_word", str(tmp_path / str(number))).fingerprint())
+        found.add(text.load_text("ptb_word", str(tmp_path / str(number))).fingerprint())
     assert len(found) == 3
 
 
@@ -138,14 +140,14 @@ def test_missing_files_are_listed_with_checksums_and_origin(tmp_path: Path, name
 
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
-        text.load("ptb_words", str(tmp_path))
+        text.load_text("ptb_words", str(tmp_path))
     with pytest.raises(InputError, match="unknown level 'byte'"):
-        text.load_folder(str(tmp_path), ("a", "b", "c"), "byte")
+        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "byte")
     with pytest.raises(InputError, match="unknown level 'byte'"):
         text.encode("x", ("x",), "byte")
     (tmp_path / "a").write_text("x")
     with pytest.raises(InputError, match="lacks b, c"):
-        text.load_folder(str(tmp_path), ("a", "b", "c"), "word")
+        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "word")
 
 
 def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +190,7 @@ real = pytest.mark.skipif(not FOLDER, reason="MIMETIC_TEXT_DIR names no folder")
 @real
 @pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2"])
 def test_published_counts(name: str) -> None:
-    info, corpus = text.describe(name), text.load(name, FOLDER)
+    info, corpus = text.describe(name), text.load_text(name, FOLDER)
     assert len(corpus.vocabulary) == info.vocabulary
     found = tuple(len(getattr(corpus, split)) for split in SPLITS)
     assert found == (info.num_train, info.num_valid, info.num_test)
@@ -203,5 +205,5 @@ def test_published_counts(name: str) -> None:
 def test_characters_of_the_real_words_are_the_real_characters(tmp_path: Path) -> None:
     for split in SPLITS:
         (tmp_path / f"ptb.{split}.txt").symlink_to(Path(FOLDER) / "ptb" / f"ptb.{split}.txt")
-    made = text.load("ptb_char", str(tmp_path))
-    assert made.fingerprint() == text.load("ptb_char", FOLDER).fingerprint()
+    made = text.load_text("ptb_char", str(tmp_path))
+    assert made.fingerprint() == text.load_text("ptb_char", FOLDER).fingerprint()
