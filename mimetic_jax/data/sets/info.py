@@ -50,3 +50,9 @@ class DatasetInfo:
     read: Callable[[DatasetInfo, str | None], tuple[Split, Split]] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
+            f"{self.image_shape}, {self.num_classes} classes"
+        )

@@ -44,6 +44,12 @@ class TextInfo:
     folders: tuple[str, ...]
     source: str
 
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
+            f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
+        )
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:

@@ -27,6 +27,11 @@ def test_a_record_is_complete(name: str) -> None:
     assert info.tfds or not info.streamed
 
 
+def test_a_record_prints_as_one_line() -> None:
+    expected = "cifar10, 50,000 train and 10,000 test images of (32, 32, 3), 10 classes"
+    assert str(describe("cifar10")) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "per_class"),
     [

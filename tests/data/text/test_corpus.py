@@ -138,6 +138,12 @@ def test_missing_files_are_listed_with_checksums_and_origin(tmp_path: Path, name
     refused([f"({tmp_path} lacks {info.files[0]}, {info.files[2]})", *expected], name, tmp_path)
 
 
+def test_a_record_prints_as_one_line() -> None:
+    assert str(text.describe("ptb_word")) == (
+        "ptb_word, 929,589 train, 73,760 validation and 82,430 test tokens, 10,000 different ones"
+    )
+
+
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
         text.load_text("ptb_words", str(tmp_path))
