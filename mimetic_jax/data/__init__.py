@@ -1,8 +1,8 @@
-"""Image data sets, the order their examples are seen in, and their augmentation.
+"""Image data sets, the order of their examples, and their augmentation.
 
 Small sets are held in memory and augmented inside the step; large ones stream from disk. Everything
-random is a pure function of a key and a step, so a resumed run sees what an unbroken one would have
-seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
+random is a pure function of a key and a step, so a resumed run sees the same images as one without
+a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
 """
 
 from mimetic_jax.data.augment.geometry import central_view

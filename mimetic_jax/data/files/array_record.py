@@ -1,4 +1,4 @@
-"""Reads an image data set that TFDS prepared as array_record, with no TensorFlow in the process."""
+"""Reads an image data set that TFDS prepared as array_record, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def _version(folder: Path) -> tuple[int, ...]:
 def read_split(
     folder: Path, split: str, name: str, image_shape: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All images and labels of a split.
+    """Read all images and labels of a split.
 
     TFDS decodes the PNGs, with OpenCV if that is installed and with Pillow otherwise.
 
     Args:
         folder: `NAME/VERSION` as TFDS prepared it.
-        split: a name, or names joined and cut as TFDS writes it.
-        name: what an error calls the data set.
+        split: in TFDS notation, such as "train+validation[:50%]".
+        name: the data set's name in errors.
         image_shape: height, width and channels that every image must have.
 
     Returns:
         images uint8 [N, h, w, C] and labels int32 [N].
 
     Raises:
-        InputError: another file format, or files that can't be read.
+        InputError: the data are in another file format, or can't be read.
     """
     builder = _builder(folder, name)
     try:
@@ -73,22 +73,22 @@ def _builder(folder: Path, name: str) -> Any:
 
 
 def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
-    """A damaged folder fails in TFDS, protobuf, array_record or the image."""
+    """The error for a damaged folder: it fails in TFDS, protobuf, array_record or the image."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return InputError(f"can't read {name} from {folder} ({reason})")
 
 
 class ArrayRecordSource:
-    """The encoded images of a split, one record read at a time.
+    """The encoded images of a split, read one record at a time.
 
     Args:
         folder: `NAME/VERSION` as TFDS prepared it.
-        split: a name, or names joined and cut as TFDS writes it: "train+validation[:50%]".
-        num_classes: how many classes there must be.
+        split: in TFDS notation, such as "train+validation[:50%]".
+        num_classes: expected number of classes.
 
     Raises:
-        InputError: another file format or number of classes, no such split, or files that can't be
-            read.
+        InputError: the file format or number of classes is another, the split doesn't exist, or the
+            files can't be read.
     """
 
     def __init__(self, folder: Path, split: str, num_classes: int) -> None:
@@ -143,7 +143,7 @@ class ArrayRecordSource:
 def _encoded(features: Any) -> dict[str, Any]:
     import tensorflow_datasets as tfds
 
-    # Masks too: decoding what nobody looks at costs time.
+    # Segmentation masks too: nothing uses them, and decoding costs time.
     images = [
         name for name, feature in features.items() if isinstance(feature, tfds.features.Image)
     ]

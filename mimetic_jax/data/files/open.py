@@ -1,4 +1,4 @@
-"""Finds the images of a data set in whatever form they lie in a folder."""
+"""Finds the images of a data set in a folder, in any of the known forms."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ _ARCHIVES = (".tar", ".zip")
 def open_source(
     name: str, data_dir: str, split: str, num_classes: int, *, folder: str = ""
 ) -> ImageSource:
-    """The images of one split, still encoded.
+    """Open the images of one split, encoded.
 
     The first of these that is found is read; nothing is unpacked or written:
 
     1. `data_dir` itself, if it is a tar or zip.
     2. `data_dir/NAME/VERSION/`, as TFDS prepares it with file_format="array_record". Splits may be
-       joined and cut as TFDS writes it: "train+validation", "train[:10%]".
+       in TFDS notation: "train+validation", "train[:10%]".
     3. `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar`, for imagenet2012.
     4. `NAME.tar`, `NAME.zip`, `FOLDER.tar` or `FOLDER.zip`.
     5. a tree `train/CLASS/...`, in `data_dir/NAME`, `data_dir/FOLDER` or `data_dir` itself; see
-       `layout.find_split` for the forms read in archives and trees.
+       `layout.find_split` for the layouts of archives and trees.
 
     Args:
-        name: what the data is called: a TFDS name such as "imagenet2012" or "food101",
+        name: NAME of the data set: a TFDS name such as "imagenet2012" or "food101",
             "tiny_imagenet", or any name for data of one's own.
         data_dir: where to look; "~" is the home folder.
-        split: "train", "validation" (or "val") or "test", or what TFDS allows.
-        num_classes: how many classes there must be.
+        split: "train", "validation" (or "val") or "test", or one in TFDS notation.
+        num_classes: expected number of classes.
         folder: FOLDER, the name of the published folder or archive, if it isn't NAME.
 
     Raises:
-        InputError: nothing is found (the places are told), or it isn't what was asked for.
+        InputError: nothing is found (the error lists the paths), or the split or number of classes
+            isn't the one asked for.
     """
     root = Path(data_dir).expanduser()
     if root.is_file():
@@ -68,7 +69,7 @@ def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) ->
     if name == "imagenet2012":
         tars = (
             f"{imagenet.TRAIN} and {imagenet.VALIDATION} (download both by hand from "
-            "image-net.org, which asks for a login), "
+            "image-net.org, which requires a login), "
         )
     return (
         f"no {name} ({split}) in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "

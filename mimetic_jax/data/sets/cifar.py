@@ -1,4 +1,4 @@
-"""Reads the CIFAR "python version": pickled rows of pixels, opened without trusting the pickle."""
+"""Reads CIFAR's "python version": pickled rows of pixels, without running code in the pickle."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def _read_batch(path: Path, label_key: bytes, info: DatasetInfo, published: int)
         with path.open("rb") as file:
             content = _NumbersOnly(file, encoding="bytes").load()
         pixels, labels = content[b"data"], np.asarray(content[label_key])
-    except Exception as error:  # Damaged bytes make a pickle fail in almost any way there is.
+    except Exception as error:  # Damaged bytes raise almost any exception in pickle.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             f"{path} can't be read as a batch of {info.name} ({reason}): found "
-            f"{path.stat().st_size} bytes, expected {published * row} for the pixels of "
-            f"{published} images and some more; unpack the archive again"
+            f"{path.stat().st_size} bytes, expected more than the {published * row} of the pixels "
+            f"of {published} images; unpack the archive again"
         ) from error
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
         found = f"{getattr(pixels, 'dtype', type(pixels).__name__)} {np.shape(pixels)}"
-        raise InputError(f"{path} holds pixels of form {found}, expected uint8 (images, {row})")
+        raise InputError(f"{path} holds pixels as {found}, expected uint8 (images, {row})")
     if pixels.shape[1] != row or not len(pixels):
         raise InputError(f"{path} holds pixels of shape {pixels.shape}, expected (images, {row})")
     if labels.dtype.kind not in "iu" or labels.shape != pixels.shape[:1]:
@@ -77,7 +77,7 @@ def _read_batch(path: Path, label_key: bytes, info: DatasetInfo, published: int)
     return pixels, labels.astype(np.int32)
 
 
-# What NumPy itself names when it pickles an array; its module has moved between versions.
+# The function that NumPy names in a pickled array; its module differs between versions.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
@@ -88,9 +88,9 @@ _ALLOWED = {
 
 
 class _NumbersOnly(pickle.Unpickler):
-    """Loads arrays and plain containers: a pickle can name any function, and here only these."""
+    """Loads arrays and plain containers only; a plain unpickler would call any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"refused {module}.{name}, no part of a CIFAR file")
+            raise pickle.UnpicklingError(f"refused {module}.{name}: not part of a CIFAR file")
         return _ALLOWED[module, name]

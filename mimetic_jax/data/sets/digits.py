@@ -1,4 +1,4 @@
-"""The 1797 handwritten digits that scikit-learn carries: real data with nothing to download."""
+"""The 1797 handwritten digits that come with scikit-learn: real data without a download."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from mimetic_jax.errors import InputError
 def read_digits(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
     """Scikit-learn's 8x8 digits, split into 1437 train and 360 test examples.
 
-    The split is fixed: with the examples in order of class, every fifth is a test example. So each
-    class gives a fifth, to within one example. Gray levels 0..16 become 0..255.
+    The split is fixed: with the examples sorted by class, every fifth is a test example, so it has
+    a fifth of each class, to within one example. Gray levels 0..16 become 0..255. The arguments,
+    which every reader takes, are ignored.
 
     Raises:
         InputError: scikit-learn isn't installed.

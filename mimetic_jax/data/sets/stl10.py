@@ -1,4 +1,4 @@
-"""STL-10, its labeled images, from the original binary files or from a TFDS folder."""
+"""Reads STL-10's binary files of labeled images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_binary(paths: tuple[Path, ...], info: DatasetInfo, published: int) -> S
     size = math.prod(info.image_shape)
     if len(pixels) % size or not len(pixels):
         raise InputError(
-            f"{path} holds {len(pixels)} bytes, which is not a number of images of {size}: "
+            f"{path} holds {len(pixels)} bytes, not a multiple of the {size} of an image: "
             f"expected {published * size} for {published} images; unpack the archive again"
         )
     if len(labels) != len(pixels) // size:
@@ -45,6 +45,6 @@ def read_binary(paths: tuple[Path, ...], info: DatasetInfo, published: int) -> S
             f"expected 1 to {info.num_classes}"
         )
     height, width, channels = info.image_shape
-    # One color plane after the other, each column by column.
+    # An image is one color plane after the other, each column by column.
     images = pixels.reshape(-1, channels, width, height).transpose(0, 3, 2, 1)
     return np.ascontiguousarray(images), labels.astype(np.int32) - 1

@@ -1,4 +1,4 @@
-"""SVHN, the cropped digits, from the original MATLAB files or from a TFDS folder."""
+"""Reads SVHN's MATLAB files of cropped digits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_matlab(paths: tuple[Path, ...], info: DatasetInfo, published: int) -> S
     try:
         content = loadmat(path, variable_names=("X", "y"))
         pixels, labels = content["X"], content["y"].ravel()
-    except Exception as error:  # Damaged bytes make loadmat fail in almost any way there is.
+    except Exception as error:  # Damaged bytes raise almost any exception in loadmat.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             f"{path} can't be read as a file of svhn ({reason}): found {path.stat().st_size} "
@@ -39,7 +39,7 @@ def read_matlab(paths: tuple[Path, ...], info: DatasetInfo, published: int) -> S
         ) from error
     if pixels.dtype != np.uint8 or pixels.shape[:-1] != info.image_shape or not pixels.shape[-1]:
         raise InputError(
-            f"{path} holds pixels of form {pixels.dtype} {pixels.shape}, "
+            f"{path} holds pixels as {pixels.dtype} {pixels.shape}, "
             f"expected uint8 {(*info.image_shape, 'images')}"
         )
     if labels.dtype.kind not in "iu" or len(labels) != pixels.shape[-1]:

@@ -1,4 +1,4 @@
-"""What is known of each data set without loading it."""
+"""The table of data sets: what is known of each without loading it, and what reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = {
             360,
             mean=(0.3058,),
             std=(0.3761,),
-            source="scikit-learn, which carries it",
+            source="scikit-learn, which includes it",
             read=read_digits,
         ),
         DatasetInfo(
@@ -47,6 +47,7 @@ _KNOWN = {
                 archive="cifar-10-python.tar.gz",
             ),
         ),
+        # With the fine labels.
         DatasetInfo(
             "cifar100",
             (32, 32, 3),
@@ -66,7 +67,8 @@ _KNOWN = {
                 archive="cifar-100-python.tar.gz",
             ),
         ),
-        # Mean and deviation as public training code gives them (PatrickZH/DeepCore and others).
+        # The cropped digits, without the extra images. Mean and standard deviation as in public
+        # training code (PatrickZH/DeepCore and others).
         DatasetInfo(
             "svhn",
             (32, 32, 3),
@@ -84,6 +86,7 @@ _KNOWN = {
                 read_split=read_matlab,
             ),
         ),
+        # Without the unlabeled images.
         DatasetInfo(
             "stl10",
             (96, 96, 3),
@@ -103,7 +106,7 @@ _KNOWN = {
                 archive="stl10_binary.tar.gz",
             ),
         ),
-        # The test images have no public labels: the validation images are what is tested on.
+        # The test images have no public labels, so the validation images are the test set.
         DatasetInfo(
             "tiny_imagenet",
             (64, 64, 3),

@@ -1,4 +1,4 @@
-"""CIFAR's pickled batches: read right, and told apart from damaged or hostile ones."""
+"""CIFAR's pickled batches: read correctly, with plain errors for damaged or hostile ones."""
 
 import os
 import pickle
@@ -107,11 +107,11 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
     assert np.array_equal(data.test_images[2, :, :, 1].ravel(), pixels[2, 1024:2048])
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "cifar-10-python.tar.gz", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",

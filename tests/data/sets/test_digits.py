@@ -16,7 +16,7 @@ def test_sizes(dataset: ImageDataset) -> None:
     assert dataset.test_images.shape == (360, 8, 8, 1)
 
 
-def test_each_class_gives_a_fifth(dataset: ImageDataset) -> None:
+def test_a_fifth_of_each_class_is_for_testing(dataset: ImageDataset) -> None:
     train = np.bincount(dataset.train_labels, minlength=10)
     test = np.bincount(dataset.test_labels, minlength=10)
     assert np.all(np.abs(test - (train + test) / 5) <= 1)

@@ -1,4 +1,4 @@
-"""STL-10's binary files: read right, and told apart from damaged ones."""
+"""STL-10's binary files: read correctly, with plain errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_labels_start_from_0(tmp_path: Path) -> None:
     assert data.test_labels.tolist() == [9, 0, 6]
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "stl10_binary.tar.gz", "acoates/stl10", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",
@@ -87,7 +87,13 @@ def test_a_truncated_file_is_named_with_its_size(tmp_path: Path, kept: int) -> N
     write(tmp_path)
     path = tmp_path / "train_X.bin"
     path.write_bytes(path.read_bytes()[:kept])
-    refused(tmp_path, "train_X.bin", f"holds {kept} bytes", "27648", "138240000 for 5000 images")
+    refused(
+        tmp_path,
+        "train_X.bin",
+        f"holds {kept} bytes",
+        "multiple of the 27648",
+        "138240000 for 5000 images",
+    )
 
 
 def test_a_file_cut_between_images_contradicts_its_labels(tmp_path: Path) -> None:
@@ -100,7 +106,9 @@ def test_a_file_cut_between_images_contradicts_its_labels(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("labels", "words"), [([0, 1, 2, 3], "from 0 to 3"), ([1, 2, 3, 11], "from 1 to 11")]
 )
-def test_labels_outside_the_classes_are_told(tmp_path: Path, labels: list[int], words: str) -> None:
+def test_labels_outside_the_classes_are_reported(
+    tmp_path: Path, labels: list[int], words: str
+) -> None:
     write(tmp_path)
     (tmp_path / "train_y.bin").write_bytes(bytes(labels))
     refused(tmp_path, "train_y.bin", words, "expected 1 to 10")

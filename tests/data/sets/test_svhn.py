@@ -1,4 +1,4 @@
-"""SVHN's MATLAB files: read right, and told apart from damaged ones."""
+"""SVHN's MATLAB files: read correctly, with plain errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_class_10_is_the_digit_0(tmp_path: Path) -> None:
     assert data.test_labels.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "train_32x32.mat", "housenumbers", "svhn_cropped", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",

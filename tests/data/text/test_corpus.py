@@ -1,4 +1,4 @@
-"""Texts as token numbers: the published rules and counts, and errors that say where."""
+"""Texts as token ids: the published rules and counts, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
     assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x y <eos>"
 
 
-def test_last_line_ends_without_a_newline_too(tmp_path: Path) -> None:
+def test_the_last_line_ends_with_or_without_a_newline(tmp_path: Path) -> None:
     write(tmp_path, "ptb.{}.txt", {split: WORDS[split].rstrip() for split in SPLITS})
     ended = tmp_path / "ended"
     write(ended, "ptb.{}.txt", WORDS)
@@ -94,7 +94,7 @@ def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> Non
 def test_parts_of_a_large_file_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """However small the parts: a letter of several bytes isn't cut either."""
+    """However small the parts are; a character of several bytes isn't cut either."""
     content = "äöü one\n\n日本 two äöü\nthree\n" * 3
     files = ("a", "b", "c")
     for file in files:
@@ -109,7 +109,7 @@ def test_parts_of_a_large_file_join(
 
 
 @pytest.mark.parametrize("level", ["word", "char"])
-def test_encode_is_what_load_does(tmp_path: Path, level: str) -> None:
+def test_encode_gives_the_tokens_of_the_corpus(tmp_path: Path, level: str) -> None:
     write(tmp_path, "{}.txt", WORDS)
     files = ("train.txt", "valid.txt", "test.txt")
     corpus = text.load_text_folder(str(tmp_path), files, level)
@@ -119,7 +119,7 @@ def test_encode_is_what_load_does(tmp_path: Path, level: str) -> None:
         np.testing.assert_array_equal(found, getattr(corpus, split))
 
 
-def test_fingerprint_tells_texts_apart(tmp_path: Path) -> None:
+def test_fingerprint_distinguishes_texts(tmp_path: Path) -> None:
     found = set()
     for number, change in enumerate([{}, {"test": " the cat \n"}, {"train": WORDS["train"] * 2}]):
         write(tmp_path / str(number), "ptb.{}.txt", WORDS | change)
@@ -156,7 +156,7 @@ def test_unknown_names(tmp_path: Path) -> None:
         text.load_text_folder(str(tmp_path), ("a", "b", "c"), "word")
 
 
-def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "ptb.{}.txt", WORDS)
     valid = tmp_path / "ptb.valid.txt"
     valid.write_bytes(b"")
@@ -183,7 +183,7 @@ def test_tokens_outside_the_vocabulary() -> None:
         (np.array([-1], np.int32), "from -1"),
     ],
 )
-def test_corpus_refuses_what_contradicts(tokens: np.ndarray, words: str) -> None:
+def test_corpus_refuses_other_types_and_ranges(tokens: np.ndarray, words: str) -> None:
     fine = np.array([0, 1], np.int32)
     with pytest.raises(InputError, match=words):
         text.Corpus("toy", ("a", "b"), tokens, fine, fine)
