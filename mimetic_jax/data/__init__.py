@@ -1,8 +1,8 @@
-"""Image data sets, the order their examples are seen in, and their augmentation.
+"""Image data sets, the order of their examples, and their augmentation.
 
 Small sets are held in memory and augmented inside the step; large ones stream from disk. Everything
-random is a pure function of a key and a step, so a resumed run sees what an unbroken one would have
-seen. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
+random is a pure function of a key and a step, so a resumed run sees the same images as one without
+a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
 """
 
 from mimetic_jax.data.augment.geometry import central_view
@@ -13,9 +13,10 @@ from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
 from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.load import StreamedDataset, load, sized
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, sized
 from mimetic_jax.data.sets.subset import balanced
-from mimetic_jax.data.sets.table import DatasetInfo, describe, names
+from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [
     "Augmentation",
@@ -34,7 +35,7 @@ __all__ = [
     "epoch_orders",
     "eval_batches",
     "example_keys",
-    "load",
+    "load_dataset",
     "mix",
     "names",
     "normalize",

@@ -1,8 +1,8 @@
-"""Prepares a data set once, through TFDS, in the form that is read without TensorFlow.
+"""Prepares a data set once, through TFDS, in a format that is read without TensorFlow.
 
     python -m mimetic_jax.data.prepare NAME --data_dir=DIR [--manual_dir=DIR]
 
-This alone needs TensorFlow: TFDS unpacks and converts its own data sets with it.
+Only this program needs TensorFlow: TFDS unpacks and converts its data sets with it.
 """
 
 from __future__ import annotations
@@ -15,38 +15,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.sets.table import DatasetInfo, describe, names
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError
 
-# (name in TFDS, data folder, folder of the files placed by hand) -> None
+# (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]
-
-# What TFDS may not download, because its owner asks for an account.
-_MANUAL = {"imagenet2012": ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar")}
 
 
 def prepare(
     name: str, data_dir: str, manual_dir: str | None = None, *, build: Build | None = None
 ) -> Path:
-    """Downloads and converts a data set into `data_dir/TFDS_NAME/VERSION`, unless it is there.
+    """Download and convert a data set into `data_dir/TFDS_NAME/VERSION`, unless it is there.
 
     Args:
         name: a name that `data.describe` knows.
-        data_dir: the folder that will hold it; "~" is the home folder.
-        manual_dir: where the files lie that can't be downloaded without an account;
-            DATA_DIR/downloads/manual unless given.
-        build: what does the work, instead of TFDS.
+        data_dir: the folder to write it to; "~" is the home folder.
+        manual_dir: the folder of files that need an account to download; DATA_DIR/downloads/manual
+            unless given.
+        build: replaces TFDS's download and conversion.
 
     Returns:
         The folder with the prepared data.
 
     Raises:
-        InputError: TFDS doesn't have the data set, it is there in another file format, files to be
-            placed by hand are missing, TensorFlow isn't installed, or TFDS failed.
+        InputError: TFDS doesn't have the data set, it is there in another file format, files to
+            download by hand are missing, TensorFlow isn't installed, or TFDS fails.
     """
     info = describe(name)
     if not info.tfds:
-        raise InputError(f"{name} isn't in TFDS, nothing is prepared: it comes from {info.source}")
+        raise InputError(f"{name} isn't in TFDS and can't be prepared: it comes from {info.source}")
     root = Path(data_dir).expanduser()
     if prepared := array_record.find(root, info.tfds):
         return _readable(prepared)
@@ -56,12 +54,12 @@ def prepare(
         (build or _build)(info.tfds, root, manual)
     except InputError:
         raise
-    except Exception as error:  # The network, the disk, a checksum, TensorFlow: anything.
+    except Exception as error:  # Anything: network, disk, checksum, TensorFlow.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"TFDS couldn't prepare {name} in {root} ({reason})") from error
     if prepared := array_record.find(root, info.tfds):
         return _readable(prepared)
-    raise InputError(f"TFDS ended without {root / info.tfds}/VERSION/dataset_info.json")
+    raise InputError(f"TFDS finished without writing {root / info.tfds}/VERSION/dataset_info.json")
 
 
 def _readable(prepared: Path) -> Path:
@@ -75,13 +73,12 @@ def _readable(prepared: Path) -> Path:
 
 
 def _check_manual(info: DatasetInfo, manual: Path) -> None:
-    files = _MANUAL.get(info.name, ())
-    missing = [file for file in files if not (manual / file).is_file()]
+    missing = [file for file in info.manual if not (manual / file).is_file()]
     if missing:
         raise InputError(
             f"{info.name} must be downloaded by hand, with an account of {info.source}: "
-            f"place {' and '.join(missing)} in {manual}, unpacked no further, or give their folder "
-            "as --manual_dir"
+            f"place {' and '.join(missing)} in {manual} without unpacking, or give their folder as "
+            "--manual_dir"
         )
 
 
@@ -100,19 +97,22 @@ def _build(name: str, root: Path, manual: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) -> None:
-    """The command line; a mistake is told in one line, with exit status 2."""
+    """Run the command line; bad input is reported in one line, with exit status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m mimetic_jax.data.prepare",
         description="Prepare a data set once, through TFDS, to be read without TensorFlow.",
     )
     known = [name for name in names() if describe(name).tfds]
+    by_hand = [name for name in known if describe(name).manual]
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(known)}")
-    parser.add_argument("--data_dir", required=True, metavar="DIR", help="where it will lie")
+    parser.add_argument(
+        "--data_dir", required=True, metavar="DIR", help="the folder to write it to"
+    )
     parser.add_argument(
         "--manual_dir",
         metavar="DIR",
-        help="where the files lie that need an account to download "
-        f"({', '.join(_MANUAL)}); DATA_DIR/downloads/manual unless given",
+        help="the folder of files that need an account to download "
+        f"({', '.join(by_hand)}); DATA_DIR/downloads/manual unless given",
     )
     options = parser.parse_args(arguments)
     try:

@@ -1,6 +1,6 @@
 """Preparing through TFDS: everything but TensorFlow's own part of it.
 
-A builder of our own stands in for TFDS's: it writes true array_record data with no TensorFlow.
+A builder of our own replaces TFDS's: it writes real array_record data without TensorFlow.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mimetic_jax.data import prepare
-from mimetic_jax.data.sets import stl10, svhn
+from mimetic_jax.data import load_dataset, prepare
 from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
 
@@ -81,12 +80,12 @@ def refused(*words: str, **arguments: Any) -> None:
         assert word in message, message
 
 
-@pytest.mark.parametrize(("name", "load"), [("svhn", svhn.load), ("stl10", stl10.load)])
-def test_what_was_prepared_is_loaded(tmp_path: Path, name: str, load: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", ["svhn", "stl10"])
+def test_prepared_data_are_loaded(tmp_path: Path, name: str) -> None:
     size = describe(name).image_shape[0]
     folder = prepare.prepare(name, str(tmp_path), build=builder(size))
     assert folder == tmp_path / describe(name).tfds / "3.1.0"
-    data = load(str(tmp_path))
+    data = load_dataset(name, str(tmp_path))
     assert data.name == name
     for part, images, labels in (
         ("train", data.train_images, data.train_labels),
@@ -97,18 +96,18 @@ def test_what_was_prepared_is_loaded(tmp_path: Path, name: str, load: Callable[.
         assert found == expected
 
 
-def test_what_is_there_is_not_prepared_again(tmp_path: Path) -> None:
+def test_prepared_data_are_not_prepared_again(tmp_path: Path) -> None:
     first = prepare.prepare("svhn", str(tmp_path), build=builder(32))
     assert prepare.prepare("svhn", str(tmp_path), build=nothing) == first
 
 
-def test_another_file_format_is_told(tmp_path: Path) -> None:
+def test_another_file_format_is_reported(tmp_path: Path) -> None:
     builder(32, file_format="tfrecord")("svhn_cropped", tmp_path, tmp_path)
     refused("as tfrecord", "3.1.0", name="svhn", data_dir=str(tmp_path), build=nothing)
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_imagenet_says_which_files_to_place_where(tmp_path: Path, given: bool) -> None:
+def test_imagenet_names_the_files_to_download_by_hand(tmp_path: Path, given: bool) -> None:
     manual = tmp_path / ("mine" if given else "downloads/manual")
     arguments: dict[str, Any] = {
         "name": "imagenet2012",
@@ -123,7 +122,7 @@ def test_imagenet_says_which_files_to_place_where(tmp_path: Path, given: bool) -
     (manual / validation).touch()
     seen = []
     refused(
-        "TFDS ended without",
+        "TFDS finished without writing",
         build=lambda name, root, folder: seen.append((name, root, folder)),
         **arguments,
     )
@@ -142,7 +141,7 @@ def test_sets_that_tfds_does_not_have(tmp_path: Path, name: str, words: str) -> 
     refused(words, name=name, data_dir=str(tmp_path), build=nothing)
 
 
-def test_a_failure_of_tfds_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_failure_of_tfds_is_reported_in_one_line(tmp_path: Path) -> None:
     def fail(name: str, root: Path, manual: Path) -> None:
         raise ConnectionError("no route\nto host")
 
@@ -151,7 +150,7 @@ def test_a_failure_of_tfds_is_told_in_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_without_tensorflow_the_extra_is_told(
+def test_without_tensorflow_the_error_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)

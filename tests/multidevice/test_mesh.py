@@ -52,7 +52,7 @@ def program(data_axis, fsdp, tensor=1):
 @functools.cache
 def ten_steps(*axes):
     p = program(*axes)
-    placed = p.feed.place(data.load("digits"))
+    placed = p.feed.place(data.load_dataset("digits"))
     state = p.initial_state(0, SCHEME)
     state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
     return np.asarray(history["loss"]), p.test(state.variables, placed)
@@ -237,7 +237,7 @@ def test_memory_of_a_device_falls_as_an_axis_grows(axis):
     held = []
     for size in (1, 2):
         p = program(1, size, 1) if axis == "fsdp" else program(1, 1, size)
-        placed = p.feed.place(data.load("digits"))
+        placed = p.feed.place(data.load_dataset("digits"))
         key, count = jax.random.key(0), jnp.int32(1)
         compiled = p.run_steps.lower(p.shapes, placed.train, key, key, count).compile()
         digits = 1437 * 68

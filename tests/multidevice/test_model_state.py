@@ -20,7 +20,7 @@ def ten_steps(data_axis, fsdp, accumulate):
     config.model = model("tests.plugged:TinyBatchNorm", width=16)
     mesh = make_mesh(data_axis, fsdp, devices=jax.devices()[: data_axis * fsdp])
     program = Program(config, data.describe("digits"), mesh)
-    placed = program.placed(data.load("digits"))
+    placed = program.placed(data.load_dataset("digits"))
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 10)
     tested = program.test(state.variables, placed), program.test(state.ema, placed)

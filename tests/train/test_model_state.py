@@ -97,10 +97,10 @@ def test_evaluation_takes_the_running_averages(tmp_path):
     comparison.train(tmp_path)
     arm, run = comparison.arms["run"], Run.of(tmp_path, "run", 0)
     state = comparison.restored(run)
-    images = data.load("digits").test_images
+    images = data.load_dataset("digits").test_images
     task = arm.program.task
     logits = task.model.module.apply(state.variables, task.view(jnp.asarray(images)), train=False)
-    right = np.asarray(logits.argmax(-1)) == data.load("digits").test_labels
+    right = np.asarray(logits.argmax(-1)) == data.load_dataset("digits").test_labels
     assert run.evaluations()[-1]["eval_accuracy"] == pytest.approx(right.mean())
     assert int(state.model_state["counters"]["calls"]) == 12
 

@@ -1,1 +1,1 @@
-"""Images in files: folders, archives and array_record, read without unpacking."""
+"""Image files in folders, archives and array_record, read without unpacking."""

@@ -1,4 +1,4 @@
-"""Reads an image data set that TFDS prepared as array_record, with no TensorFlow in the process."""
+"""Reads an image data set that TFDS prepared as array_record, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.data.sets.table import DatasetInfo
 from mimetic_jax.errors import InputError
 
 
@@ -23,19 +22,38 @@ def _version(folder: Path) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else -1 for part in folder.name.split("."))
 
 
-def read(folder: Path, info: DatasetInfo) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The train and test splits, each as images uint8 [N, h, w, C] and labels int32 [N].
+def read_split(
+    folder: Path, split: str, name: str, image_shape: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read all images and labels of a split.
 
-    TFDS decodes the PNGs, by OpenCV if that is installed and by Pillow otherwise.
+    TFDS decodes the PNGs, with OpenCV if that is installed and with Pillow otherwise.
+
+    Args:
+        folder: `NAME/VERSION` as TFDS prepared it.
+        split: in TFDS notation, such as "train+validation[:50%]".
+        name: the data set's name in errors.
+        image_shape: height, width and channels that every image must have.
+
+    Returns:
+        images uint8 [N, h, w, C] and labels int32 [N].
 
     Raises:
-        InputError: another file format, or files that can't be read.
+        InputError: the data are in another file format, or can't be read.
     """
-    builder = _builder(folder, info.name)
+    builder = _builder(folder, name)
     try:
-        return {split: _read_split(builder, split, info) for split in ("train", "test")}
+        source = builder.as_data_source(split)
+        images = np.empty((len(source), *image_shape), np.uint8)
+        labels = np.empty(len(source), np.int32)
+        for index, example in enumerate(source):
+            image = example["image"]
+            if image.shape != image_shape:  # Assigning would broadcast gray images.
+                raise ValueError(f"image {index} has shape {image.shape}, expected {image_shape}")
+            images[index], labels[index] = image, example["label"]
     except Exception as error:
-        raise _unreadable(folder, info.name, error) from error
+        raise _unreadable(folder, name, error) from error
+    return images, labels
 
 
 def _builder(folder: Path, name: str) -> Any:
@@ -55,34 +73,22 @@ def _builder(folder: Path, name: str) -> Any:
 
 
 def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
-    """A damaged folder fails in TFDS, protobuf, array_record or the image."""
+    """The error for a damaged folder: it fails in TFDS, protobuf, array_record or the image."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return InputError(f"can't read {name} from {folder} ({reason})")
 
 
-def _read_split(builder: Any, split: str, info: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
-    source = builder.as_data_source(split)
-    images = np.empty((len(source), *info.image_shape), np.uint8)
-    labels = np.empty(len(source), np.int32)
-    for index, example in enumerate(source):
-        image = example["image"]
-        if image.shape != info.image_shape:  # Assigning would broadcast gray images.
-            raise ValueError(f"image {index} has shape {image.shape}, expected {info.image_shape}")
-        images[index], labels[index] = image, example["label"]
-    return images, labels
-
-
 class ArrayRecordSource:
-    """The encoded images of a split, one record read at a time.
+    """The encoded images of a split, read one record at a time.
 
     Args:
         folder: `NAME/VERSION` as TFDS prepared it.
-        split: a name, or names joined and cut as TFDS writes it: "train+validation[:50%]".
-        num_classes: how many classes there must be.
+        split: in TFDS notation, such as "train+validation[:50%]".
+        num_classes: expected number of classes.
 
     Raises:
-        InputError: another file format or number of classes, no such split, or files that can't be
-            read.
+        InputError: the file format or number of classes is another, the split doesn't exist, or the
+            files can't be read.
     """
 
     def __init__(self, folder: Path, split: str, num_classes: int) -> None:
@@ -137,7 +143,7 @@ class ArrayRecordSource:
 def _encoded(features: Any) -> dict[str, Any]:
     import tensorflow_datasets as tfds
 
-    # Masks too: decoding what nobody looks at costs time.
+    # Segmentation masks too: nothing uses them, and decoding costs time.
     images = [
         name for name, feature in features.items() if isinstance(feature, tfds.features.Image)
     ]

@@ -1,4 +1,4 @@
-"""Encoded images to RGB pixels, on the host."""
+"""Decodes images to RGB pixels, on the host."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class DecodeError(InputError):
 
 
 def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
-    """The pixels of a JPEG, PNG or other image file.
+    """Decode a JPEG, PNG or other image file.
 
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
     transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. One difference:
     16-bit gray is scaled to 8 bits, where Pillow clips it. JPEGs are decoded by OpenCV, which is
-    quicker and runs beside other threads; it is kept from starting threads of its own.
+    faster and releases Python's lock; its own thread pool is off.
 
     Args:
         data: the file's bytes.
-        name: what an error calls the image.
+        name: the image's name in errors.
         reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
             rounded up, at less cost. Other images come at full size.
 
@@ -33,11 +33,11 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
         uint8 [h, w, 3].
 
     Raises:
-        DecodeError: no image, or a damaged or truncated one.
+        DecodeError: the data are no image, or a damaged or truncated one.
     """
     if jpeg_shape(data) is not None:
         cv2 = opencv()
-        # The names say gray, but these are the bits of the reduction alone; COLOR_2 means BGR too.
+        # Despite "GRAYSCALE" these flags only reduce; IMREAD_REDUCED_COLOR_2 would set BGR as well.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
         reduced = {1: 0, 2: halved, 4: quartered}[reduction]
         flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION | reduced
@@ -51,9 +51,9 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
-    """Height and width from the header of a whole gray or RGB JPEG; None for anything else.
+    """Height and width from the header of a complete gray or RGB JPEG; None for anything else.
 
-    "Whole" means that an end marker follows: some decoders fill what is missing with gray.
+    "Complete" means that an end marker follows: some decoders fill missing rows with gray.
     """
     if data[:3] != b"\xff\xd8\xff":
         return None
@@ -75,7 +75,7 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
 
 @functools.cache
 def opencv() -> Any:
-    """The module cv2, told to leave threads to us."""
+    """The module cv2, with its thread pool off."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -92,9 +92,9 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
                 gray = (np.asarray(image) >> 8).astype(np.uint8)
                 return np.repeat(gray[:, :, None], 3, axis=2)
             if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
-                image = image.convert("RGBA")  # Straight to RGB, Pillow warns.
+                image = image.convert("RGBA")  # Pillow warns if it converts straight to RGB.
             return np.asarray(image.convert("RGB"))
-    except Exception as error:  # Damaged bytes fail anywhere in Pillow.
+    except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, Image.UnidentifiedImageError):
             reason = f"no known image format in its {len(data)} bytes"

@@ -1,4 +1,4 @@
-"""Images lying as files in a folder tree."""
+"""The files of a folder tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Folder:
-    """The files below a folder by number, in order of their names.
+    """The files below a folder by index, in order of their names.
 
     Args:
         path: the folder.
@@ -22,9 +22,9 @@ class Folder:
         self.path = path
         self.files: list[str] = []
         self.folders: list[str] = []
-        for place, folders, files in os.walk(path, followlinks=True):
-            folders.sort()  # os.walk goes on in this order.
-            here = Path(place).relative_to(path).as_posix()
+        for directory, folders, files in os.walk(path, followlinks=True):
+            folders.sort()  # os.walk visits them in this order.
+            here = Path(directory).relative_to(path).as_posix()
             prefix = "" if here == "." else here + "/"
             self.folders += [prefix + name for name in folders]
             self.files += [prefix + name for name in sorted(files)]

@@ -1,4 +1,4 @@
-"""ImageNet's validation images, as downloaded: a flat tar whose labels lie elsewhere."""
+"""ImageNet's validation images, as downloaded: a flat tar whose labels are in another file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def validation(path: Path, num_classes: int) -> FileSource:
 
     The labels are read from imagenet_2012_validation_synset_labels.txt in the tar's folder: lines
     of `FILENAME SYNSET`, or of `SYNSET` in the order of the file names. Without that file the list
-    that TFDS carries is taken. Classes are numbered in the order of the synsets, as in training.
+    that comes with TFDS is used. Classes are numbered in the order of the synsets, as in training.
 
     Raises:
-        InputError: the tar is damaged, or the labels don't fit its images.
+        InputError: the tar is damaged, or the labels don't match its images.
     """
     tar = Archive(path)
     members = sorted(
@@ -44,7 +44,7 @@ def validation(path: Path, num_classes: int) -> FileSource:
     else:
         raise InputError(
             f"{listing} holds {len(lines)} lines for the {len(members)} images of {path}: "
-            "expected lines of SYNSET, one for each image, or of FILENAME SYNSET"
+            "expected lines of SYNSET, one per image, or of FILENAME SYNSET"
         )
     return labeled(tar, members, synsets, sorted({line[-1] for line in lines}), num_classes)
 
@@ -55,4 +55,4 @@ def _tfds_listing(wanted: Path) -> Path:
         path = Path(package.origin).parent / "datasets" / "imagenet2012" / "validation_labels.txt"
         if path.is_file():
             return path
-    raise InputError(f"no labels of the validation images: {wanted} is missing")
+    raise InputError(f"no labels for the validation images: {wanted} is missing")

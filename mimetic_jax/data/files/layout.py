@@ -1,4 +1,4 @@
-"""Which files of a folder or archive are the images of a split, and of which class."""
+"""Finds the images of a split and their classes in a folder or archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", "
 
 
 class Container(Protocol):
-    """Files by number: `Folder` or `Archive`."""
+    """Files by index: `Folder` or `Archive`."""
 
     path: Path
     files: list[str]
@@ -24,23 +24,23 @@ class Container(Protocol):
 
 
 def find_split(container: Container, split: str) -> tuple[list[int], list[str], list[str]]:
-    """The images of a split with the class of each.
+    """Find the images of a split and the class of each.
 
-    Three forms are read, also when they lie in a folder of the container: `SPLIT/CLASS/...`, as
-    ImageFolder wants it; Tiny ImageNet's, where `val/val_annotations.txt` names the class of each
-    of `val/images`; and `CLASS/...` with no splits, which is taken for "train". "val" and
-    "validation" mean the same.
+    Three layouts are known, at the top of the container or in a folder of it: `SPLIT/CLASS/...`, as
+    ImageFolder expects it; Tiny ImageNet's, where `val/val_annotations.txt` names the class of each
+    file in `val/images`; and `CLASS/...` without splits, used as "train". "val" and "validation"
+    mean the same.
 
     Returns:
-        Number in the container and class of each image, and the sorted names of all classes: of the
-        training split where there is one, so that a class has one number in every split.
+        Index in the container and class of each image, and the sorted names of all classes: those
+        of the training split if there is one, so that a class has the same number in every split.
 
     Raises:
-        InputError: no such split, an empty class, or a class that training doesn't have.
+        InputError: the split doesn't exist, a class has no images, or training lacks a class.
     """
     wanted = _SPLITS.get(split, split)
     images = [
-        (index, _place(name))
+        (index, _split_and_class(name))
         for index, name in enumerate(container.files)
         if name.lower().endswith(_SUFFIXES) and not _hidden(name)
     ]
@@ -63,12 +63,12 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
         _check_folders(container, "" if without_splits else wanted, chosen)
     labels = [label for _, label in chosen]
     classes = sorted({label for _, label in by_split.get("train", chosen)})
-    strange = sorted(set(labels) - set(classes))
+    unexpected = sorted(set(labels) - set(classes))
     if "" in labels:
         name = container.files[chosen[labels.index("")][0]]
-        raise InputError(f"{container.path}: {name} lies outside the folders of classes")
-    if strange:
-        raise InputError(f"{container.path}: {split} has class {strange[0]}, which train hasn't")
+        raise InputError(f"{container.path}: {name} is in no class folder")
+    if unexpected:
+        raise InputError(f"{container.path}: {split} has class {unexpected[0]}, which train lacks")
     return [index for index, _ in chosen], labels, classes
 
 
@@ -76,8 +76,8 @@ def _hidden(name: str) -> bool:
     return name.rpartition("/")[2].startswith(".") or name.startswith("__MACOSX/")
 
 
-def _place(name: str) -> tuple[str, str]:
-    """Split, or "" where none is named, and class of a file."""
+def _split_and_class(name: str) -> tuple[str, str]:
+    """The split of a file, "" if its path names none, and its class."""
     folders = [part for part in name.split("/")[:-1] if part not in ("", ".")]
     for depth, folder in enumerate(folders):
         if folder in _SPLITS:
@@ -88,7 +88,7 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _annotations(container: Container, split: str) -> dict[str, str] | None:
-    """File name to class of Tiny ImageNet's validation images, or None for another layout."""
+    """Class by file name of Tiny ImageNet's validation images; None for another layout."""
     for index, name in enumerate(container.files):
         if split == "validation" and f"/{name}".endswith("/val/val_annotations.txt"):
             lines = container.read(index).decode().splitlines()
@@ -107,7 +107,7 @@ def _annotated(container: Container, index: int, annotations: dict[str, str]) ->
 
 
 def _check_folders(container: Container, split: str, images: list[tuple[int, str]]) -> None:
-    """An empty folder of a class would shift the numbers of those after it."""
+    """Raise for an empty class folder: without it, the numbers of later classes would shift."""
     labels, used = {label for _, label in images}, {""}
     for index, _ in images:
         folder = container.files[index].rpartition("/")[0]
@@ -115,7 +115,7 @@ def _check_folders(container: Container, split: str, images: list[tuple[int, str
             used.add(folder)
             folder = folder.rpartition("/")[0]
     for folder in container.folders:
-        found, label = _place(f"{folder}/")
+        found, label = _split_and_class(f"{folder}/")
         is_class = found == split and label and not _hidden(folder)
         if is_class and label not in labels and folder not in used:
             raise InputError(f"{container.path}: class folder {folder} holds no images")

@@ -1,4 +1,4 @@
-"""Finds the images of a data set in whatever form they lie in a folder."""
+"""Finds the images of a data set in a folder, in any of the known forms."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
 from mimetic_jax.errors import InputError
 
-# What the publisher calls the folder or archive, where that isn't our name for the data.
-_PUBLISHED = {"tiny_imagenet": ("tiny-imagenet-200",)}
 _ARCHIVES = (".tar", ".zip")
 
 
-def open_source(name: str, data_dir: str, split: str, num_classes: int) -> ImageSource:
-    """The images of one split, still encoded.
+def open_source(
+    name: str, data_dir: str, split: str, num_classes: int, *, folder: str = ""
+) -> ImageSource:
+    """Open the images of one split, encoded.
 
     The first of these that is found is read; nothing is unpacked or written:
 
     1. `data_dir` itself, if it is a tar or zip.
     2. `data_dir/NAME/VERSION/`, as TFDS prepares it with file_format="array_record". Splits may be
-       joined and cut as TFDS writes it: "train+validation", "train[:10%]".
+       in TFDS notation: "train+validation", "train[:10%]".
     3. `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar`, for imagenet2012.
-    4. `NAME.tar` or `NAME.zip`; for tiny_imagenet also `tiny-imagenet-200.tar` or `.zip`.
-    5. a tree `train/CLASS/...`, in `data_dir/NAME` or in `data_dir` itself; see
-       `layout.find_split` for the forms read in archives and trees.
+    4. `NAME.tar`, `NAME.zip`, `FOLDER.tar` or `FOLDER.zip`.
+    5. a tree `train/CLASS/...`, in `data_dir/NAME`, `data_dir/FOLDER` or `data_dir` itself; see
+       `layout.find_split` for the layouts of archives and trees.
 
     Args:
-        name: what the data is called: a TFDS name such as "imagenet2012" or "food101",
+        name: NAME of the data set: a TFDS name such as "imagenet2012" or "food101",
             "tiny_imagenet", or any name for data of one's own.
         data_dir: where to look; "~" is the home folder.
-        split: "train", "validation" (or "val") or "test", or what TFDS allows.
-        num_classes: how many classes there must be.
+        split: "train", "validation" (or "val") or "test", or one in TFDS notation.
+        num_classes: expected number of classes.
+        folder: FOLDER, the name of the published folder or archive, if it isn't NAME.
 
     Raises:
-        InputError: nothing is found (the places are told), or it isn't what was asked for.
+        InputError: nothing is found (the error lists the paths), or the split or number of classes
+            isn't the one asked for.
     """
     root = Path(data_dir).expanduser()
     if root.is_file():
@@ -50,13 +52,13 @@ def open_source(name: str, data_dir: str, split: str, num_classes: int) -> Image
             return file_source(Archive(train), split, num_classes)
         if split in ("val", "validation") and validation.is_file():
             return imagenet.validation(validation, num_classes)
-    names = (name, *_PUBLISHED.get(name, ()))
+    names = (name, folder) if folder else (name,)
     for archive in (root / f"{name}{suffix}" for name in names for suffix in _ARCHIVES):
         if archive.is_file():
             return file_source(Archive(archive), split, num_classes)
-    for folder in (*(root / name for name in names), root):
-        if any((folder / known).is_dir() for known in ("train", "val", "validation", "test")):
-            return file_source(Folder(folder), split, num_classes)
+    for tree in (*(root / name for name in names), root):
+        if any((tree / known).is_dir() for known in ("train", "val", "validation", "test")):
+            return file_source(Folder(tree), split, num_classes)
     raise InputError(_nothing_found(name, names, root, split))
 
 
@@ -67,7 +69,7 @@ def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) ->
     if name == "imagenet2012":
         tars = (
             f"{imagenet.TRAIN} and {imagenet.VALIDATION} (download both by hand from "
-            "image-net.org, which asks for a login), "
+            "image-net.org, which requires a login), "
         )
     return (
         f"no {name} ({split}) in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "

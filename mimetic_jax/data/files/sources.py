@@ -1,4 +1,4 @@
-"""Labeled images that stay encoded until they are needed, by number."""
+"""Labeled images by index, which stay encoded until they are needed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mimetic_jax.errors import InputError
 
 
 class ImageSource(Protocol):
-    """N encoded images with labels: any picklable object that reads them by number, thread-safely.
+    """N encoded images with labels: any picklable object that reads them by index, thread-safely.
 
     Attributes:
-        num_classes: labels lie in [0, num_classes).
-        labels: int32 [N]. Of TFDS data they are gathered at the first use, which reads every
-            record: training doesn't need them, choosing a balanced part does.
+        num_classes: number of classes; labels are in [0, num_classes).
+        labels: int32 [N]. For TFDS data the first use reads every record: training doesn't need
+            them, choosing a balanced part does.
     """
 
     @property
@@ -33,7 +33,7 @@ class ImageSource(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """What an error calls image `index`."""
+        """The name of image `index` in errors."""
         ...
 
     def read(self, index: int) -> tuple[bytes, int]:
@@ -47,9 +47,9 @@ class FileSource:
 
     Args:
         container: a `Folder` or an `Archive`.
-        members: int [N], numbers in the container.
+        members: int [N], indices in the container.
         labels: int32 [N].
-        num_classes: how many classes there are.
+        num_classes: number of classes.
     """
 
     container: Container
@@ -68,10 +68,10 @@ class FileSource:
 
 
 def file_source(container: Container, split: str, num_classes: int) -> FileSource:
-    """The images of a split; see `layout.find_split` for the forms read.
+    """The images of a split; see `layout.find_split` for the known layouts.
 
     Raises:
-        InputError: the files don't form that split, or not with that number of classes.
+        InputError: the files don't contain the split, or have another number of classes.
     """
     members, names, classes = find_split(container, split)
     return labeled(container, members, names, classes, num_classes)
@@ -84,15 +84,15 @@ def labeled(
     classes: Sequence[str],
     num_classes: int,
 ) -> FileSource:
-    """A source whose classes are numbered as they come in `classes`.
+    """A source whose classes are numbered in the order of `classes`.
 
     Raises:
-        InputError: there are not `num_classes` classes.
+        InputError: the number of classes isn't `num_classes`.
     """
     if len(classes) != num_classes:
         raise InputError(
             f"{container.path} holds {len(classes)} classes, expected {num_classes}: "
-            f"{', '.join(classes[:3])}, ... (of a sample, set data.classes)"
+            f"{', '.join(classes[:3])}, ... (for a sample, set data.classes)"
         )
     number = {name: label for label, name in enumerate(classes)}
     labels = np.array([number[name] for name in names], np.int32)
@@ -104,11 +104,11 @@ class Subset:
     """Some images of a source, in the order of `indices`.
 
     Args:
-        source: where the images come from.
+        source: the images to choose from.
         indices: int [n], each in [0, N).
 
     Raises:
-        InputError: an index outside the source.
+        InputError: an index is outside the source.
     """
 
     source: ImageSource
@@ -118,7 +118,7 @@ class Subset:
         indices = np.asarray(self.indices, np.int64)
         if indices.size and (indices.min() < 0 or indices.max() >= len(self.source)):
             raise InputError(
-                f"indices from {indices.min()} to {indices.max()} don't fit a source of "
+                f"indices run from {indices.min()} to {indices.max()}, but the source has "
                 f"{len(self.source)} images"
             )
         object.__setattr__(self, "indices", indices)
@@ -142,14 +142,14 @@ class Subset:
 
 
 def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Every image of a source small enough to be held in memory, N · size² · 3 bytes.
+    """Load every image of a source into memory: N · size² · 3 bytes.
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
 
     Args:
         source: the images.
         size: s, in pixels.
-        threads: how many decode at a time.
+        threads: number of threads that decode.
 
     Returns:
         images uint8 [N, s, s, 3] and labels int32 [N].

@@ -1,4 +1,4 @@
-"""What a network sees of an encoded image: a random crop in training, the center in evaluation."""
+"""Decodes and crops images: a random crop in training, the center in evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERPOLATIONS = ("bilinear", "bicubic", "random")
 def check_train_view(
     size: int, scale: tuple[float, float], ratio: tuple[float, float], interpolation: str
 ) -> None:
-    """Raise InputError unless `train_view` can work with these."""
+    """Raise InputError unless `train_view` accepts these arguments."""
     if size < 1:
         raise InputError(f"image size {size} isn't at least 1 pixel")
     if not 0 < scale[0] <= scale[1] <= 1:
@@ -27,7 +27,7 @@ def check_train_view(
 
 
 def check_eval_view(size: int, fraction: float, interpolation: str) -> None:
-    """Raise InputError unless `eval_view` can work with these."""
+    """Raise InputError unless `eval_view` accepts these arguments."""
     if size < 1:
         raise InputError(f"image size {size} isn't at least 1 pixel")
     if not 0 < fraction <= 1:
@@ -52,7 +52,7 @@ def random_crop(
     (0, 0, 30, 40)
 
     Args:
-        rng: where the numbers come from.
+        rng: source of the random numbers.
         height: of the image, in pixels.
         width: of the image.
         scale: least and most of the image's area.
@@ -92,17 +92,17 @@ def train_view(
 
     A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
     there is no aliasing. JPEGs are decoded at half or quarter size where the box stays at least as
-    large as what is wanted. From Pillow's bilinear the mean difference on ImageNet files is 0.6 of
-    255 levels at 224 pixels, 2.9 at 64; Pillow's own bicubic differs by 1.2 and 1.5.
+    large as the result. The mean difference from Pillow's bilinear, on ImageNet files, is 0.6 of
+    255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs by 1.2 and 1.5.
 
     Args:
         data: the encoded image.
-        size: s, of the result in pixels; may be larger than the image.
-        rng: where the crop, and a random interpolation, come from.
+        size: s, side of the result in pixels; may exceed the image's.
+        rng: source of the crop and of a random interpolation.
         scale: least and most of the image's area, as in `random_crop`.
         ratio: least and most width / height of the crop.
         interpolation: "bilinear", "bicubic", or "random" for either.
-        name: what an error calls the image.
+        name: the image's name in errors.
 
     Returns:
         uint8 [s, s, 3].
@@ -135,7 +135,7 @@ def _resize(pixels: np.ndarray, size: int, interpolation: str) -> np.ndarray:
     if shortest < size or 10 * longest <= 11 * size:
         method = cv2.INTER_CUBIC if interpolation == "bicubic" else cv2.INTER_LINEAR
         return cv2.resize(pixels, (size, size), interpolation=method)
-    if longest <= 4 * size:  # Half the time of averaging outright, and nearer to Pillow.
+    if longest <= 4 * size:  # Half the time of averaging directly, and closer to Pillow.
         pixels = cv2.resize(pixels, (2 * size, 2 * size), interpolation=cv2.INTER_LINEAR)
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
 
@@ -148,17 +148,17 @@ def eval_view(
     interpolation: str = "bicubic",
     name: str = "image",
 ) -> np.ndarray:
-    """The center: the shorter side resized to floor(size / fraction), then a square cut out.
+    """The center crop: the shorter side is resized to floor(size / fraction), a square cut out.
 
     The pixels of torchvision's Resize and CenterCrop on Pillow images, bit for bit: published
     accuracies depend on them.
 
     Args:
         data: the encoded image.
-        size: s, of the result in pixels.
+        size: s, side of the result in pixels.
         fraction: size over the resized shorter side; 0.875 is 224 of 256.
         interpolation: "bicubic" or "bilinear", both with Pillow's antialiasing.
-        name: what an error calls the image.
+        name: the image's name in errors.
 
     Returns:
         uint8 [s, s, 3].

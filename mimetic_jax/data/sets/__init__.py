@@ -1,1 +1,1 @@
-"""The published image data sets: a table of facts and a reader for each form of files."""
+"""The published image data sets: a table of facts, and a reader per file format."""

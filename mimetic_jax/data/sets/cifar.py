@@ -1,87 +1,96 @@
-"""CIFAR-10 and CIFAR-100, from the original archive or from a TFDS folder."""
+"""Reads CIFAR's "python version": pickled rows of pixels, without running code in the pickle."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import pickle
 from pathlib import Path
+from typing import Any
 
-from mimetic_jax.data.files import array_record
-from mimetic_jax.data.sets import python_batches
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.table import describe
-from mimetic_jax.errors import InputError, unknown
+import numpy as np
 
-
-@dataclasses.dataclass(frozen=True)
-class _Release:
-    archive: str
-    batches: python_batches.Layout
+from mimetic_jax.data.sets.info import DatasetInfo, Split
+from mimetic_jax.errors import InputError
 
 
-_RELEASES = {
-    "cifar10": _Release(
-        archive="cifar-10-python.tar.gz",
-        batches=python_batches.Layout(
-            folder="cifar-10-batches-py",
-            train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-            test=("test_batch",),
-            label_key=b"labels",
-        ),
-    ),
-    "cifar100": _Release(
-        archive="cifar-100-python.tar.gz",
-        batches=python_batches.Layout(
-            folder="cifar-100-python",
-            train=("train",),
-            test=("test",),
-            label_key=b"fine_labels",
-        ),
-    ),
+def read_batches(
+    paths: tuple[Path, ...], info: DatasetInfo, published: int, *, label_key: bytes
+) -> Split:
+    """The images and labels of one split, from its batches.
+
+    The batches must hold equally many images each, but not as many as published: a cut-down copy of
+    the data can be read too.
+
+    Args:
+        paths: the batches of the split.
+        info: the data set.
+        published: examples in the published split.
+        label_key: the key of the labels in a batch.
+
+    Returns:
+        images uint8 [N, h, w, C] and labels int32 [N].
+
+    Raises:
+        InputError: a batch can't be read, or contradicts itself or the others.
+    """
+    batches = [_read_batch(path, label_key, info, published // len(paths)) for path in paths]
+    first = len(batches[0][1])
+    for path, (_, labels) in zip(paths, batches, strict=True):
+        if len(labels) != first:
+            raise InputError(
+                f"{path} holds {len(labels)} images, expected {first} as in {paths[0].name}"
+            )
+    height, width, channels = info.image_shape
+    rows = np.concatenate([pixels for pixels, _ in batches])
+    # A row holds one color plane after the other.
+    images = rows.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), np.concatenate([labels for _, labels in batches])
+
+
+def _read_batch(path: Path, label_key: bytes, info: DatasetInfo, published: int) -> Split:
+    row = math.prod(info.image_shape)
+    try:
+        with path.open("rb") as file:
+            content = _NumbersOnly(file, encoding="bytes").load()
+        pixels, labels = content[b"data"], np.asarray(content[label_key])
+    except Exception as error:  # Damaged bytes raise almost any exception in pickle.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{path} can't be read as a batch of {info.name} ({reason}): found "
+            f"{path.stat().st_size} bytes, expected more than the {published * row} of the pixels "
+            f"of {published} images; unpack the archive again"
+        ) from error
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
+        found = f"{getattr(pixels, 'dtype', type(pixels).__name__)} {np.shape(pixels)}"
+        raise InputError(f"{path} holds pixels as {found}, expected uint8 (images, {row})")
+    if pixels.shape[1] != row or not len(pixels):
+        raise InputError(f"{path} holds pixels of shape {pixels.shape}, expected (images, {row})")
+    if labels.dtype.kind not in "iu" or labels.shape != pixels.shape[:1]:
+        raise InputError(
+            f"{path} holds {labels.dtype} labels of shape {labels.shape} for {len(pixels)} images"
+        )
+    if labels.min() < 0 or labels.max() >= info.num_classes:
+        raise InputError(
+            f"{path} holds labels from {labels.min()} to {labels.max()}, "
+            f"expected 0 to {info.num_classes - 1}"
+        )
+    return pixels, labels.astype(np.int32)
+
+
+# The function that NumPy names in a pickled array; its module differs between versions.
+_RECONSTRUCT = np.empty(0).__reduce__()[0]
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
 }
 
 
-def load(name: str, data_dir: str | None) -> ImageDataset:
-    """CIFAR-10 or CIFAR-100 with its published split; CIFAR-100 with its fine labels.
+class _NumbersOnly(pickle.Unpickler):
+    """Loads arrays and plain containers only; a plain unpickler would call any function."""
 
-    Two forms are read, the first one found: the unpacked python archive, lying in `data_dir` or in
-    its folder inside `data_dir`; and `data_dir/NAME/VERSION/` as TFDS prepares it with
-    file_format="array_record" (no TensorFlow is needed to read that). TFDS shuffles what it writes:
-    the examples are the same, their order and so the fingerprint and the runs aren't.
-
-    Args:
-        name: "cifar10" or "cifar100".
-        data_dir: the folder to look in; "~" is the home folder.
-
-    Raises:
-        InputError: no such data there, or a file of it is missing or damaged.
-    """
-    if name not in _RELEASES:
-        raise unknown("CIFAR data set", name, _RELEASES)
-    release, info = _RELEASES[name], describe(name)
-    sources = (
-        f"unpack {release.archive} from https://www.cs.toronto.edu/~kriz/cifar.html, "
-        f'or prepare {name} by TFDS with file_format="array_record"'
-    )
-    if not data_dir:
-        raise InputError(
-            f"{name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): {sources}"
-        )
-    root = Path(data_dir).expanduser()
-    if batches := python_batches.find(root, release.batches):
-        splits = python_batches.read(batches, release.batches, info)
-    elif prepared := array_record.find(root, name):
-        splits = array_record.read(prepared, info)
-    else:
-        raise InputError(
-            f"no {name} in {data_dir}{'' if root.is_dir() else ' (no such folder)'}: looked for "
-            f"{release.batches.train[0]} there and in {release.batches.folder}/, and for "
-            f"{name}/VERSION/dataset_info.json; {sources}"
-        )
-    return ImageDataset(
-        name=name,
-        train_images=splits["train"][0],
-        train_labels=splits["train"][1],
-        test_images=splits["test"][0],
-        test_labels=splits["test"][1],
-        num_classes=info.num_classes,
-    )
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"refused {module}.{name}: not part of a CIFAR file")
+        return _ALLOWED[module, name]

@@ -1,4 +1,4 @@
-"""A whole labeled image data set, held as four arrays."""
+"""A labeled image data set in memory, as four arrays."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ImageDataset:
     (4, 4, 1)
 
     Args:
-        name: what the data is called in configs and tables.
+        name: name of the data set in configs and tables.
         train_images: uint8 [N, h, w, C].
         train_labels: int32 [N], each in [0, num_classes).
         test_images: uint8, of the same [h, w, C].
         test_labels: int32.
-        num_classes: how many classes there are, seen in the labels or not.
+        num_classes: number of classes, those without examples included.
 
     Raises:
         InputError: the arrays contradict each other or this description.
@@ -45,8 +45,8 @@ class ImageDataset:
             self._check_split(f"{self.name} {split}", images, labels)
         if self.test_images.shape[1:] != self.image_shape:
             raise InputError(
-                f"{self.name}: test images of shape {self.test_images.shape[1:]} beside "
-                f"train images of shape {self.image_shape}"
+                f"{self.name}: test images have shape {self.test_images.shape[1:]}, "
+                f"train images {self.image_shape}"
             )
 
     def _check_split(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
@@ -75,7 +75,7 @@ class ImageDataset:
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when any pixel, label or shape does.
 
-        Recorded beside results, so that numbers from different data aren't compared unawares.
+        Recorded with results, to notice when numbers from different data are compared.
         """
         digest = hashlib.sha256()
         for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):

@@ -1,18 +1,19 @@
-"""The 1797 handwritten digits that scikit-learn carries: real data with nothing to download."""
+"""The 1797 handwritten digits that come with scikit-learn: real data without a download."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.info import DatasetInfo, Split
 from mimetic_jax.errors import InputError
 
 
-def load() -> ImageDataset:
+def read_digits(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
     """Scikit-learn's 8x8 digits, split into 1437 train and 360 test examples.
 
-    The split is fixed: with the examples in order of class, every fifth is a test example. So each
-    class gives a fifth, to within one example. Gray levels 0..16 become 0..255.
+    The split is fixed: with the examples sorted by class, every fifth is a test example, so it has
+    a fifth of each class, to within one example. Gray levels 0..16 become 0..255. The arguments,
+    which every reader takes, are ignored.
 
     Raises:
         InputError: scikit-learn isn't installed.
@@ -28,11 +29,4 @@ def load() -> ImageDataset:
     labels = labels.astype(np.int32)
     is_test = np.zeros(len(labels), bool)
     is_test[np.argsort(labels, kind="stable")[::5]] = True
-    return ImageDataset(
-        name="digits",
-        train_images=images[~is_test],
-        train_labels=labels[~is_test],
-        test_images=images[is_test],
-        test_labels=labels[is_test],
-        num_classes=10,
-    )
+    return (images[~is_test], labels[~is_test]), (images[is_test], labels[is_test])

@@ -1,4 +1,4 @@
-"""A data set by its name, whole or in part, in memory or as something to read from."""
+"""Loads a data set by name, whole or in part, into memory or to stream from disk."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.sets import cifar, digits, stl10, svhn
 from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.subset import balanced
-from mimetic_jax.data.sets.table import DatasetInfo, describe
+from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
 
-# Which part of a data set is taken doesn't depend on a run's seed.
+# The part of a data set is the same for every run, whatever its seed.
 _SUBSET_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamedDataset:
-    """Train and test images that stay on disk, encoded."""
+    """Encoded train and test images on disk."""
 
     train: ImageSource
     test: ImageSource
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits of all labels, in order, and of sixteen images of each split.
+        """Sixteen hex digits that depend on all labels and on sixteen images per split.
 
-        Reading every image would take hours; another order, another number or other files of
-        one class are noticed.
+        They change when the order, number or classes of the examples change; reading every image
+        would take hours.
         """
         digest = hashlib.sha256()
         for source in (self.train, self.test):
@@ -40,21 +40,21 @@ class StreamedDataset:
         return digest.hexdigest()[:16]
 
 
-def load(
+def load_dataset(
     name: str, data_dir: str | None = None, subset: float = 1.0, classes: int = 0
 ) -> ImageDataset | StreamedDataset:
-    """The data set of that name.
+    """Load a data set by name.
 
     Args:
         name: one of `names()`.
         data_dir: the folder that holds it; the digits need none.
-        subset: share of each class to train on. Smaller shares lie within larger ones, and the
-            test images are always all of them.
-        classes: how many there must be, of a streamed set that isn't the published one: a
+        subset: fraction of each class to train on; a smaller part is a subset of a larger one.
+            The test images aren't reduced.
+        classes: expected number of classes of a streamed set that isn't the published one: a
             sample, or images of one's own; 0 for the published number.
 
     Raises:
-        InputError: the name is unknown (the known ones are listed), or the files aren't usable.
+        InputError: the name is unknown (the error lists the known ones), or the files are unusable.
     """
     info = describe(name)
     if info.streamed:
@@ -72,7 +72,7 @@ def load(
 
 
 def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
-    """The info with the numbers of examples that the data set really holds."""
+    """The info with the numbers of examples in the loaded data set, not the published ones."""
     if isinstance(dataset, ImageDataset):
         counts = len(dataset.train_labels), len(dataset.test_labels)
     else:
@@ -81,17 +81,12 @@ def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> Dataset
 
 
 def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
-    if info.name == "digits":
-        return digits.load()
-    if info.name == "svhn":
-        return svhn.load(data_dir)
-    if info.name == "stl10":
-        return stl10.load(data_dir)
-    if info.name != "tiny_imagenet":
-        return cifar.load(info.name, data_dir)
-    sources = _sources(info, data_dir)
-    size = info.image_shape[0]
-    train, test = (load_all(source, size) for source in (sources.train, sources.test))
+    if info.read:
+        train, test = info.read(info, data_dir)
+    else:
+        sources = _sources(info, data_dir)
+        size = info.image_shape[0]
+        train, test = (load_all(source, size) for source in (sources.train, sources.test))
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
@@ -110,7 +105,7 @@ def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
             f"it comes from {info.source}"
         )
     train, test = (
-        open_source(info.tfds or info.name, data_dir, split, info.num_classes)
+        open_source(info.tfds or info.name, data_dir, split, info.num_classes, folder=info.folder)
         for split in info.splits
     )
     return StreamedDataset(train, test)

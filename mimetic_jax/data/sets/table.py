@@ -1,44 +1,16 @@
-"""What is known of each data set without loading it."""
+"""The table of data sets: what is known of each without loading it, and what reads it."""
 
 from __future__ import annotations
 
-import dataclasses
+from functools import partial
 
+from mimetic_jax.data.sets.cifar import read_batches
+from mimetic_jax.data.sets.digits import read_digits
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.published import read_published
+from mimetic_jax.data.sets.stl10 import read_binary
+from mimetic_jax.data.sets.svhn import read_matlab
 from mimetic_jax.errors import unknown
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetInfo:
-    """Shape and published size of a data set.
-
-    Args:
-        name: the name `load` takes.
-        image_shape: height, width and channels of one image; of a streamed set, whose images differ
-            in size, what they are brought to.
-        num_classes: number of classes.
-        num_train: training examples.
-        num_test: test examples.
-        mean: of each channel over the training images, in units where white is 1; ImageNet's where
-            the published recipes normalize by that.
-        std: standard deviation, likewise.
-        source: where the files come from.
-        tfds: its name in TFDS; "" if TFDS doesn't have it.
-        splits: the train and test examples, as TFDS writes splits.
-        streamed: read from disk while training, instead of held in memory whole.
-    """
-
-    name: str
-    image_shape: tuple[int, int, int]
-    num_classes: int
-    num_train: int
-    num_test: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    source: str
-    tfds: str = ""
-    splits: tuple[str, str] = ("train", "test")
-    streamed: bool = False
-
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -53,7 +25,8 @@ _KNOWN = {
             360,
             mean=(0.3058,),
             std=(0.3761,),
-            source="scikit-learn, which carries it",
+            source="scikit-learn, which includes it",
+            read=read_digits,
         ),
         DatasetInfo(
             "cifar10",
@@ -65,7 +38,16 @@ _KNOWN = {
             std=(0.2470, 0.2435, 0.2616),
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar10",
+            folder="cifar-10-batches-py",
+            read=partial(
+                read_published,
+                train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+                test=("test_batch",),
+                read_split=partial(read_batches, label_key=b"labels"),
+                archive="cifar-10-python.tar.gz",
+            ),
         ),
+        # With the fine labels.
         DatasetInfo(
             "cifar100",
             (32, 32, 3),
@@ -76,8 +58,17 @@ _KNOWN = {
             std=(0.2673, 0.2564, 0.2762),
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar100",
+            folder="cifar-100-python",
+            read=partial(
+                read_published,
+                train=("train",),
+                test=("test",),
+                read_split=partial(read_batches, label_key=b"fine_labels"),
+                archive="cifar-100-python.tar.gz",
+            ),
         ),
-        # Mean and deviation as public training code gives them (PatrickZH/DeepCore and others).
+        # The cropped digits, without the extra images. Mean and standard deviation as in public
+        # training code (PatrickZH/DeepCore and others).
         DatasetInfo(
             "svhn",
             (32, 32, 3),
@@ -88,7 +79,14 @@ _KNOWN = {
             std=(0.1980, 0.2010, 0.1970),
             source="http://ufldl.stanford.edu/housenumbers/",
             tfds="svhn_cropped",
+            read=partial(
+                read_published,
+                train=("train_32x32.mat",),
+                test=("test_32x32.mat",),
+                read_split=read_matlab,
+            ),
         ),
+        # Without the unlabeled images.
         DatasetInfo(
             "stl10",
             (96, 96, 3),
@@ -99,8 +97,16 @@ _KNOWN = {
             std=_IMAGENET_STD,
             source="https://cs.stanford.edu/~acoates/stl10/",
             tfds="stl10",
+            folder="stl10_binary",
+            read=partial(
+                read_published,
+                train=("train_X.bin", "train_y.bin"),
+                test=("test_X.bin", "test_y.bin"),
+                read_split=read_binary,
+                archive="stl10_binary.tar.gz",
+            ),
         ),
-        # The test images have no public labels: the validation images are what is tested on.
+        # The test images have no public labels, so the validation images are the test set.
         DatasetInfo(
             "tiny_imagenet",
             (64, 64, 3),
@@ -111,6 +117,7 @@ _KNOWN = {
             std=(0.2770, 0.2691, 0.2821),
             source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
             splits=("train", "validation"),
+            folder="tiny-imagenet-200",
         ),
         DatasetInfo(
             "food101",
@@ -161,6 +168,7 @@ _KNOWN = {
             source="https://image-net.org/download-images",
             tfds="imagenet2012",
             splits=("train", "validation"),
+            manual=("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"),
             streamed=True,
         ),
     )

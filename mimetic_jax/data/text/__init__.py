@@ -1,1 +1,1 @@
-"""Texts as token numbers, and the windows that a model reads."""
+"""Texts as token ids, and the windows of them that a model reads."""

@@ -1,4 +1,4 @@
-"""Text as token numbers: the Penn Treebank, WikiText, and files of one's own."""
+"""Texts as token ids: the Penn Treebank, WikiText, and files of one's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from mimetic_jax.errors import InputError, unknown
 
 _LEVELS = ("word", "char")
-_CHUNK = 2**22  # bytes read at once: the strings of a chunk take some twenty times its size
+_CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,15 +21,15 @@ class TextInfo:
     """Size and origin of a text.
 
     Args:
-        name: the name `load` takes.
+        name: the name that `load_text` takes.
         level: what a token is, "word" or "char".
         vocabulary: number of different tokens.
-        num_train: tokens of the training text, ends of lines included.
+        num_train: tokens of the training text, line ends included.
         num_valid: of the validation text.
         num_test: of the test text.
         files: its training, validation and test file.
-        md5: their checksums in the canonical release; "" where we have none.
-        folders: where the files may lie below `data_dir`.
+        md5: their checksums in the canonical release; "" where unknown.
+        folders: folders below `data_dir` that may hold the files.
         source: the canonical release.
     """
 
@@ -44,24 +44,30 @@ class TextInfo:
     folders: tuple[str, ...]
     source: str
 
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
+            f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
+        )
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Training, validation and test text as token numbers, with one vocabulary.
+    """Training, validation and test text as token ids, with one vocabulary.
 
     >>> tokens = np.array([0, 1, 0], np.int32)
     >>> Corpus("ab", ("a", "b"), tokens, tokens, tokens).vocabulary[1]
     'b'
 
     Args:
-        name: what the text is called in configs and tables.
+        name: name of the text in configs and tables.
         vocabulary: token n is `vocabulary[n]`.
         train: int32 [N], each in [0, V).
         valid: int32.
         test: int32.
 
     Raises:
-        InputError: a text is empty, or not of such numbers.
+        InputError: a text is empty, or of another dtype or range.
     """
 
     name: str
@@ -179,26 +185,26 @@ def describe(name: str) -> TextInfo:
     return _KNOWN[name]
 
 
-def load(name: str, data_dir: str | None) -> Corpus:
-    """A published text, whole.
+def load_text(name: str, data_dir: str | None) -> Corpus:
+    """Load a published text.
 
-    Words are what whitespace separates, with "<eos>" after every line. Characters ("ptb_char") are
+    Words are separated by whitespace, with "<eos>" after every line. Characters ("ptb_char") are
     those of Mikolov's character files, where each sentence is its words with a space between and a
-    newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt, which gives the same.
+    newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt with the same result.
     The program of Bai et al. instead reads the word files raw, with five characters "<eos>" for the
-    newline and spaces around it: 5 % more characters, all of them easy, that the published counts
-    don't have either. The files may be cut-down copies; checksums are told, not checked.
+    newline and spaces around it: 5 % more characters, all of them easy, which the published counts
+    don't include either. The files may be cut-down copies: checksums are shown, not checked.
 
     Args:
         name: "ptb_word", "ptb_char", "wikitext2" or "wikitext103".
-        data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 of
-            them; "~" is the home folder.
+        data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 that
+            holds them; "~" is the home folder.
 
     Returns:
         The corpus; its vocabulary is in order of first appearance in train, valid, test.
 
     Raises:
-        InputError: the name is unknown, or the files are missing or no text.
+        InputError: the name is unknown, or a file is missing, empty or not UTF-8.
 
     Reference: An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
@@ -222,17 +228,17 @@ def load(name: str, data_dir: str | None) -> Corpus:
     raise InputError(f"no {name} in {data_dir}{found}: {_expected(info)}")
 
 
-def load_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
-    """A text of one's own, whole.
+def load_text_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
+    """Load a text of one's own.
 
     Args:
-        data_dir: the folder; "~" is the home folder. Its name becomes the corpus'.
+        data_dir: the folder; "~" is the home folder. Its name becomes that of the corpus.
         files: names of the training, validation and test file, UTF-8.
-        level: "word" for what whitespace separates, with "<eos>" after every line; "char" for every
-            character as it stands.
+        level: "word" for words separated by whitespace, with "<eos>" after every line; "char" for
+            every character of the file.
 
     Raises:
-        InputError: a file is missing or no text, or the level is unknown.
+        InputError: a file is missing, empty or not UTF-8, or the level is unknown.
     """
     if level not in _LEVELS:
         raise unknown("level", level, _LEVELS)
@@ -244,7 +250,7 @@ def load_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpu
 
 
 def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
-    r"""Another text in the numbers of a corpus' vocabulary.
+    r"""Encode another text with the vocabulary of a corpus.
 
     >>> encode("to be\nto", ("to", "<eos>", "be"), "word").tolist()
     [0, 2, 1, 0, 1]
@@ -252,7 +258,7 @@ def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
     Args:
         text: any text.
         vocabulary: token n is `vocabulary[n]`.
-        level: "word" or "char", as in `load_folder`.
+        level: "word" or "char", as in `load_text_folder`.
 
     Returns:
         int32 [N].
@@ -283,7 +289,7 @@ def _expected(info: TextInfo) -> str:
 
 
 def _text(path: Path, clean: Callable[[str], str]) -> Iterator[str]:
-    """The text of a file in parts that end with a line."""
+    """Yield the text of a file in parts that end at a line end."""
     offset = 0
     with path.open("rb") as file:
         while part := file.read(_CHUNK) + file.readline():
@@ -303,12 +309,12 @@ def _raw(text: str) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Of Mikolov's form, where each character is followed by a space and a space is "_"."""
+    """Undo Mikolov's format, where a space follows each character and "_" is a space."""
     return text.replace(" ", "").replace("_", " ")
 
 
 def _stripped(text: str) -> str:
-    """Lines without the spaces around them."""
+    """Lines with one space between words and none around them."""
     return "".join(f"{' '.join(line.split())}\n" for line in text.splitlines())
 
 
@@ -320,7 +326,7 @@ def _words(text: str) -> list[str]:
 
 def _corpus(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
     numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__  # a symbol's number is how many came before it
+    numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
     split = _words if level == "word" else _raw
 
     def encoded(part: str) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Which stretch of a text a step sees, as index arithmetic: the protocol of Bai et al.
+"""The windows of a text that a step reads, as index arithmetic: the protocol of Bai et al.
 
-A window is `length` tokens and the tokens after them as targets. Only its last `valid` targets
-count; the `length - valid` before them are context, which other windows count.
+The inputs of a window are `length` tokens, its targets the tokens after each. Only the last `valid`
+targets count; the `length - valid` before them are context, and count in other windows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mimetic_jax.errors import InputError
 
 
 def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
-    """A text cut into rows that are read side by side; what doesn't fill them is left out.
+    """Cut a text into rows that are read in parallel; the remainder is dropped.
 
     >>> batchify(np.arange(7), 2).tolist()
     [[0, 1, 2], [3, 4, 5]]
@@ -45,8 +45,8 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
     Args:
         num_tokens: N of the text.
         batch: B.
-        length: tokens of a window.
-        valid: targets of it that count.
+        length: tokens per window.
+        valid: targets per window that count.
 
     Raises:
         InputError: the text or its rows are shorter than a window with its targets, or `valid` is
@@ -56,7 +56,7 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
     row = num_tokens // batch
     if row <= length:
         raise InputError(
-            f"{num_tokens} tokens in {batch} rows are {row} a row, too short for windows of "
+            f"{num_tokens} tokens in {batch} rows are {row} per row, too short for windows of "
             f"{length} and a target"
         )
     return -(-(row - 1 - (length - valid)) // valid)
@@ -67,22 +67,22 @@ def window(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Inputs, targets and weights of one step.
 
-    The last window of an epoch may run over the end of the rows. It keeps its shape: the last token
-    is repeated there with weight 0, which no causal model sees at the positions that count.
+    The last window of an epoch may reach beyond the rows. It keeps its shape: the last token is
+    repeated there with weight 0, which a causal model doesn't see at the positions that count.
 
     Args:
         rows: int32 [B, M] of `batchify`.
         index: from 0 to `train_windows` - 1; may be traced.
-        length: tokens of a window, static.
-        valid: targets of it that count, static.
+        length: tokens per window, static.
+        valid: targets per window that count, static.
 
     Returns:
         inputs and targets int32 [B, length], and weights float32 [B, length], 1 for targets that
-        count and 0 else.
+        count and 0 otherwise.
 
     Reference: word_cnn of the program of Bai et al. (An Empirical Evaluation of Generic
     Convolutional and Recurrent Networks for Sequence Modeling). Its char_cnn differs in one case:
-    where a last window has no target that counts it takes the mean of nothing.
+    for a last window without a target that counts, it takes the mean of nothing.
     """
     last = rows.shape[1] - 1
     position = index * valid + jnp.arange(length)
@@ -98,9 +98,9 @@ def eval_windows(
     """Windows that count every token once, for any batch size.
 
     Every token but the first, which nothing precedes, is the target of one window, with at least
-    `length - valid` tokens of context, or all there are. The windows are those of one row; the
-    first counts all of its targets. The program of Bai et al. cuts the text into 10 rows for words
-    instead, and leaves out the context of each row and what doesn't fill the rows.
+    `length - valid` tokens of context, or all that precede it. The text is one row; its first
+    window counts all of its targets. The program of Bai et al. instead cuts a text of words into 10
+    rows, and leaves out the context of each row and the remainder.
 
     >>> starts, weights = eval_windows(num_tokens=7, batch=2, length=4, valid=2)
     >>> starts.tolist(), weights.tolist()
@@ -108,9 +108,9 @@ def eval_windows(
 
     Args:
         num_tokens: N of the text.
-        batch: B, windows in a step.
-        length: tokens of a window.
-        valid: how far apart windows start.
+        batch: B, windows per step.
+        length: tokens per window.
+        valid: tokens from the start of a window to the start of the next.
 
     Returns:
         starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
@@ -134,14 +134,14 @@ def eval_windows(
 
 
 def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
-    """Inputs and targets of the windows that start there.
+    """Inputs and targets of the windows at `starts`.
 
     Past the end of the text the last token is repeated.
 
     Args:
         tokens: int32 [N].
         starts: int32 [B], one step of `eval_windows`; may be traced.
-        length: tokens of a window, static.
+        length: tokens per window, static.
 
     Returns:
         inputs and targets int32 [B, length].

@@ -149,7 +149,7 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
 def load(config: ConfigDict) -> Any:
     """The data set of a configuration, resident or streamed."""
     settings = config.data
-    return datasets.load(settings.name, settings.dir, settings.subset, settings.classes)
+    return datasets.load_dataset(settings.name, settings.dir, settings.subset, settings.classes)
 
 
 def steps_per_epoch(config: ConfigDict, info: datasets.DatasetInfo) -> int:

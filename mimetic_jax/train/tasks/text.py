@@ -136,7 +136,7 @@ def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.T
 
 def load(config: ConfigDict) -> texts.Corpus:
     """The text of a configuration."""
-    return texts.load(config.data.name, config.data.dir)
+    return texts.load_text(config.data.name, config.data.dir)
 
 
 def steps_per_epoch(config: ConfigDict, info: texts.TextInfo) -> int:

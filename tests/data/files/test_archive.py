@@ -1,4 +1,4 @@
-"""Archives read in place: what tarfile and zipfile wrote, by threads and copies; damage told."""
+"""Archives read in place, by threads and copies, and plain errors for damaged ones."""
 
 import io
 import os
@@ -102,7 +102,7 @@ def test_the_file_is_closed(archive: Archive) -> None:
 
 
 def test_a_tar_of_tars_is_one_list(tmp_path: Path) -> None:
-    """As ImageNet's training images come."""
+    """The form of ImageNet's training images."""
     with tarfile.open(tmp_path / "train.tar", "w") as outer:
         for synset in ("n02", "n01"):
             inner = io.BytesIO()
@@ -119,31 +119,33 @@ def test_a_tar_of_tars_is_one_list(tmp_path: Path) -> None:
 
 
 def offsets(path: Path) -> dict[str, int]:
-    """Where the header of each member begins, as tarfile sees it."""
+    """The byte of each member's header, from tarfile."""
     with tarfile.open(path) as tar:
         return {member.name: member.offset_data - 512 for member in tar.getmembers()}
 
 
-def test_a_tar_cut_off_anywhere_says_so(tmp_path: Path) -> None:
+def test_a_tar_truncated_anywhere_is_reported(tmp_path: Path) -> None:
     whole = write_tar(tmp_path / "whole.tar").read_bytes()
     end = offsets(tmp_path / "whole.tar")["b/last.JPEG"] + 512 + 4 * 512
     path = tmp_path / "cut.tar"
     for kept in [0, 1, 511, 512, 700, 1024, 3000, end // 2, end - 512, end - 1, end, end + 511]:
         path.write_bytes(whole[:kept])
-        with pytest.raises(InputError, match=rf"cut\.tar ends early: .*{kept}$"):
+        with pytest.raises(InputError, match=rf"cut\.tar is truncated at byte {kept}: "):
             Archive(path)
     path.write_bytes(whole[: end + 512])
     assert Archive(path).files == NAMES
 
 
-def test_a_tar_cut_off_after_opening_says_so(tmp_path: Path) -> None:
+def test_a_tar_truncated_after_opening_is_reported(tmp_path: Path) -> None:
     archive = Archive(write_tar(tmp_path / "images.tar"))
     os.truncate(tmp_path / "images.tar", 60_000)
-    with pytest.raises(InputError, match=r"ends early: b/last.JPEG should reach .* has 60000$"):
+    with pytest.raises(
+        InputError, match=r"truncated at byte 60000: b/last.JPEG should end at byte"
+    ):
         archive.read(NAMES.index("b/last.JPEG"))
 
 
-def test_damage_within_a_tar_says_where(tmp_path: Path) -> None:
+def test_damage_within_a_tar_is_reported_with_its_byte(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "images.tar")
     offset = offsets(path)["b/empty"]
     data = bytearray(path.read_bytes())
@@ -154,20 +156,20 @@ def test_damage_within_a_tar_says_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b" + b"z" * 600, b"no tar" * 200])
-def test_other_files_are_no_tar(tmp_path: Path, data: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "images.tar").write_bytes(data)
     with pytest.raises(InputError, match="isn't an uncompressed tar"):
         Archive(tmp_path / "images.tar")
 
 
-def test_a_damaged_zip_is_told(tmp_path: Path) -> None:
+def test_a_damaged_zip_is_reported(tmp_path: Path) -> None:
     whole = write_zip(tmp_path / "whole.zip", zipfile.ZIP_DEFLATED).read_bytes()
     path = tmp_path / "images.zip"
     path.write_bytes(whole[:-500])
-    with pytest.raises(InputError, match="is it whole"):
+    with pytest.raises(InputError, match="truncated or damaged"):
         Archive(path)
     path.write_bytes(bytes(1000) + whole[1000:])
-    with pytest.raises(InputError, match="no file at byte"):
+    with pytest.raises(InputError, match="no file header at byte"):
         Archive(path).read(0)
     with zipfile.ZipFile(tmp_path / "whole.zip") as file:
         start = file.getinfo("b/last.JPEG").header_offset + 30 + len("b/last.JPEG")
@@ -178,11 +180,11 @@ def test_a_damaged_zip_is_told(tmp_path: Path) -> None:
 
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "images.zip", zipfile.ZIP_LZMA)
-    with pytest.raises(InputError, match="unpack it"):
+    with pytest.raises(InputError, match="neither stored nor deflated: unpack it"):
         Archive(path)
 
 
 @pytest.mark.parametrize("name", ["none.tar", "none.zip"])
-def test_a_missing_archive_is_told(tmp_path: Path, name: str) -> None:
+def test_a_missing_archive_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=f"can't read .*{name}"):
         Archive(tmp_path / name)

@@ -1,4 +1,4 @@
-"""CIFAR as TFDS prepares it: written here on a small scale, read with no TensorFlow."""
+"""CIFAR as TFDS prepares it: written here on a small scale, read without TensorFlow."""
 
 import io
 import pickle
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mimetic_jax.data import load_dataset
 from mimetic_jax.data.files.array_record import ArrayRecordSource
 from mimetic_jax.data.files.decode import decode
 from mimetic_jax.data.files.open import open_source
-from mimetic_jax.data.sets import cifar
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 7, "test": 3}
@@ -78,7 +78,7 @@ def prepare(data_dir: Path, num_classes: int, version: str = "3.0.2") -> Path:
 
 
 def by_pixels(images: np.ndarray, labels: np.ndarray) -> list[tuple[bytes, int]]:
-    """The examples in an order of their own: TFDS shuffles while it writes."""
+    """The examples sorted by their pixels, because TFDS shuffles while it writes."""
     return sorted(
         (image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True)
     )
@@ -95,7 +95,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("num_classes", [10, 100])
 def test_what_tfds_wrote_is_read(prepared: Path, num_classes: int) -> None:
     before = "tensorflow" in sys.modules
-    data = cifar.load(f"cifar{num_classes}", str(prepared))
+    data = load_dataset(f"cifar{num_classes}", str(prepared))
     assert ("tensorflow" in sys.modules) == before
     assert data.num_classes == num_classes
     assert by_pixels(data.train_images, data.train_labels) == by_pixels(
@@ -104,28 +104,28 @@ def test_what_tfds_wrote_is_read(prepared: Path, num_classes: int) -> None:
     assert by_pixels(data.test_images, data.test_labels) == by_pixels(*split("test", num_classes))
 
 
-def test_a_damaged_file_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_in_one_line(tmp_path: Path) -> None:
     folder = prepare(tmp_path, 10)
     for path in folder.glob("*train*"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match=r"can't read cifar10 from .*3\.0\.2") as caught:
-        cifar.load("cifar10", str(tmp_path))
+        load_dataset("cifar10", str(tmp_path))
     assert "\n" not in str(caught.value)
 
 
-def test_another_file_format_says_how_to_prepare_it(tmp_path: Path) -> None:
+def test_the_error_for_another_file_format_names_the_right_one(tmp_path: Path) -> None:
     description = prepare(tmp_path, 10) / "dataset_info.json"
     description.write_text(description.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(InputError, match=r'tfrecord.*file_format="array_record"'):
-        cifar.load("cifar10", str(tmp_path))
+        load_dataset("cifar10", str(tmp_path))
 
 
-def test_the_newest_version_is_taken(tmp_path: Path) -> None:
+def test_the_newest_version_is_read(tmp_path: Path) -> None:
     old = prepare(tmp_path, 10, "3.0.2")
     for path in old.glob("*train*"):
         path.unlink()
     prepare(tmp_path, 10, "3.0.10")
-    assert len(cifar.load("cifar10", str(tmp_path)).train_labels) == SIZES["train"]
+    assert len(load_dataset("cifar10", str(tmp_path)).train_labels) == SIZES["train"]
 
 
 def decoded(source: ArrayRecordSource) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +151,7 @@ def test_encoded_images_come_with_their_labels(prepared: Path, copied: bool) -> 
     assert ("tensorflow" in sys.modules) == before
 
 
-def test_splits_are_joined_and_cut(prepared: Path) -> None:
+def test_splits_in_tfds_notation(prepared: Path) -> None:
     folder = prepared / "cifar10" / "3.0.2"
     whole = by_pixels(*decoded(ArrayRecordSource(folder, "train+test", 10)))
     both = (
@@ -165,7 +165,7 @@ def test_splits_are_joined_and_cut(prepared: Path) -> None:
     assert by_pixels(*joined) == by_pixels(*split("train", 10))
 
 
-def test_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_other_classes_splits_and_formats_are_refused(tmp_path: Path) -> None:
     folder = prepare(tmp_path, 10)
     with pytest.raises(InputError, match="holds 10 classes, expected 100"):
         ArrayRecordSource(folder, "train", 100)
@@ -178,7 +178,7 @@ def test_sources_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ArrayRecordSource(folder, "train", 10)
 
 
-def test_a_source_that_is_damaged_says_which_record(tmp_path: Path) -> None:
+def test_the_error_for_a_damaged_record_names_it(tmp_path: Path) -> None:
     folder = prepare(tmp_path, 10)
     source = ArrayRecordSource(folder, "test", 10)
     for path in folder.glob("*test*"):

@@ -79,7 +79,7 @@ def test_sixteen_bit_gray_is_scaled() -> None:
 @pytest.mark.parametrize("reduction", [2, 4])
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG"])
 def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -> None:
-    """Within the few levels by which the DCT's low-pass differs from a box."""
+    """Within the few levels by which the DCT's low-pass filter differs from a box."""
     whole = decode(FILES[kind])
     pixels = decode(FILES[kind], reduction=reduction)
     height, width = (length // reduction for length in whole.shape[:2])
@@ -111,7 +111,7 @@ def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50)]
 )
-def test_other_bytes_are_no_image(data: bytes) -> None:
+def test_other_bytes_are_refused(data: bytes) -> None:
     assert jpeg_shape(data) is None
     with pytest.raises(DecodeError, match=f"no known image format in its {len(data)} bytes"):
         decode(data)

@@ -23,7 +23,7 @@ def write(root: Path, names: list[str] = NAMES) -> Path:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_labels_lie_beside_the_tar(tmp_path: Path, named: bool) -> None:
+def test_labels_are_read_from_the_file_beside_the_tar(tmp_path: Path, named: bool) -> None:
     pairs = list(zip(NAMES, SYNSETS, strict=True))
     lines = [f"{name} {synset}" for name, synset in reversed(pairs)] if named else SYNSETS
     (tmp_path / imagenet.LABELS).write_text("\n".join(lines) + "\n")
@@ -32,7 +32,7 @@ def test_labels_lie_beside_the_tar(tmp_path: Path, named: bool) -> None:
     assert [source.read(index)[0].decode() for index in range(4)] == NAMES
 
 
-def test_without_a_list_that_of_tfds_is_taken(tmp_path: Path) -> None:
+def test_without_a_list_that_of_tfds_is_read(tmp_path: Path) -> None:
     """Checked on labels known from the challenge: 1 is a sea snake, 2 a ski, 3 a Shetland sheepdog.
 
     Classes are numbered by synset, so these are 65, 970 and 230.
@@ -42,7 +42,7 @@ def test_without_a_list_that_of_tfds_is_taken(tmp_path: Path) -> None:
     assert source.labels[:3].tolist() == [65, 970, 230]
 
 
-def test_lists_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_lists_that_do_not_match_are_refused(tmp_path: Path) -> None:
     tar, listing = write(tmp_path), tmp_path / imagenet.LABELS
     with pytest.raises(InputError, match="50000 lines for the 4 images"):
         imagenet.validation(tar, 1000)

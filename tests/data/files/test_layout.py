@@ -1,4 +1,4 @@
-"""The trees that images lie in: in a folder, a tar or a zip the same images, classes and errors."""
+"""Trees of images: the same images, classes and errors in a folder, a tar and a zip."""
 
 import io
 import pickle
@@ -101,7 +101,7 @@ def test_a_class_has_one_number_in_every_split(make: Make) -> None:
     assert found(container, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
 
 
-def test_a_class_may_be_called_as_a_split_is(make: Make) -> None:
+def test_a_class_may_have_the_name_of_a_split(make: Make) -> None:
     container = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
     assert found(container, "train")[1] == ["bus", "train"]
     assert found(container, "val")[0] == {"val/train/2.png": "train"}
@@ -130,7 +130,7 @@ def test_annotations_must_name_every_image(make: Make) -> None:
         find_split(container, "val")
 
 
-def test_annotations_of_another_form_are_refused(make: Make) -> None:
+def test_annotations_in_another_format_are_refused(make: Make) -> None:
     names = ["train/n01/images/1.JPEG", "val/images/a.JPEG"]
     container = make(names, **{"val/val_annotations.txt": "a.JPEG n01\n"})
     with pytest.raises(InputError, match="without FILE<tab>CLASS"):
@@ -154,12 +154,12 @@ def test_a_tree_without_splits_is_for_training(make: Make, prefix: str) -> None:
         (TREE, [], "minival", "no images of split 'minival', only of: train, validation"),
         (TREE, ["train/ant"], "train", "class folder train/ant holds no images"),
         (["dog/1.png"], ["ant"], "train", "class folder ant holds no images"),
-        ([*TREE, "val/ant/1.png"], [], "val", "val has class ant, which train hasn't"),
-        (["train/1.png", "train/dog/1.png"], [], "train", r"train/1\.png lies outside"),
-        (["1.png"], [], "train", r"1\.png lies outside"),
+        ([*TREE, "val/ant/1.png"], [], "val", "val has class ant, which train lacks"),
+        (["train/1.png", "train/dog/1.png"], [], "train", r"train/1\.png is in no class folder"),
+        (["1.png"], [], "train", r": 1\.png is in no class folder"),
     ],
 )
-def test_what_forms_no_split_is_refused(
+def test_files_that_form_no_split_are_refused(
     make: Make, names: list[str], folders: list[str], split: str, words: str
 ) -> None:
     with pytest.raises(InputError, match=words) as caught:
@@ -167,7 +167,7 @@ def test_what_forms_no_split_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_folder_of_another_split_is_no_matter(make: Make) -> None:
+def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:
     assert found(make(TREE, ["val/ant", "train/cat/deeper"]), "train")[1] == ["cat", "dog"]
 
 

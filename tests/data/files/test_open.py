@@ -1,4 +1,4 @@
-"""Finding images: each form in its place, and a full account of where nothing was."""
+"""Finding images: every form under every path, and an error that lists all paths searched."""
 
 import io
 import tarfile
@@ -37,22 +37,22 @@ def write_zip(path: Path) -> None:
             file.writestr(f"whatever/{name}", name)
 
 
-@pytest.mark.parametrize("place", ["pets/", "", "pets.tar", "pets.zip", "tiny-imagenet-200.zip"])
-def test_every_place_is_looked_at(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("place", ["pets/", "", "pets.tar", "pets.zip", "oxford/", "oxford.zip"])
+def test_every_path_is_searched(tmp_path: Path, place: str) -> None:
     if place.endswith(".tar"):
         (tmp_path / place).write_bytes(tar_of({name: name.encode() for name in NAMES}))
     elif place.endswith(".zip"):
         write_zip(tmp_path / place)
     else:
         write_tree(tmp_path / place)
-    name = "tiny_imagenet" if place.startswith("tiny") else "pets"
-    source = open_source(name, str(tmp_path), "train", 2)
+    source = open_source("pets", str(tmp_path), "train", 2, folder="oxford")
     content = {source.read(index) for index in range(len(source))}
     assert content == {(NAMES[0].encode(), 1), (NAMES[1].encode(), 0), (NAMES[2].encode(), 0)}
-    assert open_source(name, str(tmp_path), "validation", 2).read(0) == (NAMES[3].encode(), 1)
+    validation = open_source("pets", str(tmp_path), "validation", 2, folder="oxford")
+    assert validation.read(0) == (NAMES[3].encode(), 1)
 
 
-def test_an_archive_may_be_named_itself(tmp_path: Path) -> None:
+def test_data_dir_may_be_an_archive(tmp_path: Path) -> None:
     write_zip(tmp_path / "some.zip")
     source = open_source("pets", str(tmp_path / "some.zip"), "train", 2)
     assert np.bincount(source.labels).tolist() == [2, 1]
@@ -76,7 +76,7 @@ def test_imagenet_as_downloaded(tmp_path: Path) -> None:
         open_source("imagenet2012", str(tmp_path), "test", 2)
 
 
-def test_what_was_looked_for_is_told(tmp_path: Path) -> None:
+def test_the_error_lists_the_paths_searched(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         open_source("imagenet2012", str(tmp_path), "train", 1000)
     for words in (
@@ -89,6 +89,6 @@ def test_what_was_looked_for_is_told(tmp_path: Path) -> None:
     ):
         assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=r"\(no such folder\).*tiny-imagenet-200\.zip") as caught:
-        open_source("tiny_imagenet", str(tmp_path / "nowhere"), "train", 200)
+    with pytest.raises(InputError, match=r"\(no such folder\).*pets\.zip.*oxford\.zip") as caught:
+        open_source("pets", str(tmp_path / "nowhere"), "train", 37, folder="oxford")
     assert "ILSVRC" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Sources of encoded images: files by number, parts of a source, and everything at once."""
+"""Sources of encoded images: files by index, parts of a source, and all images in memory."""
 
 import io
 import os
@@ -70,8 +70,8 @@ def test_a_part_is_read_in_its_order(source: FileSource) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 12])
-def test_a_part_outside_is_refused(source: FileSource, index: int) -> None:
-    with pytest.raises(InputError, match=f"indices from .*{index}.* a source of 12 images"):
+def test_an_index_outside_is_refused(source: FileSource, index: int) -> None:
+    with pytest.raises(InputError, match=f"indices run from .*{index}.* the source has 12 images"):
         Subset(source, np.array([3, index]))
 
 

@@ -1,4 +1,4 @@
-"""Crops: torchvision's boxes, and Pillow's pixels where a published accuracy hangs on them."""
+"""Crops: torchvision's boxes, and Pillow's pixels where published accuracies depend on them."""
 
 import io
 import math
@@ -41,7 +41,7 @@ RATIO = (3 / 4, 4 / 3)
 
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 10**6))
 @settings(max_examples=200, deadline=None)
-def test_boxes_lie_within_the_image(height: int, width: int, seed: int) -> None:
+def test_boxes_are_within_the_image(height: int, width: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     top, left, box_height, box_width = random_crop(rng, height, width, (0.08, 1.0), RATIO)
     assert min(top, left) >= 0
@@ -50,7 +50,7 @@ def test_boxes_lie_within_the_image(height: int, width: int, seed: int) -> None:
     assert left + box_width <= width
 
 
-def test_boxes_are_distributed_as_they_should() -> None:
+def test_boxes_have_the_right_distribution() -> None:
     """Area and log ratio uniform where every box fits; corners uniform over the rest."""
     rng = np.random.default_rng(1)
     boxes = np.array([random_crop(rng, 1000, 1000, (0.1, 0.5), RATIO) for _ in range(4000)])
@@ -70,7 +70,7 @@ def test_boxes_are_distributed_as_they_should() -> None:
     ("height", "width", "box"),
     [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10))],
 )
-def test_where_nothing_fits_the_center_is_taken(
+def test_without_a_box_that_fits_the_center_is_cut(
     height: int, width: int, box: tuple[int, int, int, int]
 ) -> None:
     assert random_crop(np.random.default_rng(0), height, width, (0.9, 1.0), RATIO) == box
@@ -85,7 +85,7 @@ def test_a_crop_of_everything_is_the_image_resized() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("size", [40, 96, 160, 224])
-def test_a_shrunken_view_is_as_near_to_pillow_as_bicubic_is_to_bilinear(
+def test_a_reduced_view_is_as_close_to_pillow_as_bicubic_is_to_bilinear(
     size: int, kind: str
 ) -> None:
     """Also where a JPEG is decoded at half (160) or quarter (96, 40) size, to within twice that."""
@@ -100,7 +100,7 @@ def test_a_shrunken_view_is_as_near_to_pillow_as_bicubic_is_to_bilinear(
 
 @pytest.mark.parametrize("size", [24, 60, 150, 224])
 def test_the_view_shows_the_box(size: int) -> None:
-    """A picture of its own coordinates tells where each pixel comes from, at any reduction."""
+    """An image of its own coordinates shows where each pixel comes from, at any reduction."""
     height, width = 300, 400
     rows, columns = np.mgrid[:height, :width]
     pixels = np.stack([rows * 255 / height, columns * 255 / width, 0 * rows], axis=2)
@@ -148,7 +148,7 @@ def test_the_center_is_that_of_torchvision(shape: tuple[int, int], interpolation
     assert np.array_equal(view, expected)
 
 
-def test_an_image_of_the_right_size_is_left_alone() -> None:
+def test_an_image_of_the_right_size_is_unchanged() -> None:
     pixels = photo(64, 64)
     assert np.array_equal(eval_view(encode(pixels, "PNG"), 64, 1.0), pixels)
 
@@ -186,7 +186,7 @@ def test_impossible_evaluation_views_are_refused(
         eval_view(encode(photo(8, 8)), size, fraction, interpolation=interpolation)
 
 
-def test_damage_is_named() -> None:
+def test_the_error_names_a_damaged_image() -> None:
     data = encode(photo(64, 64))[:-300]
     with pytest.raises(DecodeError, match=r"dog\.JPEG"):
         train_view(data, 8, np.random.default_rng(0), name="dog.JPEG")

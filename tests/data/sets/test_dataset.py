@@ -1,4 +1,4 @@
-"""What an ImageDataset accepts, and that its fingerprint follows the data."""
+"""What an ImageDataset accepts, and what its fingerprint depends on."""
 
 import dataclasses
 from typing import Any
@@ -40,10 +40,13 @@ def test_image_shape() -> None:
         ({"train_labels": np.zeros(6, np.int64)}, "int64"),
         ({"test_labels": np.array([0, 1, 3], np.int32)}, "from 0 to 3, expected 0 to 2"),
         ({"test_labels": np.array([0, -1, 2], np.int32)}, "from -1 to 2"),
-        ({"test_images": np.zeros((3, 4, 4, 2), np.uint8)}, r"\(4, 4, 2\) beside"),
+        (
+            {"test_images": np.zeros((3, 4, 4, 2), np.uint8)},
+            r"test images have shape \(4, 4, 2\), train images \(4, 5, 2\)",
+        ),
     ],
 )
-def test_contradictions_are_told_in_one_line(changes: dict[str, Any], words: str) -> None:
+def test_contradictions_are_reported_in_one_line(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         dots(**changes)
     assert "\n" not in str(caught.value)

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from mimetic_jax.data import ImageDataset, describe
-from mimetic_jax.data.sets import digits
+from mimetic_jax.data import ImageDataset, describe, load_dataset
 
 
 @pytest.fixture(scope="module")
 def dataset() -> ImageDataset:
-    return digits.load()
+    return load_dataset("digits")
 
 
 def test_sizes(dataset: ImageDataset) -> None:
@@ -17,7 +16,7 @@ def test_sizes(dataset: ImageDataset) -> None:
     assert dataset.test_images.shape == (360, 8, 8, 1)
 
 
-def test_each_class_gives_a_fifth(dataset: ImageDataset) -> None:
+def test_a_fifth_of_each_class_is_for_testing(dataset: ImageDataset) -> None:
     train = np.bincount(dataset.train_labels, minlength=10)
     test = np.bincount(dataset.test_labels, minlength=10)
     assert np.all(np.abs(test - (train + test) / 5) <= 1)
@@ -45,4 +44,4 @@ def test_mean_and_std_normalize_the_training_pixels(dataset: ImageDataset) -> No
 
 
 def test_loading_twice_gives_the_same(dataset: ImageDataset) -> None:
-    assert digits.load().fingerprint() == dataset.fingerprint()
+    assert load_dataset("digits").fingerprint() == dataset.fingerprint()

@@ -1,4 +1,4 @@
-"""STL-10's binary files: read right, and told apart from damaged ones."""
+"""STL-10's binary files: read correctly, with plain errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimetic_jax.data import describe
-from mimetic_jax.data.sets import stl10
+from mimetic_jax.data import describe, load_dataset
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 4, "test": 3}
@@ -37,7 +36,7 @@ def write(folder: Path) -> None:
 
 def refused(data_dir: Path | None, *words: str) -> None:
     with pytest.raises(InputError) as caught:
-        stl10.load(None if data_dir is None else str(data_dir))
+        load_dataset("stl10", None if data_dir is None else str(data_dir))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -48,7 +47,7 @@ def refused(data_dir: Path | None, *words: str) -> None:
 def test_files_are_read(tmp_path: Path, inside: bool) -> None:
     folder = tmp_path / "stl10_binary"
     write(folder)
-    data = stl10.load(str(tmp_path if inside else folder))
+    data = load_dataset("stl10", str(tmp_path if inside else folder))
     assert data.num_classes == 10
     assert np.array_equal(data.train_images, split("train")[0])
     assert np.array_equal(data.test_images, split("test")[0])
@@ -56,16 +55,16 @@ def test_files_are_read(tmp_path: Path, inside: bool) -> None:
 
 def test_labels_start_from_0(tmp_path: Path) -> None:
     write(tmp_path)
-    data = stl10.load(str(tmp_path))
+    data = load_dataset("stl10", str(tmp_path))
     assert data.train_labels.tolist() == [9, 0, 6, 2]
     assert data.test_labels.tolist() == [9, 0, 6]
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "stl10_binary.tar.gz", "acoates/stl10", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",
@@ -88,7 +87,13 @@ def test_a_truncated_file_is_named_with_its_size(tmp_path: Path, kept: int) -> N
     write(tmp_path)
     path = tmp_path / "train_X.bin"
     path.write_bytes(path.read_bytes()[:kept])
-    refused(tmp_path, "train_X.bin", f"holds {kept} bytes", "27648", "138240000 for 5000 images")
+    refused(
+        tmp_path,
+        "train_X.bin",
+        f"holds {kept} bytes",
+        "multiple of the 27648",
+        "138240000 for 5000 images",
+    )
 
 
 def test_a_file_cut_between_images_contradicts_its_labels(tmp_path: Path) -> None:
@@ -101,7 +106,9 @@ def test_a_file_cut_between_images_contradicts_its_labels(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("labels", "words"), [([0, 1, 2, 3], "from 0 to 3"), ([1, 2, 3, 11], "from 1 to 11")]
 )
-def test_labels_outside_the_classes_are_told(tmp_path: Path, labels: list[int], words: str) -> None:
+def test_labels_outside_the_classes_are_reported(
+    tmp_path: Path, labels: list[int], words: str
+) -> None:
     write(tmp_path)
     (tmp_path / "train_y.bin").write_bytes(bytes(labels))
     refused(tmp_path, "train_y.bin", words, "expected 1 to 10")
@@ -111,6 +118,6 @@ def test_real_stl10() -> None:
     folder = os.environ.get("MIMETIC_STL10_DIR")
     if not folder:
         pytest.skip("MIMETIC_STL10_DIR isn't set to a folder with STL-10")
-    data, info = stl10.load(folder), describe("stl10")
+    data, info = load_dataset("stl10", folder), describe("stl10")
     assert np.bincount(data.train_labels).tolist() == [info.num_train // 10] * 10
     assert np.bincount(data.test_labels).tolist() == [info.num_test // 10] * 10

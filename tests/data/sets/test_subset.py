@@ -1,4 +1,4 @@
-"""Class-balanced parts: the share asked for, nested, and a function of the seed."""
+"""Class-balanced parts: of the right size, nested, and a function of the seed."""
 
 import itertools
 
@@ -12,18 +12,18 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.25, 0.5, 1.0])
-def test_every_class_gives_its_share(fraction: float) -> None:
+def test_every_class_keeps_the_fraction(fraction: float) -> None:
     indices = balanced(LABELS, fraction=fraction, seed=0)
     counts = np.bincount(LABELS[indices])
     assert counts.tolist() == [max(1, round(fraction * size)) for size in range(10, 80, 10)]
     assert np.array_equal(indices, np.unique(indices))
 
 
-def test_every_class_gives_the_same_number() -> None:
+def test_every_class_keeps_the_same_number() -> None:
     assert set(np.bincount(LABELS[balanced(LABELS, per_class=4, seed=0)])) == {4}
 
 
-def test_smaller_parts_lie_within_larger_ones() -> None:
+def test_smaller_parts_are_subsets_of_larger_ones() -> None:
     parts = [set(balanced(LABELS, fraction=f, seed=3).tolist()) for f in (0.1, 0.25, 0.5, 1.0)]
     for smaller, larger in itertools.pairwise(parts):
         assert smaller < larger
@@ -44,7 +44,7 @@ def test_seeds_differ_and_repeat() -> None:
         ({"fraction": 0.0}, "fraction 0.0"),
         ({"fraction": 1.5}, "fraction 1.5"),
         ({"per_class": 0}, "per_class 0"),
-        ({"per_class": 11}, "class 0 holds 10 examples, not 11"),
+        ({"per_class": 11}, "class 0 has 10 examples, fewer than 11"),
         ({"per_class": 1, "seed": -1}, "seed -1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""SVHN's MATLAB files: read right, and told apart from damaged ones."""
+"""SVHN's MATLAB files: read correctly, with plain errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from mimetic_jax.data import describe
-from mimetic_jax.data.sets import svhn
+from mimetic_jax.data import describe, load_dataset
 from mimetic_jax.errors import InputError
 
 SIZES = {"train": 12, "test": 5}
@@ -36,7 +35,7 @@ def write(folder: Path, **changes: Any) -> None:
 
 def refused(data_dir: Path | None, *words: str) -> None:
     with pytest.raises(InputError) as caught:
-        svhn.load(None if data_dir is None else str(data_dir))
+        load_dataset("svhn", None if data_dir is None else str(data_dir))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -45,7 +44,7 @@ def refused(data_dir: Path | None, *words: str) -> None:
 
 def test_files_are_read(tmp_path: Path) -> None:
     write(tmp_path)
-    data = svhn.load(str(tmp_path))
+    data = load_dataset("svhn", str(tmp_path))
     assert data.image_shape == (32, 32, 3)
     assert data.num_classes == 10
     for images, split in ((data.train_images, "train"), (data.test_images, "test")):
@@ -57,16 +56,16 @@ def test_files_are_read(tmp_path: Path) -> None:
 
 def test_class_10_is_the_digit_0(tmp_path: Path) -> None:
     write(tmp_path)
-    data = svhn.load(str(tmp_path))
+    data = load_dataset("svhn", str(tmp_path))
     assert data.train_labels.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
     assert data.test_labels.tolist() == [1, 2, 3, 4, 5]
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "train_32x32.mat", "housenumbers", "svhn_cropped", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",
@@ -80,7 +79,7 @@ def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path, split: str) -> None:
     write(tmp_path)
     (tmp_path / f"{split}_32x32.mat").unlink()
-    refused(tmp_path, f"lacks {split}_32x32.mat beside")
+    refused(tmp_path, f"lacks {split}_32x32.mat: 1 of the 2 files of svhn", "housenumbers")
 
 
 @pytest.mark.parametrize("kept", [0, 50, 200, 10_000])
@@ -124,7 +123,7 @@ def test_real_svhn() -> None:
     folder = os.environ.get("MIMETIC_SVHN_DIR")
     if not folder:
         pytest.skip("MIMETIC_SVHN_DIR isn't set to a folder with SVHN")
-    data, info = svhn.load(folder), describe("svhn")
+    data, info = load_dataset("svhn", folder), describe("svhn")
     assert len(data.train_labels) == info.num_train
     assert len(data.test_labels) == info.num_test
     for channel in range(3):

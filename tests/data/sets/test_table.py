@@ -1,4 +1,4 @@
-"""What is told of a data set before any file of it is opened."""
+"""What is known of a data set before any of its files is opened."""
 
 import pytest
 
@@ -23,8 +23,13 @@ def test_a_record_is_complete(name: str) -> None:
     assert 1 < info.num_classes <= info.num_train
     assert info.num_test >= info.num_classes
     assert info.source
-    # What is streamed is read as TFDS prepared it.
+    # A streamed set is read as TFDS prepared it.
     assert info.tfds or not info.streamed
+
+
+def test_a_record_prints_as_one_line() -> None:
+    expected = "cifar10, 50,000 train and 10,000 test images of (32, 32, 3), 10 classes"
+    assert str(describe("cifar10")) == expected
 
 
 @pytest.mark.parametrize(

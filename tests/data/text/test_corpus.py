@@ -1,4 +1,4 @@
-"""Texts as token numbers: the published rules and counts, and errors that say where."""
+"""Texts as token ids: the published rules and counts, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def symbols(corpus: text.Corpus, split: str) -> list[str]:
 
 def refused(message_parts: list[str], name: str, data_dir: Path | None) -> None:
     with pytest.raises(InputError) as caught:
-        text.load(name, data_dir and str(data_dir))
+        text.load_text(name, data_dir and str(data_dir))
     assert "\n" not in str(caught.value)
     for part in message_parts:
         assert part in str(caught.value)
@@ -36,7 +36,7 @@ def refused(message_parts: list[str], name: str, data_dir: Path | None) -> None:
 @pytest.mark.parametrize("below", ["", "ptb", "simple-examples/data"])
 def test_words(tmp_path: Path, below: str) -> None:
     write(tmp_path / below, "ptb.{}.txt", WORDS)
-    corpus = text.load("ptb_word", str(tmp_path))
+    corpus = text.load_text("ptb_word", str(tmp_path))
     assert corpus.name == "ptb_word"
     assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>", "a", "dog")
     assert symbols(corpus, "train") == ["the", "cat", "sat", "<eos>", "the", "<unk>", "<eos>"]
@@ -49,16 +49,16 @@ def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
     """Blank lines are lines, and other spaces than ASCII's separate too, as in Python's split."""
     contents = {"train": " \n = Títle = \n \n x\u00a0y \n", "valid": "x\n", "test": "y\n"}
     write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
-    corpus = text.load(name, str(tmp_path))
+    corpus = text.load_text(name, str(tmp_path))
     assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x y <eos>"
 
 
-def test_last_line_ends_without_a_newline_too(tmp_path: Path) -> None:
+def test_the_last_line_ends_with_or_without_a_newline(tmp_path: Path) -> None:
     write(tmp_path, "ptb.{}.txt", {split: WORDS[split].rstrip() for split in SPLITS})
     ended = tmp_path / "ended"
     write(ended, "ptb.{}.txt", WORDS)
     fingerprints = {
-        text.load("ptb_word", str(folder)).fingerprint() for folder in (tmp_path, ended)
+        text.load_text("ptb_word", str(folder)).fingerprint() for folder in (tmp_path, ended)
     }
     assert len(fingerprints) == 1
 
@@ -76,7 +76,9 @@ def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> Non
     }
     assert spaced["valid"] == "a _ c a t \n "
     write(tmp_path / "characters", "ptb.char.{}.txt", spaced)
-    made, read = (text.load("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters"))
+    made, read = (
+        text.load_text("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters")
+    )
     assert "".join(symbols(read, "train")) == "the cat sat\nthe <unk>\n"
     assert "".join(symbols(read, "test")) == "the dog\n"
     assert made.fingerprint() == read.fingerprint()
@@ -92,36 +94,36 @@ def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> Non
 def test_parts_of_a_large_file_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """However small the parts: a letter of several bytes isn't cut either."""
+    """However small the parts are; a character of several bytes isn't cut either."""
     content = "äöü one\n\n日本 two äöü\nthree\n" * 3
     files = ("a", "b", "c")
     for file in files:
         (tmp_path / file).write_bytes(content.encode())
-    whole = text.load_folder(str(tmp_path), files, level)
+    whole = text.load_text_folder(str(tmp_path), files, level)
     for size in (1, 2, 3, 7, 50):
         monkeypatch.setattr(text, "_CHUNK", size)
-        parts = text.load_folder(str(tmp_path), files, level)
+        parts = text.load_text_folder(str(tmp_path), files, level)
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
     assert symbols(whole, "valid") == expected
 
 
 @pytest.mark.parametrize("level", ["word", "char"])
-def test_encode_is_what_load_does(tmp_path: Path, level: str) -> None:
+def test_encode_gives_the_tokens_of_the_corpus(tmp_path: Path, level: str) -> None:
     write(tmp_path, "{}.txt", WORDS)
     files = ("train.txt", "valid.txt", "test.txt")
-    corpus = text.load_folder(str(tmp_path), files, level)
+    corpus = text.load_text_folder(str(tmp_path), files, level)
     for split in SPLITS:
         found = text.encode(WORDS[split], corpus.vocabulary, level)
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, getattr(corpus, split))
 
 
-def test_fingerprint_tells_texts_apart(tmp_path: Path) -> None:
+def test_fingerprint_distinguishes_texts(tmp_path: Path) -> None:
     found = set()
     for number, change in enumerate([{}, {"test": " the cat \n"}, {"train": WORDS["train"] * 2}]):
         write(tmp_path / str(number), "ptb.{}.txt", WORDS | change)
-        found.add(text.load("ptb_word", str(tmp_path / str(number))).fingerprint())
+        found.add(text.load_text("ptb_word", str(tmp_path / str(number))).fingerprint())
     assert len(found) == 3
 
 
@@ -136,19 +138,25 @@ def test_missing_files_are_listed_with_checksums_and_origin(tmp_path: Path, name
     refused([f"({tmp_path} lacks {info.files[0]}, {info.files[2]})", *expected], name, tmp_path)
 
 
+def test_a_record_prints_as_one_line() -> None:
+    assert str(text.describe("ptb_word")) == (
+        "ptb_word, 929,589 train, 73,760 validation and 82,430 test tokens, 10,000 different ones"
+    )
+
+
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
-        text.load("ptb_words", str(tmp_path))
+        text.load_text("ptb_words", str(tmp_path))
     with pytest.raises(InputError, match="unknown level 'byte'"):
-        text.load_folder(str(tmp_path), ("a", "b", "c"), "byte")
+        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "byte")
     with pytest.raises(InputError, match="unknown level 'byte'"):
         text.encode("x", ("x",), "byte")
     (tmp_path / "a").write_text("x")
     with pytest.raises(InputError, match="lacks b, c"):
-        text.load_folder(str(tmp_path), ("a", "b", "c"), "word")
+        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "word")
 
 
-def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "ptb.{}.txt", WORDS)
     valid = tmp_path / "ptb.valid.txt"
     valid.write_bytes(b"")
@@ -175,7 +183,7 @@ def test_tokens_outside_the_vocabulary() -> None:
         (np.array([-1], np.int32), "from -1"),
     ],
 )
-def test_corpus_refuses_what_contradicts(tokens: np.ndarray, words: str) -> None:
+def test_corpus_refuses_other_types_and_ranges(tokens: np.ndarray, words: str) -> None:
     fine = np.array([0, 1], np.int32)
     with pytest.raises(InputError, match=words):
         text.Corpus("toy", ("a", "b"), tokens, fine, fine)
@@ -188,7 +196,7 @@ real = pytest.mark.skipif(not FOLDER, reason="MIMETIC_TEXT_DIR names no folder")
 @real
 @pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2"])
 def test_published_counts(name: str) -> None:
-    info, corpus = text.describe(name), text.load(name, FOLDER)
+    info, corpus = text.describe(name), text.load_text(name, FOLDER)
     assert len(corpus.vocabulary) == info.vocabulary
     found = tuple(len(getattr(corpus, split)) for split in SPLITS)
     assert found == (info.num_train, info.num_valid, info.num_test)
@@ -203,5 +211,5 @@ def test_published_counts(name: str) -> None:
 def test_characters_of_the_real_words_are_the_real_characters(tmp_path: Path) -> None:
     for split in SPLITS:
         (tmp_path / f"ptb.{split}.txt").symlink_to(Path(FOLDER) / "ptb" / f"ptb.{split}.txt")
-    made = text.load("ptb_char", str(tmp_path))
-    assert made.fingerprint() == text.load("ptb_char", FOLDER).fingerprint()
+    made = text.load_text("ptb_char", str(tmp_path))
+    assert made.fingerprint() == text.load_text("ptb_char", FOLDER).fingerprint()

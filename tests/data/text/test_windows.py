@@ -61,7 +61,7 @@ def test_training_windows_are_the_references(
         np.testing.assert_array_equal(weights, counts)
 
 
-def test_a_window_may_be_chosen_in_the_program() -> None:
+def test_the_index_of_a_window_may_be_traced() -> None:
     rows = jnp.asarray(batchify(np.arange(100, dtype=np.int32), 3))
     traced = jax.jit(functools.partial(window, length=8, valid=5))
     assert train_windows(100, 3, 8, 5) == 6
@@ -82,7 +82,7 @@ def test_evaluation_counts_every_token_once(size: tuple[int, int], batch: int, m
     step, row, position = np.nonzero(weights)
     counted = starts[step, row] + position + 1
     assert sorted(counted) == list(range(1, num_tokens))
-    # At least length - valid tokens before the last input, or all that there are.
+    # At least length - valid tokens before the last input, or all that precede it.
     assert (position >= np.minimum(counted - 1, length - valid)).all()
     assert not starts[~weights.any(-1)].any()
 
@@ -105,7 +105,7 @@ def test_evaluation_windows_do_not_depend_on_the_batch(batch: int) -> None:
     assert len(starts) == -(-count // batch)
 
 
-def test_evaluation_counts_what_the_reference_does_and_its_first_context() -> None:
+def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() -> None:
     tokens = np.arange(50)
     theirs = [
         target
@@ -122,7 +122,7 @@ def test_evaluation_counts_what_the_reference_does_and_its_first_context() -> No
     assert inputs[1] == (5, *range(7, 12))
 
 
-def test_text_that_is_too_short_or_sizes_that_contradict() -> None:
+def test_short_texts_and_contradicting_sizes_are_refused() -> None:
     for make in (train_windows, eval_windows):
         with pytest.raises(InputError, match="a text of 80 tokens is too short for windows of 80"):
             make(80, 1, 80, 40)
@@ -133,7 +133,7 @@ def test_text_that_is_too_short_or_sizes_that_contradict() -> None:
         with pytest.raises(InputError, match="batch 0 must be at least 1"):
             make(1000, 0, 40, 20)
     with pytest.raises(
-        InputError, match=r"1000 tokens in 16 rows are 62 a row, too short for .* 80"
+        InputError, match=r"1000 tokens in 16 rows are 62 per row, too short for .* 80"
     ):
         train_windows(1000, 16, 80, 40)
     with pytest.raises(InputError, match="batch 8 isn't between 1 and the 7 tokens"):

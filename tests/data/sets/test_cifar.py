@@ -1,4 +1,4 @@
-"""CIFAR's pickled batches: read right, and told apart from damaged or hostile ones."""
+"""CIFAR's pickled batches: read correctly, with plain errors for damaged or hostile ones."""
 
 import os
 import pickle
@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimetic_jax.data import describe
-from mimetic_jax.data.sets import cifar
+from mimetic_jax.data import describe, load_dataset
 from mimetic_jax.errors import InputError
 
 ROWS = 6
@@ -48,7 +47,7 @@ def write(folder: Path, name: str) -> dict[str, dict[bytes, Any]]:
 
 def refused(data_dir: Path | None, *words: str, name: str = "cifar10") -> None:
     with pytest.raises(InputError) as caught:
-        cifar.load(name, None if data_dir is None else str(data_dir))
+        load_dataset(name, None if data_dir is None else str(data_dir))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -60,7 +59,7 @@ def refused(data_dir: Path | None, *words: str, name: str = "cifar10") -> None:
 def test_batches_are_read(tmp_path: Path, name: str, inside: bool) -> None:
     folder, label_key, train, test = FILES[name]
     written = write(tmp_path / folder, name)
-    data = cifar.load(name, str(tmp_path if inside else tmp_path / folder))
+    data = load_dataset(name, str(tmp_path if inside else tmp_path / folder))
     assert data.image_shape == (32, 32, 3)
     assert data.num_classes == (100 if name == "cifar100" else 10)
     labels = [written[file][label_key] for file in train]
@@ -103,16 +102,16 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
     (folder / "test_batch").write_bytes(
         b"\x80\x02}(" + text(b"data") + array + text(b"labels") + numbers + b"u."
     )
-    data = cifar.load("cifar10", str(tmp_path))
+    data = load_dataset("cifar10", str(tmp_path))
     assert data.test_labels.tolist() == labels
     assert np.array_equal(data.test_images[2, :, :, 1].ravel(), pixels[2, 1024:2048])
 
 
-def test_no_folder_given() -> None:
+def test_no_data_dir() -> None:
     refused(None, "data_dir", "cifar-10-python.tar.gz", "array_record")
 
 
-def test_a_missing_folder_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
         tmp_path / "nowhere",
         "nowhere (no such folder)",
@@ -203,7 +202,7 @@ def test_real_cifar10() -> None:
     folder = os.environ.get("MIMETIC_CIFAR10_DIR")
     if not folder:
         pytest.skip("MIMETIC_CIFAR10_DIR isn't set to a folder with CIFAR-10")
-    data, info = cifar.load("cifar10", folder), describe("cifar10")
+    data, info = load_dataset("cifar10", folder), describe("cifar10")
     assert np.bincount(data.train_labels).tolist() == [5000] * 10
     assert np.bincount(data.test_labels).tolist() == [1000] * 10
     for channel in range(3):
