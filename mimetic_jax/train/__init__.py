@@ -1,1 +1,5 @@
-"""Training: mesh, state, step, optimizer, loop, evaluation, checkpoints and the report."""
+"""Training: from a configuration to a table of results, sharded, exact and resumable."""
+
+from mimetic_jax.train.compare import Comparison
+
+__all__ = ["Comparison"]

@@ -241,7 +241,7 @@ class Comparison:
         return record
 
     def _data_read(self) -> list[str]:
-        return [f"{arm.source.info!r} {arm.source.fingerprint}" for arm in self.arms.values()]
+        return [f"{arm.source.info} {arm.source.fingerprint}" for arm in self.arms.values()]
 
     def recognize(self, workdir: AnyPath) -> dict[str, Any]:
         """The record of a workdir of this config: its seeds and arms joined with those here.
