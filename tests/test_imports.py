@@ -27,7 +27,17 @@ ALLOWED = {
     "nnx": {"rewrite", "schemes"},
     "models": {"errors", "rules", "weights"},  # no scheme
     "data": {"errors"},
-    "train": {"errors", "version", "paths", "schemes", "rewrite", "models", "data", "weights"},
+    "train": {
+        "errors",
+        "version",
+        "paths",
+        "rules",
+        "schemes",
+        "rewrite",
+        "models",
+        "data",
+        "weights",
+    },
     "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "data", "train"},
     "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite"},
 }

@@ -32,8 +32,8 @@ def test_a_configuration_has_the_fields_of_the_class(name):
     """With the defaults of the class: there is no other place where they stand."""
     module = MODELS[name](**{"vit": {"num_classes": 10}, "gpt": {"vocab": 10}}[name])
     for field, value in model_fields(name).items():
-        default = getattr(module, field)
-        assert value == (jnp.dtype(default).name if field == "dtype" else default)
+        own = getattr(module, field)
+        assert value == (jnp.dtype(own).name if field == "dtype" else own)
     assert {"vit": default(), "gpt": default_text()}[name].model.name == name
 
 
@@ -87,7 +87,7 @@ def test_a_users_text_model_returns_logits(tmp_path):
 
 def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
     """What only the former model has is reported, once."""
-    config = default()
+    config = config_of("vit")
     config.model.update(name="tests.plugged:TinyMLPMixer", width=24, depth=1)
     comparison = quiet(config, (said := []).append)
     module = comparison.arms["run"].program.task.model.module
@@ -115,6 +115,7 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
         ("tests.plugged:NeedsAWidth", {}, "needs a value: set config.model.breadth"),
         ("vit", {"dtype": "float23"}, "unknown model.dtype 'float23'"),
         ("vit", {"heads": 5}, "heads 5 does not divide width 192"),
+        ("vit", {"drop_path": 1.5}, r"drop_path 1.5 is not in \[0, 1\)"),
     ],
 )
 def test_bad_models_are_one_line(name, fields, words):

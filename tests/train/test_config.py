@@ -78,8 +78,6 @@ def test_bad_arms(tiny, overrides, words):
         ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
         ({"keep_checkpoints": 1}, "keep_checkpoints 1"),
         ({"label_smoothing": 1.0}, "label_smoothing 1.0"),
-        ({"model.drop_path": 1.5}, "model.drop_path 1.5"),
-        ({"model.dtype": "float23"}, "did you mean 'float32'"),
         ({"scheme": ("mimetic",)}, "'mimetic' is not a scheme"),
         ({"ema": 1.0}, "ema 1.0 is not below 1"),
         ({"optimizer.plateau": "half"}, "did you mean 'halve'"),

@@ -227,12 +227,12 @@ def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monk
     assert int(comparison.restored(Run.of(tmp_path, "run", 0)).step) == 4
 
 
-def test_other_data_are_not_trained_on(tiny, tmp_path, monkeypatch):
+def test_other_data_are_not_trained_on(tiny, tmp_path):
     comparison = Comparison(tiny(), say=lambda line: None)
     comparison.train(tmp_path)
     metrics = Run.of(tmp_path, "run", 0).metrics
     metrics.rewind(8)  # as if it had been killed
-    monkeypatch.setattr(comparison, "fingerprint", lambda arm: "0123456789abcdef")
+    comparison.arms["run"].source.fingerprint = "0123456789abcdef"
     with pytest.raises(
         InputError, match=r"was trained on other data \(fingerprint \w+ there, 0123"
     ):

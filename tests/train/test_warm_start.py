@@ -23,23 +23,23 @@ def trained(config, workdir):
 
 
 def initial(config):
-    return quiet(config).arms["run"].program.initial_state(0, config.scheme).params
+    return quiet(config).arms["run"].program.initial_state(0, config.scheme).variables
 
 
 def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     teacher = trained(tiny(), tmp_path)
     student = initial(tiny(seeds=(1,)))
     said = []
-    new = warm_start(student, str(tmp_path / "runs/run/{seed}"), "run", 0, said.append)
+    new = warm_start(student, str(tmp_path / "runs/run/{seed}"), "run", 0, said.append)["params"]
     np.testing.assert_array_equal(
         new["block_0"]["mlp"]["fc1"]["kernel"], teacher["block_0"]["mlp"]["fc1"]["kernel"]
     )
     np.testing.assert_array_equal(new["pos_embed"], teacher["pos_embed"])
-    np.testing.assert_array_equal(new["head"]["kernel"], student["head"]["kernel"])
+    np.testing.assert_array_equal(new["head"]["kernel"], student["params"]["head"]["kernel"])
     assert "starts from" in said[-1]
     # Or one of its checkpoints: of 4, 8 and 12 the newest two are there.
     newest, earlier = (
-        warm_start(student, str(tmp_path / f"runs/run/0/checkpoints/{step}"), "run", 0, print)
+        warm_start(student, f"{tmp_path}/runs/run/0/checkpoints/{step}", "run", 0, print)["params"]
         for step in (12, 8)
     )
     jax.tree.map(np.testing.assert_array_equal, newest, new)
