@@ -108,6 +108,15 @@ class Scheme:
         return dataclasses.replace(self, **resolved)
 
 
+def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
+    """Those of query, key, value and out among the roles of a block; none if there is only one.
+
+    A lone kernel is a Dense layer that happens to be called value or out.
+    """
+    kernels = roles & {"query", "key", "value", "out"}
+    return kernels if len(kernels) > 1 else frozenset()
+
+
 def to_dict(scheme: Scheme) -> dict[str, Any]:
     """The scheme as plain data that JSON can store.
 
