@@ -8,7 +8,7 @@ them to a parameter tree, `linen` has a drop-in attention layer.
 
 from mimetic_jax import schemes, weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import Plan, block_key, plan, rewrite
+from mimetic_jax.rewrite import Plan, block_key, blocks, plan, rewrite
 from mimetic_jax.rules import Rule
 from mimetic_jax.version import __version__
 
@@ -18,6 +18,7 @@ __all__ = [
     "Rule",
     "__version__",
     "block_key",
+    "blocks",
     "plan",
     "rewrite",
     "schemes",

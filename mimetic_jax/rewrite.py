@@ -23,10 +23,11 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
+from mimetic_jax.schemes.base import attention_kernels
 
 # Attention that is fused, or named in another way: found beside rules that don't know it, it
 # would be left at its old initialization without a word.
-_SUSPECT = re.compile(
+_ATTENTION_NAMES = re.compile(
     r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
 )
 
@@ -183,6 +184,40 @@ def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
     return key if layer is None else jax.random.fold_in(key, layer)
 
 
+def blocks(
+    params: Any,
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] = FLAX,
+) -> list[tuple[str, int | None, Block]]:
+    """The arrays of every block by role, in canonical form whatever the storage.
+
+    This is how schemes see a tree: fused kernels apart, heads unflattened, one layer at a time.
+    Nothing is computed until an array is read.
+
+    Args:
+        params: a parameter tree.
+        num_heads: H, where kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; stock Flax names unless given.
+
+    Returns:
+        (path, layer, block) per block, or per layer of a block that stacks its layers (else layer
+        is None), sorted by path with block_10 after block_9. `block` maps roles to float32 arrays
+        (shapes: see `mimetic_jax.schemes`), and `block_key(key, path, layer)` is its key.
+
+    Raises:
+        InputError: if attention is found that no rule describes or whose layout doesn't fit.
+
+    Example:
+        >>> params = {"blocks": {"attention": {"query": {"kernel": jnp.ones((2, 8, 4, 2))}}}}
+        >>> [(path, layer, block["query"].shape) for path, layer, block in blocks(params)]
+        [('blocks/attention', 0, (8, 4, 2)), ('blocks/attention', 1, (8, 4, 2))]
+    """
+    return _Tree(params, rules, num_heads, num_kv_heads).views()
+
+
 class _Tree:
     """A parameter tree read by rules: leaves, and blocks of leaves by role."""
 
@@ -198,11 +233,13 @@ class _Tree:
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         heads = {"h": num_heads, "g": num_kv_heads or num_heads}
+        self.undescribed: list[str] = []
+        patterns: list[tuple[str, Rule | None]] = [(rule.pattern, rule) for rule in rules]
         for index, (path, value) in enumerate(named):
-            for rule in rules:
-                if match := re.search(rf"(^|/)({rule.path})$", path):
-                    self._claim(index, path[: match.start()], rule, np.shape(value), heads)
-                    break
+            if rule := paths.first_match(patterns, path, None):
+                self._claim(index, rule.block(path), rule, np.shape(value), heads)
+            elif _ATTENTION_NAMES.search(path):
+                self.undescribed.append(path)
 
     def _claim(
         self,
@@ -232,21 +269,37 @@ class _Tree:
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
                 for leaf in leaves:
-                    if isinstance(leaf.sizes, InputError):
-                        raise leaf.sizes
+                    leaf.check()
                 found.append((block, leaves))
         written = {leaf.role for _, leaves in found for leaf in leaves}
-        claimed = {leaf.path for leaves in self.blocks.values() for leaf in leaves.values()}
-        suspects = [p for p in self.paths if p not in claimed and _SUSPECT.search(p)]
-        if suspects and (not found or "query" in written or "value" in written):
-            raise InputError(
-                f"no rule describes {suspects[0]} (and {len(suspects) - 1} more): attention that "
-                "is fused or named in another way needs rules=(Rule(path, role, layout), …)"
-            )
+        if not found or "query" in written or "value" in written:
+            self._check_described()
         if not found:
             seen = ", ".join(self.paths[:8]) + (", …" if len(self.paths) > 8 else "")
             raise InputError(f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}")
         return found
+
+    def views(self) -> list[tuple[str, int | None, Block]]:
+        """What `blocks` returns."""
+        self._check_described()
+        found: list[tuple[str, int | None, Block]] = []
+        for block in sorted(self.blocks, key=paths.natural):
+            leaves = self.blocks[block]
+            for role in sorted(attention_kernels(frozenset(leaves))):
+                leaves[role].check()
+            if any(leaf.fits for leaf in leaves.values()):
+                _, _, stack = self._depth(block)
+                layers = [None] if stack is None else range(stack)
+                found += [(block, layer, self._view(block, layer)) for layer in layers]
+        return found
+
+    def _check_described(self) -> None:
+        if self.undescribed:
+            raise InputError(
+                f"no rule describes {self.undescribed[0]} (and {len(self.undescribed) - 1} more): "
+                "attention that is fused or named in another way needs rules=(Rule(path, role, "
+                "layout), …)"
+            )
 
     def rewritten(self, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
         """The parameters with every block of the scheme replaced by what it draws for them."""
@@ -280,14 +333,12 @@ class _Tree:
         block: str,
     ) -> dict[str, Any]:
         """The block's new canonical arrays by role, stacked layers stacked."""
-        by_role = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         first, count, stack = self._depth(block)
-        shapes = {role: leaf.canonical_shape for role, leaf in by_role.items()}
         drawn = []
         for layer in [None] if stack is None else range(stack):
             context = Context(first if layer is None else layer, count, position, grid)
-            view = Block(shapes, functools.partial(self._canonical, by_role, layer))
             with _blaming(block):
+                view = self._view(block, layer)
                 drawn.append(scheme(block_key(key, block, layer), view, context))
         joined = {}
         for role in sorted(drawn[0]):
@@ -297,10 +348,15 @@ class _Tree:
             joined[role] = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
         return joined
 
-    def _canonical(self, by_role: Mapping[str, Leaf], layer: int | None, role: str) -> Any:
-        leaf = by_role[role]
-        array = leaf.unpack(jnp.asarray(self.leaves[leaf.index], jnp.float32))
-        return array if layer is None else array[layer]
+    def _view(self, block: str, layer: int | None) -> Block:
+        """A block as schemes see it; one layer of it, where layers are stacked."""
+        leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
+        return Block(shapes, lambda role: self._canonical(leaves[role], layer))
+
+    def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
+        array = leaf.unpack(self.leaves[leaf.index])
+        return jnp.asarray(array if layer is None else array[layer], jnp.float32)
 
     def _depth(self, block: str) -> tuple[int, int, int | None]:
         """(layer, number of layers, layers stacked in the block) of a block.
@@ -325,7 +381,7 @@ class _Tree:
             return None, grid
         count, _ = tables[0].canonical_shape
         grid = grid or _square(count) or _square(count - 1)
-        table = self._canonical({"position": tables[0]}, None, "position")
+        table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
 

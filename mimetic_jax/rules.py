@@ -81,6 +81,19 @@ class Rule:
                 )
 
     @property
+    def pattern(self) -> str:
+        """The regular expression for a whole path."""
+        return f"(^|/)({self.path})$"
+
+    def block(self, path: str) -> str:
+        """What stands before the match in the path of a leaf that this rule describes.
+
+        >>> Rule("query/kernel", "query", "d h k").block("block_0/attention/query/kernel")
+        'block_0/attention'
+        """
+        return re.split(self.pattern, path, maxsplit=1)[0]
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The roles in the leaf, one or several."""
         return (self.role,) if isinstance(self.role, str) else self.role
@@ -168,6 +181,11 @@ class Leaf:
     def fits(self) -> bool:
         """Whether the stored shape is what the rule says."""
         return not isinstance(self.sizes, InputError)
+
+    def check(self) -> None:
+        """Raise the InputError of a stored shape that doesn't fit the rule."""
+        if isinstance(self.sizes, InputError):
+            raise self.sizes
 
     @property
     def layers(self) -> int | None:

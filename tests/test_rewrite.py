@@ -336,6 +336,96 @@ def test_fused_kernels_hold_what_separate_ones_would(layout, shape):
         assert not result["qkv"]["bias"].any()
 
 
+def test_blocks_are_what_schemes_see():
+    """Separate, stacked and fused storage hold the same canonical arrays, layer by layer."""
+    layers = [
+        {role: {"kernel": leaf["kernel"] + i} for role, leaf in stock(1)["layer_0"].items()}
+        for i in range(11)
+    ]
+    single = {f"layer_{i}": layer for i, layer in enumerate(layers)}
+    stacked = {"layers": {"attn": jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)}}
+    stacked_rules = [dataclasses.replace(rule, layout=f"l {rule.layout}") for rule in FLAX]
+    fused = {
+        name: {
+            "qkv": np.concatenate(
+                [
+                    np.reshape(layer[role]["kernel"], (DIM, DIM))
+                    for role in ("query", "key", "value")
+                ],
+                axis=1,
+            ),
+            "proj": np.reshape(layer["out"]["kernel"], (DIM, DIM)).T,
+        }
+        for name, layer in single.items()
+    }
+    fused_rules = (
+        Rule("qkv", ("query", "key", "value"), "d (three h k)"),
+        Rule("proj", "out", "d (h k)"),
+    )
+    found = {
+        "single": mimetic_jax.blocks(single),
+        "stacked": mimetic_jax.blocks(stacked, rules=stacked_rules),
+        "fused": mimetic_jax.blocks(fused, rules=fused_rules, num_heads=HEADS),
+    }
+    names = [(f"layer_{i}", None) for i in range(11)]
+    assert [at[:2] for at in found["single"]] == [at[:2] for at in found["fused"]] == names
+    assert [at[:2] for at in found["stacked"]] == [("layers/attn", i) for i in range(11)]
+    for storage in found.values():
+        for (_, _, block), layer in zip(storage, layers, strict=True):
+            assert block.keys() == layer.keys()
+            for role, array in block.items():
+                assert array.dtype == jnp.float32
+                assert block.shapes[role] == array.shape
+                np.testing.assert_array_equal(array, layer[role]["kernel"])
+
+
+def test_blocks_give_the_draw_of_their_keys():
+    """A scheme on what `blocks` returns gives what `rewrite` writes."""
+    tree = {"encoder": stock(2), "pos_embed": jnp.ones((1, 16, DIM), jnp.bfloat16)}
+    new = mimetic_jax.rewrite(KEY, tree, Mimetic())
+    found = {path: (layer, block) for path, layer, block in mimetic_jax.blocks(tree)}
+    assert list(found) == ["", "encoder/layer_0", "encoder/layer_1"]
+    assert found[""][1]["position"].shape == (16, DIM)
+    layer, block = found["encoder/layer_1"]
+    drawn = Mimetic()(block_key(KEY, "encoder/layer_1", layer), block, Context())
+    for role in ("query", "key", "value", "out"):
+        np.testing.assert_array_equal(drawn[role], new["encoder"]["layer_1"][role]["kernel"])
+
+
+def test_blocks_of_groups_shapes_and_traces():
+    kernels = {
+        "query": {"kernel": jnp.ones((8, 4, 2))},
+        "key": {"kernel": jnp.ones((8, 2, 2))},
+    }
+    ((path, _, block),) = mimetic_jax.blocks(jax.eval_shape(lambda: kernels))
+    assert (path, block.shapes) == ("", {"query": (8, 4, 2), "key": (8, 2, 2)})
+    total = jax.jit(lambda tree: sum(x.sum() for x in mimetic_jax.blocks(tree)[0][2].values()))
+    assert total(kernels) == 96
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "words"),
+    [
+        ({"attn": {"qkv": {"kernel": jnp.ones((4, 12))}}}, {}, "no rule describes attn/qkv/kernel"),
+        ({"query": {"kernel": jnp.ones((4, 4))}, "key": {"kernel": jnp.ones((4, 4))}}, {}, "key/k"),
+        (
+            {"a": {"q": jnp.ones((4, 4)), "o": jnp.ones((4, 4))}},
+            {"rules": (Rule("q", "query", "d (h k)"), Rule("o", "out", "(h k) d"))},
+            "a/o stores its heads flattened: give num_heads",
+        ),
+    ],
+)
+def test_blocks_never_pass_over_attention(tree, options, words):
+    with pytest.raises(InputError, match=words):
+        mimetic_jax.blocks(tree, **options)
+
+
+def test_blocks_pass_over_layers_that_share_a_name_with_attention():
+    tree = {"attn": stock(1)["layer_0"], "head": {"value": {"kernel": jnp.ones((4, 1))}}}
+    assert [path for path, _, _ in mimetic_jax.blocks(tree)] == ["attn"]
+    assert mimetic_jax.blocks({"head": tree["head"]}) == []
+
+
 def test_only_a_part_of_a_fused_kernel():
     rules = (Rule("qkv/kernel", ("query", "key", "value"), "d (three h k)"),)
     tree = {"qkv": {"kernel": jnp.arange(16.0 * 48).reshape(16, 48)}}

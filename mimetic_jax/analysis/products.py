@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax import paths
+from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.paths import AnyPath
 from mimetic_jax.train.workdir.runs import Run
@@ -32,28 +32,38 @@ class Lean:
     value_out_noise: float
 
 
-def leans(params: Any) -> list[Lean]:
-    """The lean of every stock attention layer of a parameter tree.
+def leans(params: Any, **options: Any) -> list[Lean]:
+    """The lean of every attention layer of a parameter tree.
 
     Args:
-        params: with `…/query/kernel` [D, H, K], key [D, G, K], value [D, G, K], out [H, K, D].
+        params: a parameter tree; layers may be stacked, kernels fused.
+        **options: those of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
+
+    Raises:
+        InputError: as `mimetic_jax.blocks`.
+
+    Example:
+        >>> query, out = np.ones((1, 4, 2, 3)), np.ones((1, 2, 3, 4))
+        >>> kernels = {"query": query, "key": query, "value": query, "out": out}
+        >>> layers = {role: {"kernel": kernel} for role, kernel in kernels.items()}
+        >>> [(lean.layer, lean.value_out) for lean in leans({"blocks": {"attention": layers}})]
+        [('blocks/attention[0]', 6.0)]
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1-3.
     """
-    leaves = dict(paths.flatten(params)[0])
-    ends = "/query/kernel"
-    layers = sorted((p.removesuffix(ends) for p in leaves if p.endswith(ends)), key=paths.natural)
     found = []
-    for layer in layers:
+    for path, layer, block in blocks(params, **options):
+        if not {"query", "key", "value", "out"} <= block.keys():
+            continue
         query, key, value, out = (
-            np.asarray(leaves[f"{layer}/{role}/kernel"], np.float32)
-            for role in ("query", "key", "value", "out")
+            np.asarray(block[role]) for role in ("query", "key", "value", "out")
         )
         group = query.shape[1] // key.shape[1]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
         query_key = np.einsum("dhk,ehk->hde", query, key)
         value_out = np.einsum("dhk,hke->de", value, out)[None]
-        found.append(Lean(layer, *_diagonal(query_key), *_diagonal(value_out)))
+        name = path if layer is None else f"{path}[{layer}]"
+        found.append(Lean(name, *_diagonal(query_key), *_diagonal(value_out)))
     return found
 
 

@@ -18,7 +18,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each seeing the tree that the one before left.
 """
 
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict
 from mimetic_jax.schemes.baselines import (
     Conditioned,
     NormMatched,
@@ -32,7 +32,6 @@ from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
-from mimetic_jax.schemes.record import as_tuple, from_dict, to_dict
 
 __all__ = [
     "AntiCorrelated",

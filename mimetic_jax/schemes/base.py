@@ -1,4 +1,4 @@
-"""What a scheme is, what it sees, and how it depends on depth."""
+"""What a scheme is, what it sees, how it depends on depth, and its form as plain data."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, Self, TypeAlias
 
 import jax
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, unknown
 
 Depthwise: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
+
+_REGISTRY: dict[str, type[Scheme]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +66,25 @@ class Block(Mapping[str, jax.Array]):
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """What every scheme is: frozen data with two methods.
+    """The base class: frozen data with two methods, `writes` and `__call__`.
 
-    Subclasses say which roles of a block they write, and write them.
+    A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
+    defined. A second class of that name raises InputError, unless it is a new definition of the
+    first (same module and qualified name), as in a notebook. Names with a leading underscore are
+    for shared base classes and stay unregistered.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__name__.startswith("_"):
+            return
+        first = _REGISTRY.get(cls.__name__, cls)
+        if _full_name(first) != _full_name(cls):
+            raise InputError(
+                f"two schemes are named {cls.__name__}: {_full_name(first)} and {_full_name(cls)}; "
+                "rename one, since a scheme is stored by its name"
+            )
+        _REGISTRY[cls.__name__] = cls
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         """The roles that would be overwritten in a block that has `roles`; empty: not mine."""
@@ -89,6 +106,91 @@ class Scheme:
             for field in dataclasses.fields(self)
         }
         return dataclasses.replace(self, **resolved)
+
+
+def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
+    """Those of query, key, value and out among the roles of a block; none if there is only one.
+
+    A lone kernel is a Dense layer that happens to be called value or out.
+    """
+    kernels = roles & {"query", "key", "value", "out"}
+    return kernels if len(kernels) > 1 else frozenset()
+
+
+def to_dict(scheme: Scheme) -> dict[str, Any]:
+    """The scheme as plain data that JSON can store.
+
+    >>> from mimetic_jax.schemes import SinCos
+    >>> to_dict(SinCos(scale=2.0))
+    {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
+
+    Raises:
+        InputError: if a field is a function.
+    """
+    name = type(scheme).__name__
+    fields = {
+        field.name: _to_data(f"{name}.{field.name}", getattr(scheme, field.name))
+        for field in dataclasses.fields(scheme)
+    }
+    return {"scheme": name, **fields}
+
+
+def from_dict(data: Mapping[str, Any]) -> Scheme:
+    """The inverse of `to_dict`, after JSON too: lists become tuples.
+
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched
+    >>> from_dict(to_dict(NormMatched(Mimetic()))) == NormMatched(Mimetic())
+    True
+
+    Raises:
+        InputError: for an unknown scheme or field, with the nearest name. A scheme of your own is
+            known once the module that defines it is imported.
+    """
+    fields = dict(data)
+    name = fields.pop("scheme", None)
+    if name not in _REGISTRY:
+        raise unknown("scheme", name, _REGISTRY)
+    known = {field.name for field in dataclasses.fields(_REGISTRY[name])}
+    for field in fields:
+        if field not in known:
+            raise unknown(f"field of {name}", field, known)
+    return _REGISTRY[name](**{field: _from_data(value) for field, value in fields.items()})
+
+
+def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
+    """One scheme or a tuple of schemes, as a tuple.
+
+    Raises:
+        InputError: for anything else.
+    """
+    several = scheme if isinstance(scheme, tuple) else (scheme,)
+    for one in several:
+        if not isinstance(one, Scheme):
+            raise InputError(
+                f"{one!r} is not a scheme: use one of {', '.join(sorted(_REGISTRY))}, or a tuple "
+                "of them"
+            )
+    return several
+
+
+def _full_name(scheme: type[Scheme]) -> str:
+    return f"{scheme.__module__}.{scheme.__qualname__}"
+
+
+def _to_data(name: str, value: Any) -> Any:
+    if isinstance(value, Scheme):
+        return to_dict(value)
+    if isinstance(value, tuple):
+        return tuple(_to_data(name, item) for item in value)
+    if callable(value):
+        raise InputError(f"{name} is a function, which can't be stored: give one number per layer")
+    return value
+
+
+def _from_data(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return from_dict(value)
+    return tuple(map(_from_data, value)) if isinstance(value, list | tuple) else value
 
 
 def _at(name: str, value: Any, layer: int, num_layers: int) -> Any:

@@ -14,13 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
 from mimetic_jax.weights.baselines import semi_orthogonal, tfixup, uniform_noise, zero_init
 
 Shape: TypeAlias = tuple[int, ...]
 
-_ATTENTION = ("query", "key", "value", "out")
-_KERNELS = (*_ATTENTION, "mlp_in", "mlp_out")
+_KERNELS = ("query", "key", "value", "out", "mlp_in", "mlp_out")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Zero(_Kernels):
     """
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _attention(roles)
+        return attention_kernels(roles)
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape) if role in ("query", "out") else zero_init(*_fans(role, shape))
@@ -123,7 +122,7 @@ class TFixup(_Kernels):
     decoder: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _attention(roles) | (roles & {"mlp_in", "mlp_out"})
+        return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out"})
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fans = _fans(role, shape)
@@ -144,7 +143,7 @@ class ZeroOut(_Kernels):
     """
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _attention(roles) & {"out"}
+        return attention_kernels(roles) & {"out"}
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
@@ -168,7 +167,7 @@ class UniformAttention(_Kernels):
     scale: float = 0.5
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _attention(roles)
+        return attention_kernels(roles)
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         D = shape[-1] if role == "out" else shape[0]
@@ -192,18 +191,11 @@ class Conditioned(_Kernels):
     """
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _attention(roles) & {"query", "key", "value"}
+        return attention_kernels(roles) & {"query", "key", "value"}
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fans = _fans(role, shape)
         return jnp.eye(*fans) if role == "value" else semi_orthogonal(key, *fans)
-
-
-def _attention(roles: frozenset[str]) -> frozenset[str]:
-    """The attention kernels among `roles`."""
-    kernels = roles & set(_ATTENTION)
-    # A lone kernel is a Dense that happens to be called value or out, no attention.
-    return kernels if len(kernels) > 1 else frozenset()
 
 
 def _fans(role: str, shape: Shape) -> tuple[int, int]:

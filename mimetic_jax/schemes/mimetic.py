@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
+from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme, attention_kernels
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.factor import Method
 
@@ -152,11 +152,9 @@ def pair_roles(
 ) -> frozenset[str]:
     """The roles of the pairs to be written, with their biases if these become zero."""
     written: set[str] = set()
-    # A lone kernel is a Dense that happens to be called value or out, no attention.
-    if len(roles & {"query", "key", "value", "out"}) < 2:
-        return frozenset()
+    kernels = attention_kernels(roles)
     for pair, wanted in ((("query", "key"), query_key), (("value", "out"), value_out)):
-        present = roles & set(pair)
+        present = kernels & set(pair)
         if not wanted or not present:
             continue
         if len(present) == 1:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimetic_jax import InputError, rewrite, schemes
-from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, Scheme, SinCos
 
 KEY = jax.random.key(0)
 
@@ -188,6 +188,56 @@ def test_schemes_survive_json(scheme):
     assert hash(scheme) == hash(dataclasses.replace(scheme))
 
 
+@dataclasses.dataclass(frozen=True)
+class OfTheUser(Scheme):
+    """Defined outside of the package, with every kind of field that can be stored."""
+
+    number: float
+    per_layer: tuple[float, ...]
+    parts: tuple[Scheme, ...]
+
+    def writes(self, roles):
+        return roles & {"out"}
+
+    def __call__(self, key, block, context):
+        return {"out": jnp.full(block.shapes["out"], self.per_layer[context.layer])}
+
+
+def test_a_scheme_of_the_users_own_is_stored_by_its_name():
+    scheme = OfTheUser(0.5, (1.0, 2.0), (SinCos(), NormMatched(Mimetic(beta_vo=(0.1, 0.2)))))
+    again = schemes.from_dict(json.loads(json.dumps(schemes.to_dict(scheme))))
+    assert again == scheme
+    assert hash(again) == hash(scheme)
+    tree = {"attn": {role: {"kernel": jnp.ones((2, 2, 2))} for role in ("query", "out")}}
+    np.testing.assert_array_equal(rewrite(KEY, tree, again)["attn"]["out"]["kernel"], 1.0)
+
+
+def define(module, name, qualname):
+    return dataclasses.dataclass(frozen=True)(
+        type(name, (Scheme,), {"__module__": module, "__qualname__": qualname})
+    )
+
+
+def test_a_new_definition_of_a_scheme_replaces_the_first():
+    first, second = (define("notebook", "Rerun", "Rerun") for _ in range(2))
+    assert type(schemes.from_dict({"scheme": "Rerun"})) is second is not first
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname"), [("elsewhere", "Mimetic"), ("mimetic_jax.schemes.mimetic", "f.Mimetic")]
+)
+def test_two_schemes_of_one_name_are_an_error(module, qualname):
+    words = f"Mimetic: mimetic_jax.schemes.mimetic.Mimetic and {module}.{qualname}; rename one"
+    with pytest.raises(InputError, match=words):
+        define(module, "Mimetic", qualname)
+    assert schemes.from_dict({"scheme": "Mimetic"}) == Mimetic()
+
+
+def test_shared_bases_are_no_schemes():
+    with pytest.raises(InputError, match="unknown scheme '_Kernels'"):
+        schemes.from_dict({"scheme": "_Kernels"})
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -195,6 +245,7 @@ def test_schemes_survive_json(scheme):
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
         (lambda: schemes.as_tuple("mimetic"), "'mimetic' is not a scheme"),
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
+        (lambda: schemes.as_tuple((Mimetic(), None)), "None is not a scheme"),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: SinCos(axes=3), "axes 3"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),
