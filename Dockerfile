@@ -1,11 +1,11 @@
-# main.py with what it needs and nothing else. From the root of the repository:
+# main.py and what it needs, nothing else. From the root of the repository:
 #
 #   docker build -t mimetic_jax .                        CPU
 #   docker build -t mimetic_jax --build-arg EXTRA=cuda . NVIDIA GPUs (run with --gpus=all)
 #   docker build -t mimetic_jax --build-arg EXTRA=tpu .  TPU
 #   docker run --rm -v "$PWD/runs:/app/runs" mimetic_jax --config=configs/digits_vit.py
 #
-# Whoever mounts a folder of results gives it to user 1000, or runs with --user.
+# A mounted folder of results must be writable by user 1000, or by the user that --user sets.
 FROM python:3.11-slim
 ARG EXTRA=""
 
@@ -13,8 +13,8 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --uid 1000 --create-home trainer
 WORKDIR /app
 
-# Before the code, so that a changed line of it doesn't install everything again. The pins of
-# requirements.txt hold, but only what the package itself needs is installed.
+# Dependencies come before the code, so that a change of the code doesn't reinstall them: those of
+# the package alone, at the versions of requirements.txt.
 COPY requirements.txt pyproject.toml README.md LICENSE ./
 COPY mimetic_jax/__init__.py mimetic_jax/version.py mimetic_jax/
 RUN pip install --no-cache-dir --constraint requirements.txt -e ".[gcs${EXTRA:+,$EXTRA}]"

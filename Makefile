@@ -18,7 +18,7 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
 
-bench: .venv/installed  ## initialization against NumPy SVDs and on eight devices; what data cost a step
+bench: .venv/installed  ## time initialization against NumPy SVDs and on eight devices, and the cost of data per step
 	$(BIN)/python benchmarks/init.py
 	$(BIN)/python benchmarks/devices.py
 	$(BIN)/python benchmarks/pipeline.py

@@ -1,10 +1,10 @@
-"""Initializing a model on eight virtual devices against one: sharding must not make it crawl.
+"""Time initialization on eight virtual devices against one: sharding must not make it crawl.
 
     python benchmarks/devices.py
 
-A model with attention of two shapes, in a clean environment, in two ways: concrete (what the
-trainer does: draw, rewrite on the host, place shard by shard) and traced (everything in one
-`jax.jit` with `out_shardings`, compilation included). Medians of 5 in a process each.
+The model has attention of two shapes and is initialized in two ways: concrete (as the trainer does:
+draw, rewrite on the host, place shard by shard) and traced (all in one `jax.jit` with
+`out_shardings`, compilation included). Medians of 5, one process per number of devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RULES = ((r".", "fsdp"),)
 
 
 def draw(key: jax.Array) -> dict[str, Any]:
-    """Six layers of 192 with 3 heads and six of 96 with 4, drawn as Flax would."""
+    """Six layers of width 192 with 3 heads and six of 96 with 4, drawn as Flax would."""
     shapes = {"wide": (192, 3, 64), "narrow": (96, 4, 24)}
     tree: dict[str, Any] = {}
     for name, (dim, heads, width) in shapes.items():
@@ -41,7 +41,7 @@ def draw(key: jax.Array) -> dict[str, Any]:
 
 
 def measure() -> dict[str, float]:
-    """Median seconds of both ways on the devices that this process has."""
+    """Median seconds of both ways on this process's devices."""
     mesh = make_mesh(data=1, fsdp=jax.device_count())
     where = shardings(jax.eval_shape(draw, jax.random.key(0)), mesh, RULES)
     start = jax.jit(draw, out_shardings=where)
@@ -67,7 +67,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure in a process of its own for each number of devices, and print the ratios."""
+    """Measure in one process per number of devices and print the ratios."""
     medians = {}
     for count in (1, 8):
         flags = f"--xla_force_host_platform_device_count={count}"

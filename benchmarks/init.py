@@ -1,10 +1,10 @@
-"""Initializing a ViT's attention against SVDs in NumPy, the way of the released PyTorch code.
+"""Time the initialization of a ViT's attention against NumPy SVDs, as in the released PyTorch code.
 
     python benchmarks/init.py
 
 Ours is `rewrite` on the whole parameter tree: 12 layers, noise drawn, factors placed. NumPy's is
-`np.linalg.svd` of the same number of matrices of the same sizes, drawn beforehand, one layer a
-repeat and times 12. Both may use every core. Medians of 5 repeats, all in one run, interleaved.
+`np.linalg.svd` of the same number of matrices of the same sizes, drawn beforehand: one layer per
+repeat, times 12. Both may use every core. Medians of 5 repeats, interleaved in one run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def attention_tree(dim: int, heads: int) -> dict[str, Any]:
 
 
 def numpy_layer(noise: np.ndarray) -> None:
-    """One layer as released: an SVD of each head's matrix, and one for value and out."""
+    """One layer as in the released code: one SVD per head, and one for value and out."""
     identity = np.eye(noise.shape[-1], dtype=noise.dtype)
     for head in noise[:-1]:
         np.linalg.svd(0.7 * head + 0.7 * identity)
@@ -43,7 +43,7 @@ def numpy_layer(noise: np.ndarray) -> None:
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call, after the BLAS threads of the call before have stopped spinning."""
+    """Wall time of one call, after the BLAS threads of the previous call stopped spinning."""
     time.sleep(0.2)
     began = time.perf_counter()
     jax.block_until_ready(function())
@@ -51,7 +51,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Print a line for each size."""
+    """Print one line per size."""
     print("model    ours s   numpy float64 s  ratio   numpy float32 s  ratio")
     for name, (dim, heads) in SIZES.items():
         tree = attention_tree(dim, heads)

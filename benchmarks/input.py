@@ -1,9 +1,9 @@
-"""How fast images are decoded and cropped: ours against Pillow's loop, and one thread against two.
+"""Time decoding and cropping of images: ours against a Pillow loop, and one thread against two.
 
-python benchmarks/input.py [--tar=FILE] [--size=224] [--seconds=2]
+    python benchmarks/input.py [--tar=FILE] [--size=224] [--seconds=2]
 
-Without a tar of JPEGs, 500x375 images with the spectrum of photographs are made, at quality 90.
-Images per second of processor time compare the work alone, on a machine that others use too.
+Without a tar of JPEGs, it makes 500x375 images with the spectrum of photographs, at quality 90.
+Crops are counted per second of processor time, which other load on the machine doesn't change.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def photograph(seed: int, height: int = 375, width: int = 500) -> bytes:
 
 
 def pillow_view(data: bytes, size: int, rng: np.random.Generator) -> np.ndarray:
-    """The same crop by Pillow alone."""
+    """The same crop with Pillow alone."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(data)).convert("RGB")
@@ -74,7 +74,7 @@ def pillow_view(data: bytes, size: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def pillow_center(data: bytes, size: int) -> np.ndarray:
-    """The evaluation view by Pillow alone."""
+    """The evaluation view with Pillow alone."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(data)).convert("RGB")
@@ -94,7 +94,7 @@ def rate(function: Callable[[bytes, int], object], encoded: list[bytes], seconds
 
 
 def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tuple[float, float]:
-    """Images per second of wall time through the whole stream, and the cores it kept busy."""
+    """Images per second of wall time through the whole input stream, and the cores it uses."""
     with train_batches(
         images, len(images), size, jax.random.key(0), 0, 100_000, threads=threads
     ) as stream:
@@ -107,11 +107,11 @@ def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tup
 
 
 def main() -> None:
-    """Print a line for each measurement."""
+    """Print one line per measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tar", type=Path, help="a tar of JPEGs to use instead")
-    parser.add_argument("--size", type=int, default=224, help="of the crops, in pixels")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
+    parser.add_argument("--tar", type=Path, help="a tar of JPEGs to decode")
+    parser.add_argument("--size", type=int, default=224, help="side of the crops in pixels")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
     flags = parser.parse_args()
     if flags.tar:
         archive = Archive(flags.tar)

@@ -1,10 +1,10 @@
-"""A training step of the language model against the same model in PyTorch, on this machine's CPU.
+"""Time a training step of the language model against the same model in PyTorch, on the CPU.
 
     python benchmarks/language.py
 
 Needs PyTorch (pip install torch) beside this package. Width 256, 6 layers, 8 heads, 10,000 words,
 8 rows of 128 tokens, dropout 0.1, AdamW, float32; PyTorch eager with its own fused attention.
-Medians of 5 steps each, interleaved, in one run; tokens are all positions of a window.
+Medians of 5 steps each, interleaved in one run; all positions of a window count as tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# The model in PyTorch is beside the script that measures it on GPUs.
+# The root of the repository, for benchmarks.gpu.torch_gpt.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import jax
@@ -33,7 +33,7 @@ WIDTH, DEPTH, HEADS, VOCABULARY, ROWS, LENGTH, REPEATS = 256, 6, 8, 10_000, 8, 1
 
 
 def ours() -> Callable[[], Any]:
-    """A function that takes one step of the trainer."""
+    """Returns a function that takes one step of the trainer."""
     config = default_text()
     config.data.name, config.data.length, config.data.valid = "ptb_word", LENGTH, LENGTH
     config.batch, config.steps, config.max_dispatch, config.eval.batch = ROWS, 100, 1, ROWS
@@ -51,7 +51,7 @@ def ours() -> Callable[[], Any]:
 
 
 def theirs() -> Callable[[], Any]:
-    """The same for PyTorch."""
+    """Returns the same for PyTorch."""
     import torch
 
     from benchmarks.gpu.torch_gpt import GPT
@@ -69,7 +69,7 @@ def theirs() -> Callable[[], Any]:
 
 
 def main() -> None:
-    """Print tokens a second and the ratio."""
+    """Print tokens per second and the ratio."""
     try:
         steps = [ours(), theirs()]
     except ImportError:

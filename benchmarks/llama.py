@@ -1,10 +1,10 @@
-"""Initializing Llama-7B-sized attention (D 4096, 32 heads, 32 layers) by `method="fast"`.
+"""Time initializing Llama-7B-sized attention (D 4096, 32 heads, 32 layers) by `method="fast"`.
 
     python benchmarks/llama.py
 
-Four heads of a layer's query/key and one layer's value/out are measured, the rest is arithmetic:
-a layer is 8 times the former and once the latter, the model 32 layers. The energy that the fast
-route captures is measured on one head against the exact route.
+Four heads of a layer's query/key and one layer's value/out are measured, the rest is extrapolated:
+a layer is 8 times the former plus the latter, the model 32 layers. The energy that the fast route
+captures is measured on one head, relative to the exact route.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def main() -> None:
         np.linalg.norm(factorize(target, WIDTH, method)[0], axis=1) ** 4  # σ² of each column
         for method in ("fast", "exact")
     ]
-    print(f"query/key, a head: fast {pair / MEASURED:.2f} s, exact {exact / MEASURED:.2f} s")
-    print(f"value/out, a layer (full rank, exact): {joint:.1f} s")
-    print(f"a layer: {layer:.0f} s; {LAYERS} layers, estimated: {LAYERS * layer / 60:.1f} min")
+    print(f"query/key, per head: fast {pair / MEASURED:.2f} s, exact {exact / MEASURED:.2f} s")
+    print(f"value/out, per layer (full rank, exact): {joint:.1f} s")
+    print(f"per layer: {layer:.0f} s; {LAYERS} layers, estimated: {LAYERS * layer / 60:.1f} min")
     print(f"energy of the fast route: {energies[0].sum() / energies[1].sum():.4f} of the exact")
 
 

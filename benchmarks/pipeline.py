@@ -1,10 +1,10 @@
-"""What the data cost a training step that holds its data on the device: ViT-Ti/4 on CIFAR's size.
+"""Time what data on the device adds to a training step: ViT-Ti/4 at the size of CIFAR.
 
     python benchmarks/pipeline.py
 
-A dispatch of the trainer (shuffle, gather, augment, step) against the same steps on one batch that
-is ready; and the augmentation alone, in images a second. Made-up pixels, medians of 5 dispatches
-of 2 steps each, interleaved, in one run.
+A dispatch of the trainer (shuffle, gather, augment, step) against the same steps on one prepared
+batch; and the augmentation alone, in images per second. Random pixels, medians of 5 dispatches of
+2 steps each, interleaved in one run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Print images a second and ratios."""
+    """Print images per second and ratios."""
     config = cifar10_vit.get_config("patch=4")
     config.batch, config.max_dispatch = BATCH, STEPS
     program = Program(config, data.describe("cifar10"), make_mesh())
@@ -79,7 +79,7 @@ def main() -> None:
         statistics.median(column) for column in zip(*times[1:], strict=True)
     )
     rate = STEPS * BATCH / bare
-    print(f"step on a batch that is ready   {rate:9.1f} images/s")
+    print(f"step on a prepared batch        {rate:9.1f} images/s")
     print(f"step with data and augmentation {STEPS * BATCH / trained:9.1f} images/s")
     print(f"overhead                        {100 * (trained / bare - 1):9.1f} %")
     print(f"augmentation alone              {BATCH / augmented:9.1f} images/s, ", end="")

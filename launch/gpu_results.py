@@ -1,28 +1,28 @@
-"""What only a GPU can tell, as one queue. From the root of the repository:
+"""Everything to measure and train on a GPU, as one queue. From the root of the repository:
 
     python launch/gpu_results.py --data_dir=DIR [--text_dir=DIR] [--only=throughput|cifar|text]
         [--text_epochs=100] [--workdir=runs/gpu] [--results=results]
 
-1. throughput: images or tokens a second, MFU and memory of training steps in bfloat16, on random
+1. throughput: images or tokens per second, MFU and memory of training steps in bfloat16, on random
    data: language models of the Penn Treebank, DeiT-Ti, -S and -B at 224 pixels, ViT-Tiny on
-   CIFAR-10. Where PyTorch (for images timm too) is installed, its compiled step follows each that
-   it has an equal of.
+   CIFAR-10. Where PyTorch (for images also timm) is installed, its compiled step is measured after
+   each step that it has an equivalent of.
 2. cifar: ViT-Tiny 192/12/3 (width/depth/heads, patch 2, batch 512, 100 epochs), mimetic,
    norm-matched, default and sin-cos with seed 0, then all four with seed 1, then 2.
 3. text: the GPT 384/12/8 on the characters of the Penn Treebank, mimetic, default and
    norm-matched, seeds likewise.
 4. ViT-Tiny 192/12/6 as 2.
 
-Stop it whenever you like: the same command skips what has its row in the results and continues the
-run it was in from its last checkpoint. --only takes one part, where time on a
-machine is short; --text_epochs=20 does a fifth of each run of text.
+It may be stopped at any time: the same command skips what the results already contain and resumes
+the interrupted run from its last checkpoint. --only selects one part, if time on the machine is
+short; --text_epochs=20 trains a fifth of each text run.
 
 The folders hold CIFAR-10 (see mimetic_jax/data/sets/cifar.py) and ptb.*.txt (see
-mimetic_jax/data/text/corpus.py); the part whose folder isn't given is left out. Results are JSON
-lines with device, commit and command: throughput.jsonl, peers.jsonl with PyTorch, cifar10_vit.jsonl
-and ptb_char.jsonl with a line for each finished run. The tables printed at the end are made from
-these lines alone, whichever machines wrote them. The workdir holds checkpoints and compiled
-programs. Exit code 2: an input can't be used, or something failed.
+mimetic_jax/data/text/corpus.py); a part whose folder isn't given is skipped. Results are JSON lines
+with device, commit and command: throughput.jsonl, peers.jsonl (against PyTorch), cifar10_vit.jsonl
+and ptb_char.jsonl (one line per finished run). The tables printed at the end use these lines alone,
+whichever machines wrote them. The workdir holds checkpoints and compiled programs. Exit code 2: bad
+input, or something failed.
 
 It has not been run on a GPU yet.
 """
@@ -36,7 +36,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-# A cluster's checkout may not be installed.
+# On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import jax
@@ -50,7 +50,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
 
 SECONDS = 10.0
-"""To measure a throughput."""
+"""Duration of each throughput measurement."""
 
 Say = Callable[[str], None]
 
@@ -65,21 +65,21 @@ def run_queue(
     seconds: float = SECONDS,
     say: Say = print,
 ) -> None:
-    """Do what the results don't have yet, in this order, then say a table for each training.
+    """Do what the results lack, in this order, then print one table per comparison.
 
-    What fails is told and left for the next call; the others still run.
+    Failures are reported and left for the next call; everything else still runs.
 
     Args:
         measurements: training steps to time.
         trainings: comparisons with different names.
-        results: folder of the JSON lines that are kept.
-        workdir: folder of checkpoints, a subfolder for each training.
-        command: what to write into each row as its origin.
+        results: folder of the JSON lines.
+        workdir: folder of checkpoints, one subfolder per comparison.
+        command: recorded in each line as its origin.
         seconds: how long to measure each step.
         say: prints a line.
 
     Raises:
-        InputError: if an input can't be used, or, after everything else, if something failed.
+        InputError: for bad input, or, after everything else, if something failed.
     """
     for config in trainings:
         check_data(config, results)
@@ -90,7 +90,7 @@ def run_queue(
     failures = []
     for job in measurements:
         failures += measure(job, results, origin, seconds, say)
-    # From here on this process holds the devices, and no other could use them.
+    # From here on this process holds the devices, and no measuring process could use them.
     comparisons = [Comparison(config, say) for config in trainings]
     for comparison in comparisons:
         failures += train_missing(comparison, results, workdir, origin)
@@ -102,13 +102,13 @@ def run_queue(
 
 def main() -> None:
     """Run the queue, or a part of it."""
-    say = functools.partial(print, flush=True)  # a log must tell what a kill stopped
+    say = functools.partial(print, flush=True)  # a log is complete even after a kill
     try:
         flags = parse(sys.argv[1:])
-        # A call of a few minutes shouldn't spend one of them compiling again.
+        # So that a call of a few minutes doesn't spend one of them compiling again.
         cache = str(flags.workdir / "compiled")
         jax.config.update("jax_compilation_cache_dir", cache)
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache  # of the processes that measure
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache  # for the measuring processes
         measurements = jobs.measurements() if flags.only in ("", "throughput") else []
         queue = measurements, trainings(flags, say)
         run_queue(*queue, flags.results, flags.workdir, command(flags), say=say)
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags, which fit together."""
+    """Parse and validate the flags."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -130,7 +130,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
     flags = parser.parse_args(arguments)
     if flags.text_epochs < 1:
-        raise InputError(f"--text_epochs={flags.text_epochs} is no number of epochs")
+        raise InputError(f"--text_epochs={flags.text_epochs} is not positive")
     for part, folder in (("cifar", "data_dir"), ("text", "text_dir")):
         if flags.only == part and not getattr(flags, folder):
             raise InputError(f"--only={part} needs --{folder}=DIR")
@@ -138,24 +138,24 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def trainings(flags: argparse.Namespace, say: Say) -> list[ConfigDict]:
-    """What the given folders allow, in the order in which it is worth knowing."""
+    """The comparisons whose data folders are given, most informative first."""
     cifar: list[ConfigDict] = []
     text: list[ConfigDict] = []
     if flags.only in ("", "cifar"):
         if flags.data_dir:
             cifar = [jobs.cifar(heads, flags.data_dir) for heads in (3, 6)]
         else:
-            say("no --data_dir: leaves out the training on CIFAR-10")
+            say("no --data_dir: skipping the training on CIFAR-10")
     if flags.only in ("", "text"):
         if flags.text_dir:
             text = [jobs.text(flags.text_dir, flags.text_epochs)]
         else:
-            say("no --text_dir: leaves out the training on text")
+            say("no --text_dir: skipping the training on text")
     return [*cifar[:1], *text, *cifar[1:]]
 
 
 def command(flags: argparse.Namespace) -> str:
-    """What made a row. Where folders lie changes no number."""
+    """The command to record; folders are written as DIR, since they change no result."""
     parts = ["python launch/gpu_results.py"]
     parts += [f"--{flag}=DIR" for flag in ("data_dir", "text_dir") if getattr(flags, flag)]
     parts += [f"--only={flags.only}"] if flags.only else []

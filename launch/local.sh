@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 #
-# Several processes of one run on this machine, over loopback: what a cluster does, made small.
-# From the root of the repository:
+# Several processes of one run on this machine over loopback, as on a cluster. From the root of the
+# repository:
 #
 #   bash launch/local.sh N [--devices=D] [--port=P] [--logs=DIR] [--dry-run] -- FLAGS OF MAIN.PY
 #
-#   N           how many processes
-#   --devices   virtual CPU devices of each process (1)
-#   --port      of the coordinator (one that is free now)
-#   --logs      folder of one log a process (runs/local)
+#   N           number of processes
+#   --devices   virtual CPU devices per process (1)
+#   --port      of the coordinator (a free one)
+#   --logs      folder of the logs, one per process (runs/local)
 #   --dry-run   print the commands, run nothing
 #
-# SIGTERM and Ctrl-C reach every process as SIGTERM. When one fails, the others are stopped: they
-# would wait for it for ever. Exit code: the worst one, where 75 (stopped: start me again) is worse
-# than 0 and better than any other. PYTHON names the interpreter.
+# SIGTERM and Ctrl-C send SIGTERM to every process. If one fails, the others are stopped, since they
+# would wait for it forever. Exit code: the worst one, where 75 (stopped: start again) is worse than
+# 0 and better than any other. PYTHON sets the interpreter.
 
 set -euo pipefail
 
@@ -24,7 +24,7 @@ die() {
   exit 2
 }
 
-quoted() { # words as a shell would need them, readable where nothing needs quoting
+quoted() { # words quoted for a shell, only where they need it
   local word line=
   for word; do
     [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
@@ -60,13 +60,13 @@ set_command() { # of process $1
 
 stop_all() { # by signal $1
   local process
-  told=yes
+  signaled=yes
   for process in "${running[@]}"; do
     kill "-$1" "${pids[$process]}" 2>/dev/null || true
   done
 }
 
-severity() { # a number that orders exit codes
+severity() { # the rank of exit code $1
   case $1 in
     0) echo 0 ;;
     75) echo 1 ;;
@@ -74,7 +74,7 @@ severity() { # a number that orders exit codes
   esac
 }
 
-collect() { # take exit codes until no process is left
+collect() { # wait for all processes and keep the worst exit code
   local process code still stopped_at=
   while ((${#running[@]})); do
     still=()
@@ -85,8 +85,8 @@ collect() { # take exit codes until no process is left
       fi
       code=0
       wait "${pids[$process]}" || code=$?
-      # By our own signal, before main.py listened or after it no longer did.
-      if [[ -n $told ]] && ((code == 143 || code == 137)); then code=75; fi
+      # Killed by our own signal while main.py didn't handle it: before it started or at its end.
+      if [[ -n $signaled ]] && ((code == 143 || code == 137)); then code=75; fi
       if (($(severity "$code") > $(severity "$worst"))); then worst=$code; fi
       if ((code != 0 && code != 75)); then
         echo "process $process ended with $code; the end of $logs/$process.log:" >&2
@@ -99,10 +99,10 @@ collect() { # take exit codes until no process is left
         stopped_at=$SECONDS
         stop_all TERM
       elif ((SECONDS - stopped_at > 10)); then
-        stop_all KILL # in a collective that never ends, nothing softer is heard
+        stop_all KILL # a process waiting in a collective ignores SIGTERM
       fi
     fi
-    sleep 0.1 || true # Ctrl-C ends it too
+    sleep 0.1 || true # Ctrl-C interrupts it
   done
 }
 
@@ -114,7 +114,7 @@ case $processes in
     usage
     exit 0
     ;;
-  '') die "how many processes? bash launch/local.sh N -- FLAGS (--help tells more)" ;;
+  '') die "the number of processes is missing: bash launch/local.sh N -- FLAGS (see --help)" ;;
 esac
 shift
 count "number of processes" "$processes"
@@ -150,8 +150,8 @@ if [[ -n $dry ]]; then
   exit 0
 fi
 
-mkdir -p "$logs" || die "the folder of logs, $logs, can't be made"
-pids=() running=() worst=0 told=''
+mkdir -p "$logs" || die "can't create the log folder $logs"
+pids=() running=() worst=0 signaled=''
 trap 'stop_all TERM' TERM INT
 for ((process = 0; process < processes; process++)); do
   set_command "$process"

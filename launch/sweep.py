@@ -1,21 +1,21 @@
-"""Rows of a table as separate runs, here or on a cluster. From the root of the repository:
+"""Train a table's rows as separate runs, locally or on a cluster. From the root of the repository:
 
     python launch/sweep.py --config=configs/cifar10_vit.py --workdir=runs/sizes --to=local \
         --row=width=96,depth=6,heads=3 --row=width=192,depth=12,heads=3 --data_dir=DIR
     python launch/sweep.py --table=cifar10_sizes --workdir=runs/sizes --to=slurm --data_dir=DIR \
         --launcher="--gpus=1 --partition=gpu --time=4:00:00" -- --config.model.dtype=bfloat16
 
-Each (row, arm, seed) is a job of its own: `main.py --only=ARM/SEED` in the row's workdir, a folder
-of WORKDIR. Give the same command again at any time: finished runs make no job, stopped ones
-continue. The table over all rows is printed and written to WORKDIR/table.md.
+Each (row, arm, seed) is one job: `main.py --only=ARM/SEED` in the row's workdir, a subfolder of
+WORKDIR. The same command may be given again at any time: it skips finished runs and resumes stopped
+ones. The table of all rows is printed and written to WORKDIR/table.md.
 
---to=local runs the jobs here, --jobs at a time; where CUDA_VISIBLE_DEVICES names several GPUs, each
-job has one of them. --to=slurm submits one array (launch/slurm.sbatch), --to=gke prints a manifest
-for each run (launch/gke/run.sh), to be piped into kubectl, --to=table makes no job. Flags after --
-go to main.py, for all jobs.
+--to=local runs the jobs on this machine, --jobs at a time; if CUDA_VISIBLE_DEVICES lists several
+GPUs, each job gets one. --to=slurm submits one array (launch/slurm.sbatch), --to=gke prints one
+manifest per run (launch/gke/run.sh) to pipe into kubectl, --to=table only makes the table. Flags
+after -- go to main.py, for all jobs.
 
-Exit code: 0 if every job was done or handed over, 2 for bad input, 75 if it was stopped, 1 if runs
-failed; the others were still run.
+Exit code: 0 if every job finished or was submitted, 1 if runs failed (the others still ran), 2 for
+bad input, 75 if the sweep was stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-# A cluster's checkout may not be installed.
+# On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from ml_collections import ConfigDict
@@ -49,14 +49,14 @@ from mimetic_jax.train.tasks.task import ACCURACY, SCORES, Score
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 
 STOPPED = 75
-"""Exit code of a run that was stopped and wants to be started again (EX_TEMPFAIL)."""
+"""Exit code of a run that was stopped and should be started again (EX_TEMPFAIL)."""
 
 Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One run: its row's workdir, its arm and seed, and the flags that make main.py train it."""
+    """One run: its row's workdir, arm, seed, and the main.py flags that train it."""
 
     workdir: str
     arm: str
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def slug(self) -> str:
-        """A name that Kubernetes takes, different for different jobs.
+        """A valid Kubernetes name, unique per job.
 
         >>> Job("runs/sizes/width96", "norm_matched", 0, ()).slug
         'width96-norm-matched-0-8d580a'
@@ -79,19 +79,19 @@ class Job:
         return f"{'' if words[0].isalpha() else 'run-'}{words[:28].strip('-')}-{mark}"
 
     def finished(self) -> bool:
-        """Whether it is known to be done: what lies in a bucket isn't looked at."""
+        """Whether the run is known to be finished; runs in a bucket are not checked."""
         return Run.of(pathlib.Path(self.workdir), self.arm, self.seed).finished()
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Rows of a config × arms × seeds, checked.
+    """Rows of a config × arms × seeds, validated.
 
     Attributes:
         table: config file and rows.
-        workdir: a folder, or a bucket's address; rows are folders in it.
-        arms: of every row, in the order of the config, or as chosen.
-        seeds: likewise.
+        workdir: folder or bucket URL; each row has a subfolder.
+        arms: of every row.
+        seeds: of every arm.
         flags: of main.py, for all jobs.
     """
 
@@ -111,17 +111,17 @@ class Sweep:
         data_dir: str | None = None,
         flags: Sequence[str] = (),
     ) -> Sweep:
-        """The sweep; arms and seeds are the config's unless given.
+        """Build a sweep; arms and seeds default to those of the config, in its order.
 
         Raises:
-            InputError: for rows, arms or seeds that don't exist or come twice.
+            InputError: for unknown or duplicate rows, arms or seeds.
         """
         folders = [row_folder(row.arguments) for row in table.rows]
         for name, values in (("rows", folders), ("seeds", seeds), ("arms", arms)):
             if len(set(values)) < len(values):
                 raise InputError(f"{name} must be different: {', '.join(map(str, values))}")
         if any(re.match(r"--?config\.seeds\b", flag) for flag in flags):
-            raise InputError("give seeds by --seeds: the sweep must know them")
+            raise InputError("set the seeds with --seeds, not --config.seeds")
         read = [_config(table.config, row.arguments) for row in table.rows]
         for config in read:
             known = list(configs.arms(config))
@@ -129,8 +129,8 @@ class Sweep:
                 if arm not in known:
                     raise unknown("arm", arm, known)
         if any((tuple(c.seeds), list(configs.arms(c))) != _axes(read[0]) for c in read[1:]):
-            raise InputError("the rows have different arms or seeds: sweep them one by one")
-        # The whole config is the same for all jobs of a row: they share a workdir.
+            raise InputError("the rows have different arms or seeds: sweep them separately")
+        # All jobs of a row have the same config, because they share a workdir.
         every = [f"--config.seeds={tuple(seeds)!r}".replace(" ", "")] if seeds else []
         every += [f"--config.data.dir={data_dir}"] if data_dir else []
         return cls(
@@ -145,7 +145,7 @@ class Sweep:
         return f"{self.workdir}/{row_folder(row.arguments)}"
 
     def jobs(self) -> list[Job]:
-        """All of them, seeds outermost: the whole table is there, with n = 1, before any n is 2."""
+        """All jobs, seeds outermost: the table is complete with n = 1 before any n is 2."""
         return [
             self._job(row, arm, seed)
             for seed in self.seeds
@@ -161,7 +161,7 @@ class Sweep:
 
 
 def row_folder(arguments: str) -> str:
-    """A row's folder.
+    """The name of a row's subfolder.
 
     >>> row_folder("width=96,depth=6"), row_folder("")
     ('width96_depth6', 'default')
@@ -180,12 +180,12 @@ def _axes(config: ConfigDict) -> tuple[tuple[int, ...], list[str]]:
 
 
 def run_local(jobs: Sequence[Job], at_once: int, say: Say = print) -> int:
-    """Run jobs on this machine, each with its log in its row's workdir.
+    """Run jobs on this machine, each with a log in its row's workdir.
 
-    SIGTERM and Ctrl-C reach every job as SIGTERM, and no other job starts.
+    SIGTERM and Ctrl-C send SIGTERM to every running job, and no further job starts.
 
     Returns:
-        0 if all are done, 75 if some were stopped and none failed, else 1.
+        0 if all finished, 75 if some were stopped and none failed, else 1.
     """
     waiting, stopping = list(enumerate(jobs, 1)), False
     running: dict[int, _Running] = {}
@@ -205,7 +205,7 @@ def run_local(jobs: Sequence[Job], at_once: int, say: Say = print) -> int:
                     number, job = waiting.pop(0)
                     label = f"[{number}/{len(jobs)}] {job.row} {job.arm} seed {job.seed}"
                     running[slot] = _start(job, slot, label, say)
-                    if stopping:  # the signal came before there was a process to tell
+                    if stopping:  # the signal arrived before the process existed
                         running[slot].popen.terminate()
             for slot, process in list(running.items()):
                 if process.popen.poll() is not None:
@@ -241,14 +241,14 @@ def _start(job: Job, slot: int, label: str, say: Say) -> _Running:
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for us, who say SIGTERM instead
+            start_new_session=True,  # Ctrl-C reaches only the sweep, which sends SIGTERM
         )
     return _Running(popen, label, log, time.perf_counter())
 
 
 def _ended(process: _Running, say: Say) -> int:
     code, seconds = process.popen.returncode, time.perf_counter() - process.began
-    if code == -signal.SIGTERM:  # before main.py listened: there was nothing to save
+    if code == -signal.SIGTERM:  # before main.py handles SIGTERM: nothing to save
         code = STOPPED
     if code == 0:
         say(f"{process.label}: done in {seconds:.1f} s")
@@ -256,30 +256,30 @@ def _ended(process: _Running, say: Say) -> int:
         say(f"{process.label}: stopped")
     else:
         lines = process.log.read_text(errors="replace").strip().splitlines()
-        say(f"{process.label}: failed with {code}: {lines[-1] if lines else 'it said nothing'}")
+        say(f"{process.label}: failed with {code}: {lines[-1] if lines else 'no output'}")
     return code
 
 
 def array_file(jobs: Sequence[Job]) -> str:
-    """What launch/slurm.sbatch reads: a line for each job, its flags between tabs.
+    """The job file that launch/slurm.sbatch reads: one line per job, flags separated by tabs.
 
     Raises:
-        InputError: for flags that can't be written so.
+        InputError: for a flag with a tab or a newline.
     """
     for flag in (flag for job in jobs for flag in job.flags):
         if "\t" in flag or "\n" in flag:
-            raise InputError(f"flag {flag!r} holds a tab or a line's end, which a job file can't")
+            raise InputError(f"flag {flag!r} has a tab or a newline, which a job file can't hold")
     return "".join("\t".join(job.flags) + "\n" for job in jobs)
 
 
 def slurm_command(path: str, launcher: Sequence[str], at_once: int | None) -> list[str]:
-    """The call of launch/slurm.sbatch that submits a file of jobs."""
+    """The launch/slurm.sbatch command that submits a job file."""
     limit = [f"--limit={at_once}"] if at_once else []
     return ["bash", "launch/slurm.sbatch", f"--array={path}", *limit, *launcher]
 
 
 def gke_command(job: Job, launcher: Sequence[str]) -> list[str]:
-    """The call of launch/gke/run.sh that prints a job's manifest."""
+    """The launch/gke/run.sh command that prints a job's manifest."""
     options = [f"--name={job.slug}", *launcher, "--dry-run"]
     return ["bash", "launch/gke/run.sh", *options, "--", *job.flags]
 
@@ -303,7 +303,7 @@ def table(sweep: Sweep) -> str:
 
 
 def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
-    """What a row's runs are compared by, told by what their evaluations hold."""
+    """The score that compares a row's runs, inferred from their evaluations."""
     for arm in sweep.arms:
         for seed in sweep.seeds:
             for record in Run.of(workdir, arm, seed).evaluations():
@@ -314,8 +314,8 @@ def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
 
 
 def run(flags: argparse.Namespace, say: Say = print) -> int:
-    """Make the jobs that aren't finished, then the table; returns the exit code."""
-    if not pathlib.Path("main.py").is_file():  # the launch scripts, too, start from there
+    """Run or submit the unfinished jobs, then make the table; returns the exit code."""
+    if not pathlib.Path("main.py").is_file():  # the launch scripts run there too
         raise InputError("run this from the root of the repository: there is no main.py here")
     sweep = Sweep.of(
         _table(flags),
@@ -334,10 +334,10 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     if remote and flags.to not in ("gke", "table"):
         raise InputError(f"--workdir={flags.workdir}: --to={flags.to} needs a folder")
     jobs = sweep.jobs()
-    # Manifests can be made where the bucket can't be seen: the job of a finished run ends at once.
+    # The bucket may not be readable here. The job of a finished run ends at once.
     left = jobs if remote else [job for job in jobs if not job.finished()]
     code = 0
-    if flags.to == "gke":  # nothing but manifests: this is piped into kubectl
+    if flags.to == "gke":  # print manifests only: the output is piped into kubectl
         for job in left:
             say("---\n" + _output(gke_command(job, launcher)))
         return code
@@ -363,12 +363,12 @@ def _to_slurm(
     sweep: Sweep, jobs: Sequence[Job], launcher: Sequence[str], flags: argparse.Namespace, say: Say
 ) -> int:
     lines = array_file(jobs)
-    # Named by what it holds: an array that still waits reads the file it was given.
+    # Named by its content: a queued array reads its file only when it starts.
     mark = hashlib.sha256(lines.encode()).hexdigest()[:8]
     path = pathlib.Path(sweep.workdir) / f"jobs_{mark}.tsv"
     command = slurm_command(str(path), launcher, flags.jobs)
     if flags.dry_run:
-        say(f"{shlex.join(command)}\n# with this in {path}:\n{lines.rstrip()}")
+        say(f"{shlex.join(command)}\n# contents of {path}:\n{lines.rstrip()}")
         return 0
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lines)
@@ -377,15 +377,15 @@ def _to_slurm(
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a launch script prints.
+    """The output of a launch script.
 
     Raises:
-        InputError: with its own message, if it fails.
+        InputError: with the script's own message, if it fails.
     """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        told = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise InputError(f"{command[1]}: {told[-1].removeprefix('error: ')}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise InputError(f"{command[1]}: {lines[-1].removeprefix('error: ')}")
     return done.stdout.rstrip()
 
 
@@ -393,7 +393,7 @@ def _table(flags: argparse.Namespace) -> Table:
     if bool(flags.table) == bool(flags.config):
         raise InputError("give either --table or --config")
     if flags.table and flags.row:
-        raise InputError("--row is for --config: a table has its rows")
+        raise InputError("--row is for --config: a table has its own rows")
     if flags.table and flags.table not in TABLES:
         raise unknown("table", flags.table, TABLES)
     if flags.table:
@@ -405,28 +405,28 @@ def _seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",") if seed]
     except ValueError:
-        raise InputError(f"--seeds={text}: seeds are whole numbers, such as 0,1,2") from None
+        raise InputError(f"--seeds={text} is not a list of integers such as 0,1,2") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the sweep that the command line asks for."""
+    """Run the sweep given on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", help="a config file")
-    parser.add_argument("--row", action="append", help="its arguments; once for each row")
-    parser.add_argument("--table", help=f"a table instead: {', '.join(TABLES)}")
-    parser.add_argument("--arms", default="", help="A,B: the config's unless given")
-    parser.add_argument("--seeds", default="", help="0,1,2: the config's unless given")
-    parser.add_argument("--workdir", required=True, help="a folder for each row goes in here")
-    parser.add_argument("--data_dir", help="where the data lies")
+    parser.add_argument("--row", action="append", help="config arguments of a row; repeatable")
+    parser.add_argument("--table", help=f"a table of launch/tables.py: {', '.join(TABLES)}")
+    parser.add_argument("--arms", default="", help="A,B (default: the config's)")
+    parser.add_argument("--seeds", default="", help="0,1,2 (default: the config's)")
+    parser.add_argument("--workdir", required=True, help="folder of the rows' workdirs")
+    parser.add_argument("--data_dir", help="the data folder")
     parser.add_argument("--to", required=True, choices=("local", "slurm", "gke", "table"))
-    parser.add_argument("--jobs", type=int, help="at a time (local: 1; slurm: no limit)")
+    parser.add_argument("--jobs", type=int, help="jobs at a time (default: 1; slurm: no limit)")
     parser.add_argument("--launcher", default="", help="options of the launch script")
     parser.add_argument("--dry-run", action="store_true", help="print the jobs, run nothing")
-    parser.add_argument("flags", nargs="*", help="of main.py, after --")
+    parser.add_argument("flags", nargs="*", help="main.py flags, after --")
     try:
-        # A log must tell what a kill stopped.
+        # Flushed, so that a log is complete even if the process is killed.
         return run(parser.parse_args(arguments), functools.partial(print, flush=True))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The papers' tables as data: a config, its rows, and what was published for them.
+"""The papers' tables as data: a config, its rows and the published scores.
 
 `python launch/sweep.py --table=NAME` trains one; the names are the keys of `TABLES`.
 """
@@ -15,7 +15,7 @@ class Row:
 
     Attributes:
         arguments: of the config file, "name=value,...".
-        published: score of an arm in the paper, in the unit of its column.
+        published: the paper's score per arm, in the unit of its column.
     """
 
     arguments: str
@@ -24,7 +24,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows of one config file, given from the root of the repository."""
+    """Rows of one config file, whose path is relative to the root of the repository."""
 
     config: str
     rows: tuple[Row, ...]

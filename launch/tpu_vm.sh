@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 #
-# A run on a TPU VM or a pod slice, by gcloud and queued resources. From the root of the repository:
+# A run on a TPU VM or pod slice, with gcloud's queued resources. From the root of the repository:
 #
 #   bash launch/tpu_vm.sh create  --name=NAME --zone=ZONE [--type=T] [--version=V] [--spot]
 #   bash launch/tpu_vm.sh install --name=NAME --zone=ZONE
@@ -9,22 +9,22 @@
 #   bash launch/tpu_vm.sh delete  --name=NAME --zone=ZONE
 #   bash launch/tpu_vm.sh keep    (options of create) -- FLAGS OF MAIN.PY
 #
-#   create      ask for the TPU; it is there once the queue has come to it
-#   install     copy this checkout to all workers and install it in an environment there
-#   run         start main.py on all workers and leave it running
-#   logs        follow what worker 0 prints, until Ctrl-C
-#   delete      give the TPU back, running or not
-#   keep        all of it, and again whenever the TPU is preempted, until the run has ended; it may
-#               be stopped and started again. Delete stays with you.
+#   create      request the TPU, which becomes available when its turn in the queue comes
+#   install     copy this checkout to all workers and install it in a virtual environment
+#   run         start main.py on all workers in the background
+#   logs        follow the output of worker 0 until Ctrl-C
+#   delete      release the TPU, even if it is running
+#   keep        create, install and run, again after each preemption, until the run has ended; keep
+#               itself may be stopped and started again. It doesn't delete the TPU at the end.
 #   --type      accelerator type (v5litepod-16); --version: its runtime (v2-alpha-tpuv5-lite)
-#   --spot      cheaper, and may be taken away at any time
-#   --project   unless gcloud's own
-#   --poll=S    seconds between two looks of keep (60)
+#   --spot      cheaper, but may be preempted at any time
+#   --project   (gcloud's default)
+#   --poll=S    seconds between keep's checks (60)
 #   --dry-run   print the commands, run nothing
 #
-# The workdir should be in a bucket (--workdir=gs://...): the disk of a TPU goes with it. A run that
-# ends with 75 (stopped: start me again) is started again by its worker; any other code ends it.
-# Exit code of keep: that of main.py.
+# The workdir should be in a bucket (--workdir=gs://...): a TPU's disk is deleted with it. Workers
+# restart a run that exits with 75 (stopped: start again); any other code ends the run. keep exits
+# with the code of main.py.
 
 set -euo pipefail
 
@@ -38,7 +38,7 @@ die() {
   exit 2
 }
 
-quoted() { # words as a shell would need them, readable where nothing needs quoting
+quoted() { # words quoted for a shell, only where they need it
   local word line=
   for word; do
     [[ $word =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
@@ -64,9 +64,9 @@ create() {
 
 delete() { tpus queued-resources delete "$name" --force --quiet; }
 
-# By uv, because the VM's own Python may be older than 3.11; the pins are the same on all workers.
+# With uv, because the VM's own Python may be older than 3.11. All workers install the same pins.
 # shellcheck disable=SC2088 # the tilde is the worker's
-install() { # a chain: keep calls it where the shell doesn't end at a failure
+install() { # chained by &&: where keep calls it, the shell doesn't exit at a failure
   run mkdir -p "${archive%/*}" &&
     run tar -czf "$archive" --exclude=__pycache__ main.py pyproject.toml requirements.txt \
       README.md LICENSE mimetic_jax configs launch &&
@@ -91,16 +91,16 @@ worker() { # runs on each worker of the TPU
   echo "$code" >"$ended"
 }
 
-state() { # of the queued resource; ABSENT where there is none, nothing where gcloud can't tell
-  local said
-  if said=$(tpus queued-resources describe "$name" '--format=value(state.state)' 2>&1); then
-    echo "$said"
-  elif [[ $said == *NOT_FOUND* ]]; then
+state() { # of the queued resource; ABSENT if there is none, empty if gcloud fails
+  local output
+  if output=$(tpus queued-resources describe "$name" '--format=value(state.state)' 2>&1); then
+    echo "$output"
+  elif [[ $output == *NOT_FOUND* ]]; then
     echo ABSENT
   fi
 }
 
-progress() { # of the run: fresh, running or its exit code; nothing where worker 0 can't be reached
+progress() { # of the run: fresh, running or its exit code; empty if worker 0 can't be reached
   tpus tpu-vm ssh "$name" --worker=0 "--command=cd $folder 2> /dev/null && cat $ended 2> /dev/null \
 || { test -e $started && echo running; } || echo fresh" || true
 }
@@ -117,7 +117,7 @@ keep() {
       ACTIVE)
         now=$(progress)
         case $now in
-          fresh) { install && start; } || echo "couldn't start the run: again in $poll s" ;;
+          fresh) { install && start; } || echo "couldn't start the run: retrying in $poll s" ;;
           running | '' | *[!0-9]*) ;;
           *)
             echo "the run ended with $now"
@@ -134,13 +134,13 @@ explain() { # what keep would do
   echo "# every $poll seconds:"
   run gcloud compute tpus queued-resources describe "$name" '--format=value(state.state)' \
     "${place[@]}"
-  echo "# where that finds none:"
+  echo "# if there is none:"
   create
-  echo "# where it is SUSPENDED (preempted) or FAILED:"
+  echo "# if it is SUSPENDED (preempted) or FAILED:"
   delete
-  echo "# where it is ACTIVE:"
+  echo "# if it is ACTIVE:"
   progress
-  echo "# and where that says fresh:"
+  echo "# and if that prints fresh:"
   install
   start
 }

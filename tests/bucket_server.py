@@ -1,7 +1,7 @@
-"""Google Cloud Storage in memory, on loopback: as much of its JSON API as a training asks for.
+"""Google Cloud Storage in memory, on loopback: the part of its JSON API that training uses.
 
-Generations are strict, as the real service's are: TensorStore's checkpoints rely on conditions
-such as ifGenerationMatch.
+Generations are checked as strictly as by the real service: TensorStore's checkpoints rely on
+conditions such as ifGenerationMatch.
 
     python tests/bucket_server.py    # prints its address, and serves until it is killed
 """
@@ -46,7 +46,7 @@ class Bucket:
         }
 
     def refused(self, name: str, query: dict[str, str]) -> int:
-        """The status that a condition on the generation asks for; 0 where it holds."""
+        """The HTTP status of a failed condition on the generation; 0 if it holds."""
         now = self.objects[name][1] if name in self.objects else 0
         if "ifGenerationMatch" in query and int(query["ifGenerationMatch"]) != now:
             return 412
@@ -81,7 +81,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     bucket = Bucket()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         path, query = self._asked()
@@ -197,7 +197,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve, on a port that is free."""
+    """Serve on a free port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()

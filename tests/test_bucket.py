@@ -1,4 +1,4 @@
-"""A run whose workdir is a bucket: killed, continued, tested. Needs gcsfs, as users of gs:// do."""
+"""A run whose workdir is a bucket: killed, resumed, evaluated. Needs gcsfs, as gs:// does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def get_config():
 
 @pytest.fixture
 def bucket():
-    """A server of the bucket, as the environment that makes clients use it."""
+    """Serve a bucket; yields the environment that makes clients use it."""
     server = subprocess.Popen(
         [sys.executable, str(ROOT / "tests" / "bucket_server.py")],
         stdout=subprocess.PIPE,
@@ -40,7 +40,7 @@ def bucket():
     yield os.environ | {
         "STORAGE_EMULATOR_HOST": address,
         "TENSORSTORE_GCS_HTTP_URL": address,
-        "GCE_METADATA_ROOT": "metadata.invalid",  # don't look for a login
+        "GCE_METADATA_ROOT": "metadata.invalid",  # no search for credentials
         "PYTHONUNBUFFERED": "1",
     }
     server.kill()
@@ -72,7 +72,7 @@ def test_killed_and_continued_in_a_bucket(tmp_path, bucket):
             break
     killed.communicate()
     again = finish("gs://bucket/runs/killed")
-    assert "waiting 60 s for its renewal" in again  # the killed process's note
+    assert "waiting 60 s for its renewal" in again  # the lease of the killed process
     assert "continues at step" in again
     whole = finish(tmp_path / "whole")
     final = [line for line in whole.splitlines() if "step    200/200  test" in line]

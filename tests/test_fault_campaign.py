@@ -1,4 +1,4 @@
-"""Processes that are killed at any moment, again and again: nothing is lost and nothing twice."""
+"""Processes are killed at random moments, again and again: no step is lost or recorded twice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_fifty_kills(tmp_path):
             process.send_signal(number)
             rest, _ = process.communicate()
             code = process.returncode
-            # A process that was done already, or one that heard too late, ends well.
+            # A process that had finished, or got SIGTERM too late, exits with 0.
             assert code in (0, 75, -signal.SIGTERM, -signal.SIGKILL), said + rest
             lines = Run.of(workdirs[-1], "run", 0).metrics.read()
             table.append((number.name, code, lines[-1]["step"] if lines else 0))

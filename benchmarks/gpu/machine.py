@@ -1,4 +1,4 @@
-"""What a result was made with: the device, the code, the command."""
+"""The origin of a result: device, commit and command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import jax
 
 from benchmarks.gpu import process
-from benchmarks.gpu.rows import Row
+from benchmarks.gpu.records import Record
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -24,29 +24,29 @@ PEAK_TFLOPS = {
     "H200": 989.0,
     "V100": 125.0,  # float16: it has no units for bfloat16
 }
-"""Dense bfloat16, by words of JAX's device kind; the first match counts."""
+"""Dense bfloat16 peak by words of JAX's device kind; the first match counts."""
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """Dense bfloat16 FLOP/s of a whole device; None for what isn't in the table.
+    """Dense bfloat16 FLOP/s of a whole device; None for devices not in the table.
 
     >>> peak_flops("NVIDIA A100-SXM4-40GB")
     312000000000000.0
     """
-    if "MIG" in device_kind:  # a slice carries the name of the whole
+    if "MIG" in device_kind:  # a slice has the name of the whole GPU
         return None
     # Whole words: an RTX A1000 is no A100.
     peaks = (p for name, p in PEAK_TFLOPS.items() if re.search(rf"\b{name}\b", device_kind))
     return next((1e12 * peak for peak in peaks), None)
 
 
-def origin(command: str) -> Row:
-    """What a row says of its making, found without taking a device here."""
-    return {**process.apart(devices), "commit": _commit(), "command": command}
+def origin(command: str) -> Record:
+    """A record's origin, read in another process so that this one takes no device."""
+    return {**process.call(devices), "commit": _commit(), "command": command}
 
 
-def devices() -> Row:
-    """The devices of this process, which it takes by asking, and what drives them."""
+def devices() -> Record:
+    """The devices of this process, which takes them by asking, and the version of JAX."""
     return {
         "platform": jax.default_backend(),
         "device_kind": jax.devices()[0].device_kind,
@@ -56,9 +56,9 @@ def devices() -> Row:
 
 
 def _commit() -> str | None:
-    """The commit of this code, with "-dirty" where the code differs; None without git."""
+    """The commit of this code, with "-dirty" if the code differs; None without git."""
     commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--", "mimetic_jax", "configs", "launch")
+    changed = _git("status", "--porcelain", "--", "mimetic_jax", "configs", "launch", "benchmarks")
     return f"{commit}-dirty" if commit and changed else commit
 
 

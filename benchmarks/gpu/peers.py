@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from benchmarks.gpu.rows import Row
+from benchmarks.gpu.records import Record
 from benchmarks.gpu.timing import seconds_per_step
 from mimetic_jax.errors import InputError
 
@@ -20,29 +20,29 @@ _NEEDED = {"text": ("torch",), "images": ("torch", "timm")}
 
 
 def not_installed(task: str) -> Sequence[str]:
-    """The packages that a task's peer lacks here."""
+    """The packages of a task's peer that are not installed."""
     return [name for name in _NEEDED[task] if importlib.util.find_spec(name) is None]
 
 
-def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> Row:
+def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> Record:
     """Training speed of the peer on random data.
 
     Args:
         config: of an arm, without augmentation.
-        info: of its data.
+        info: the description of its data set.
         device: "cuda" or "cpu".
         seconds: how long to measure.
 
     Returns:
-        Its name with versions, seconds of a step and the most memory that it held, in bytes.
+        Its name with versions, seconds per step and peak memory in bytes.
 
     Raises:
-        InputError: if PyTorch has no such device.
+        InputError: if PyTorch finds no GPU.
     """
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"PyTorch {torch.__version__} sees no GPU here")
+        raise InputError(f"PyTorch {torch.__version__} finds no GPU")
     torch.set_float32_matmul_precision("high")
     name, model, loss = (_language if config.task == "text" else _vision)(config, info, device)
     run = _training(model, loss, config.optimizer, device)
@@ -108,7 +108,7 @@ def _vision(config: ConfigDict, info: Any, device: str) -> tuple[str, Any, Calla
 def _training(
     model: Any, loss: Callable[[], Any], rates: ConfigDict, device: str
 ) -> Callable[[int], None]:
-    """A function that takes so many steps."""
+    """Returns a function that takes a number of steps."""
     import torch
 
     optimizer = torch.optim.AdamW(

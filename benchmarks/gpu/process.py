@@ -1,4 +1,4 @@
-"""A call in a process of its own, because the memory it takes of a GPU ends with it alone."""
+"""Call a function in its own process, because GPU memory is released only when a process ends."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns in another process, which is gone when this returns or is stopped.
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function in another process, which ends before this returns or raises.
 
     Args:
-        function: of a module that can be imported; what it prints is seen.
-        arguments: that can be pickled, as the result.
+        function: of an importable module; its output is shown.
+        arguments: picklable, as is the result.
 
     Raises:
-        InputError: if it raised anything, or died, as processes do that take too much memory.
+        InputError: if the function raised anything or the process died, as without enough memory.
     """
     sent = pickle.dumps(sys.path) + pickle.dumps((function, arguments))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer"
-        # Not through stdout: libraries print there.
+        # A file and not stdout, because libraries print there.
         done = subprocess.run([sys.executable, "-c", _CHILD, str(path)], input=sent)
         if done.returncode or not path.exists():
             raise InputError(f"its process ended with exit code {done.returncode}")

@@ -1,4 +1,4 @@
-"""How fast training steps are, and how fast PyTorch's are beside them."""
+"""Measure the speed of training steps, and of PyTorch's equivalents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
 from benchmarks.gpu import machine, peers, process
-from benchmarks.gpu.rows import Row, append_row, find_row, read_rows
+from benchmarks.gpu.records import Record, append_record, find_record, read_records
 from benchmarks.gpu.timing import seconds_per_step
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.data.sets.dataset import ImageDataset
@@ -36,8 +36,8 @@ class Measurement:
     """A configuration whose training step is timed.
 
     Attributes:
-        config: of a comparison whose arms differ in schemes alone: their step is the same.
-        peer: whether PyTorch's step is timed after it: for steps that do nothing else.
+        config: of a comparison whose arms differ in schemes alone, so that all have the same step.
+        peer: whether PyTorch's step is timed too, for steps of model and optimizer alone.
     """
 
     config: ConfigDict
@@ -45,50 +45,50 @@ class Measurement:
 
 
 def measure(
-    job: Measurement, results: pathlib.Path, origin: Row, seconds: float, say: Say
+    job: Measurement, results: pathlib.Path, origin: Record, seconds: float, say: Say
 ) -> list[str]:
-    """Measure what has no row for these devices; returns what went wrong.
+    """Measure what has no record for these devices; returns the failures.
 
-    Ours is a line of throughput.jsonl, both together one of peers.jsonl. Each is measured in a
-    process of its own, one after the other: JAX takes most of a GPU and keeps it, and a peak of
-    memory is a process' own.
+    Ours goes to throughput.jsonl, the comparison with the peer to peers.jsonl. Each is measured in
+    its own process, one after the other: JAX takes most of a GPU's memory and keeps it, and peak
+    memory is counted per process.
     """
     name, task = job.config.name, job.config.task
     rate = _RATES[task]
     here = {"config": name, **{of: origin[of] for of in ("device_kind", "devices")}}
     own, both = results / "throughput.jsonl", results / "peers.jsonl"
-    known, compared = (find_row(read_rows(path), **here) for path in (own, both))
+    known, compared = (find_record(read_records(path), **here) for path in (own, both))
     obstacle = _obstacle(task, origin) if job.peer else "no such step in PyTorch"
     if known and (compared or obstacle):
-        say(f"{name}: measured before: {_told(known, rate)}{_ratio(compared)}")
+        say(f"{name}: measured before: {_shown(known, rate)}{_ratio(compared)}")
         return []
-    say(f"{name}: measures throughput")
+    say(f"{name}: measuring throughput")
     try:
-        # Anew if only the peer's is missing: what is compared is of one call.
-        ours = process.apart(throughput, job.config, seconds)
+        # Again if only the peer's is missing: a comparison is made within one call.
+        ours = process.call(throughput, job.config, seconds)
         if not known:
-            append_row(own, ours | origin)
-        say(f"  {_told(ours, rate)}")
+            append_record(own, ours | origin)
+        say(f"  {_shown(ours, rate)}")
         if job.peer and obstacle:
             say(f"  not compared with PyTorch: {obstacle}")
         elif job.peer and not compared:
             device = "cuda" if origin["platform"] == "gpu" else "cpu"
             info = task_module(task).describe(job.config)
-            theirs = process.apart(peers.throughput, job.config, info, device, seconds)
+            theirs = process.call(peers.throughput, job.config, info, device, seconds)
             compared = _joined(ours, theirs, rate)
-            append_row(both, compared | origin)
-            say(f"  {_told(ours, rate)}{_ratio(compared)}")
+            append_record(both, compared | origin)
+            say(f"  {_shown(ours, rate)}{_ratio(compared)}")
     except InputError as error:
         say(f"{name}: failed: {error}")
         return [f"{name}: {error}"]
     return []
 
 
-def throughput(config: ConfigDict, seconds: float) -> Row:
-    """Training speed of a comparison's arms on random data, by the median of groups of steps.
+def throughput(config: ConfigDict, seconds: float) -> Record:
+    """Training speed of a comparison's arms on random data, as the median of groups of steps.
 
-    MFU is against the dense bfloat16 peak of all devices, None where that isn't known; memory is
-    the most that this process has held on one device so far.
+    MFU is relative to the dense bfloat16 peak of all devices, None if that is unknown; memory is
+    the peak of this process on one device so far.
     """
     comparison = Comparison(config, lambda line: None)
     arm, device = next(iter(comparison.arms.values())), jax.devices()[0]
@@ -121,7 +121,7 @@ def throughput(config: ConfigDict, seconds: float) -> Row:
 
 
 def synthetic(program: Program, config: ConfigDict) -> Any:
-    """Random data of the published shape and size, as the program's steps take it."""
+    """Random data of the published shape and size, in the form that the program's steps take."""
     info, random = task_module(config.task).describe(config), np.random.default_rng(0)
 
     def labels(count: int) -> np.ndarray:
@@ -150,8 +150,8 @@ def synthetic(program: Program, config: ConfigDict) -> Any:
     return feed.session(feed.place(dataset), key, 0, program.steps).arrays()
 
 
-def _obstacle(task: str, origin: Row) -> str:
-    """Why there is no comparison with PyTorch here; "" if nothing is in its way."""
+def _obstacle(task: str, origin: Record) -> str:
+    """Why PyTorch can't be compared here; "" if it can."""
     if lacking := peers.not_installed(task):
         return f"{' and '.join(lacking)} not installed"
     if origin["platform"] not in ("cpu", "gpu"):
@@ -159,8 +159,8 @@ def _obstacle(task: str, origin: Row) -> str:
     return "it would use one device of several" if origin["devices"] > 1 else ""
 
 
-def _joined(ours: Row, theirs: Row, rate: str) -> Row:
-    """Both steps train on the same number of images or tokens."""
+def _joined(ours: Record, theirs: Record, rate: str) -> Record:
+    """The comparison of two steps that train on the same number of images or tokens."""
     ratio = theirs["seconds_per_step"] / ours["seconds_per_step"]
     return {
         "config": ours["config"],
@@ -175,10 +175,10 @@ def _joined(ours: Row, theirs: Row, rate: str) -> Row:
     }
 
 
-def _told(row: Row, rate: str) -> str:
-    mfu = "unknown" if row["mfu"] is None else f"{100 * row['mfu']:.1f} %"
-    return f"{row[rate]:,.0f} {rate.removesuffix('_per_second')}/s, MFU {mfu}"
+def _shown(record: Record, rate: str) -> str:
+    mfu = "unknown" if record["mfu"] is None else f"{100 * record['mfu']:.1f} %"
+    return f"{record[rate]:,.0f} {rate.removesuffix('_per_second')}/s, MFU {mfu}"
 
 
-def _ratio(compared: Row | None) -> str:
+def _ratio(compared: Record | None) -> str:
     return f", {compared['ratio']:.2f} times {compared['peer']}" if compared else ""

@@ -1,4 +1,4 @@
-"""How long a training step takes: one rule, whichever framework takes it."""
+"""Time a training step, by the same rule in every framework."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 
 STEPS = 50
-"""In a group: the host gets ahead of the device within one, as it does in a training."""
+"""Per group: within a group the host runs ahead of the device, as in training."""
 
 
 def seconds_per_step(run: Callable[[int], None], seconds: float) -> tuple[float, int]:
-    """The median over groups of steps, after a group that doesn't count.
+    """Median seconds per step over groups of steps, after one group of warm-up.
 
     Args:
-        run: takes so many steps and waits until the device is done.
-        seconds: that the groups take together, at least; there are three or more.
+        run: takes a number of steps and waits until the device is done.
+        seconds: the least total time of the groups; there are at least three.
 
     Returns:
-        Seconds of a step, and the number of groups.
+        Seconds per step, and the number of groups.
     """
     run(STEPS)
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""`models.GPT` in PyTorch, as its users would write it. Importing this needs PyTorch."""
+"""`models.GPT` in PyTorch, as a PyTorch user would write it. Importing this needs PyTorch."""
 
 from __future__ import annotations
 

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
 #
-# A run on GKE, on a TPU slice or on nodes with GPUs. From the root of the repository:
+# A run on GKE, on a TPU slice or GPU nodes. From the root of the repository:
 #
 #   bash launch/gke/run.sh --name=NAME --image=IMAGE --tpu=TYPE --topology=4x4 --hosts=4 --chips=4 \
 #       [OPTIONS] -- FLAGS OF MAIN.PY
 #   bash launch/gke/run.sh --name=NAME --image=IMAGE --gpu=TYPE [--hosts=1] [--chips=8] \
 #       [OPTIONS] -- FLAGS OF MAIN.PY
 #
-#   --image       of the Dockerfile, where the cluster finds it
-#   --tpu         accelerator of the node pool, such as tpu-v5-lite-podslice, and its --topology
-#   --gpu         or such as nvidia-h100-80gb
-#   --hosts       pods, one a node (1)
-#   --chips       of each pod (8 for --gpu, 4 for --tpu)
-#   --spot        on a spot node pool
-#   --restarts=N  after failures that are no preemption (3)
+#   --image       built from the Dockerfile, in a registry that the cluster reads
+#   --tpu         accelerator of the node pool, such as tpu-v5-lite-podslice, with --topology
+#   --gpu         accelerator of the node pool, such as nvidia-h100-80gb
+#   --hosts       pods, one per node (1)
+#   --chips       chips per pod (8 for --gpu, 4 for --tpu)
+#   --spot        use a spot node pool
+#   --restarts=N  after failures other than preemption (3)
 #   --claim=C     a PersistentVolumeClaim, mounted at /mnt/data
 #   --dry-run     print the manifest, do nothing
 #
-# Fills launch/gke/jobset.yaml, which tells what is started again, and gives it to kubectl.
-# Follow it by: kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=NAME
-# End it by:    kubectl delete jobset NAME
+# Fills in launch/gke/jobset.yaml, which documents the restarts, and applies it with kubectl.
+# Follow the run: kubectl logs -f -l jobset.sigs.k8s.io/jobset-name=NAME
+# End the run:    kubectl delete jobset NAME
 
 set -euo pipefail
 
@@ -39,7 +39,7 @@ in_yaml() { # a string in double quotes
   printf '"%s"\n' "${text//\"/\\\"}"
 }
 
-arguments() { # a line for each; Kubernetes would replace $(NAME), so a $ of the user's is doubled
+arguments() { # one line per flag; each $ is doubled, because Kubernetes expands $(NAME)
   local flag
   for flag in "${flags[@]}"; do
     echo "- $(in_yaml "${flag//\$/\$\$}")"
@@ -137,9 +137,9 @@ while (($#)); do
 done
 flags=("$@")
 ((${#flags[@]})) || die "give the flags of main.py after --"
-# Kubernetes adds its own endings, and all of it must fit into 63 characters.
+# Kubernetes adds suffixes, and the result must fit into 63 characters.
 [[ $name =~ ^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$ ]] ||
-  die "--name '$name' is not of at most 40 characters from a-z, 0-9 and -, a letter first"
+  die "--name '$name' must be at most 40 characters of a-z, 0-9 and -, starting with a letter"
 [[ -n $image ]] || die "--image is missing"
 [[ -n $tpu || -n $gpu ]] || die "give either --tpu or --gpu"
 [[ -z $tpu || -z $gpu ]] || die "give either --tpu or --gpu, not both"

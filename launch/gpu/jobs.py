@@ -1,4 +1,4 @@
-"""What is measured and what is trained, in the order in which it is worth knowing."""
+"""What the GPU queue measures and trains, most informative first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from configs import cifar10_vit, ptb_char, ptb_word, recipes
 
 VISION_ARMS = ("mimetic", "norm_matched", "default", "sincos")
 TEXT_ARMS = ("mimetic", "default", "norm_matched")
-"""In the order they train: what the claims need comes first."""
+"""In training order: the arms that claims need come first."""
 
 TEXT_EPOCHS = 100
-"""The paper's."""
+"""As in the paper."""
 
 
 def measurements() -> list[Measurement]:
-    """Whose training steps are timed: all on random data, so that nothing must be there."""
+    """The training steps to time, all on random data, so that no data set is needed."""
     return [
         Measurement(_one_arm(cifar(heads=3)), peer=False),  # its step augments, PyTorch's doesn't
         Measurement(_one_arm(ptb(ptb_char)), peer=True),
@@ -29,7 +29,7 @@ def measurements() -> list[Measurement]:
 
 
 def cifar(heads: int, data_dir: str | None = None) -> ConfigDict:
-    """The comparison of table 1, of ViT-Tiny with that many heads."""
+    """The comparison of table 1 for ViT-Tiny with `heads` heads."""
     config = cifar10_vit.get_config(f"width=192,depth=12,heads={heads}")
     config.data.dir = data_dir
     config.model.dtype = "bfloat16"
@@ -40,8 +40,8 @@ def cifar(heads: int, data_dir: str | None = None) -> ConfigDict:
 def text(text_dir: str, epochs: int = TEXT_EPOCHS) -> ConfigDict:
     """The comparison of table 6 on the characters of the Penn Treebank.
 
-    The learning rate follows from the losses so far, not from the length of the training: fewer
-    epochs are the beginning of the paper's.
+    The learning rate depends on the losses so far, not on the number of epochs, so a shorter run
+    is the beginning of the paper's.
     """
     config = ptb(ptb_char)
     config.data.dir = text_dir
@@ -53,16 +53,16 @@ def text(text_dir: str, epochs: int = TEXT_EPOCHS) -> ConfigDict:
 
 
 def ptb(recipe: ModuleType) -> ConfigDict:
-    """A recipe of the Penn Treebank at its full size, in the precision of a GPU."""
+    """A Penn Treebank recipe at full size, in bfloat16."""
     config = recipe.get_config()
     config.model.dtype = "bfloat16"
     return config
 
 
 def deit(variant: str) -> ConfigDict:
-    """A DeiT at 224 pixels whose step is a model and an optimizer, as PyTorch's is.
+    """A DeiT at 224 pixels whose step is model and optimizer alone, as PyTorch's is.
 
-    PyTorch augments on the host and ours on the device; neither does here.
+    PyTorch would augment on the host, ours on the device; here neither augments.
     """
     config = recipes.deit(variant)
     config.name = f"deit_{variant}_224"

@@ -1,4 +1,4 @@
-"""The runs of a comparison that have no row yet, and the table of all rows."""
+"""Train the runs of a comparison that have no record yet, and tabulate all records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from benchmarks.gpu.rows import Row, append_row, find_row, read_rows
+from benchmarks.gpu.records import Record, append_record, find_record, read_records
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
@@ -17,25 +17,25 @@ from mimetic_jax.train.workdir.runs import Run
 
 
 def check_data(config: ConfigDict, results: pathlib.Path) -> None:
-    """Find that the data of runs to come is there, before anything else is done.
+    """Load the data of runs that have no record, to fail before anything else is done.
 
     Raises:
-        InputError: if it isn't, or if the rows are damaged.
+        InputError: if the data is missing or the records are damaged.
     """
-    if _missing(config, read_rows(_file(results, config))):
+    if _missing(config, read_records(_file(results, config))):
         task_module(config.task).load(config)
 
 
 def train_missing(
-    comparison: Comparison, results: pathlib.Path, workdir: pathlib.Path, origin: Row
+    comparison: Comparison, results: pathlib.Path, workdir: pathlib.Path, origin: Record
 ) -> list[str]:
-    """Train what has no row, a row for each finished run; returns what went wrong.
+    """Train the runs without a record and append one per finished run; returns the failures.
 
     Scores are in the unit of the table: per cent, bits per character.
     """
     config, failures = comparison.config, []
     path, workdir = _file(results, config), workdir / config.name
-    missing = _missing(config, read_rows(path))
+    missing = _missing(config, read_records(path))
     for number, (arm, seed) in enumerate(_all(config), 1):
         label = f"[{number}/{len(_all(config))}] {config.name} {arm} seed {seed}"
         if (arm, seed) not in missing:
@@ -46,27 +46,29 @@ def train_missing(
         comparison.claim(workdir)
         run = Run.of(workdir, arm, seed)
         try:
-            # Nothing is computed where only the row is missing: the last call was stopped there.
+            # The last call may have been stopped between the end of a run and its record.
             if not run.finished():
                 comparison.run(run, comparison.say)
         except InputError as error:
             comparison.say(f"{label}: failed: {error}")
             failures.append(f"{config.name}: {error}")
         else:
-            append_row(path, _run_row(comparison, workdir, run) | origin)
+            append_record(path, _run_record(comparison, workdir, run) | origin)
     return failures
 
 
 def table(comparison: Comparison, results: pathlib.Path) -> str:
-    """The comparison's table, with n; from the rows alone, not from a workdir."""
+    """The comparison's table, with n, from the records alone, not from a workdir."""
     config = comparison.config
-    rows = [row for row in read_rows(_file(results, config)) if row["config"] == config.name]
+    records = [
+        record for record in read_records(_file(results, config)) if record["config"] == config.name
+    ]
     score = comparison.score
     arms = []
     for arm in comparison.arms:
-        of_seed = {row["seed"]: row for row in rows if row["arm"] == arm}
+        of_seed = {record["seed"]: record for record in records if record["arm"] == arm}
         reached, curves, seconds = (
-            {seed: row[name] for seed, row in of_seed.items()}
+            {seed: record[name] for seed, record in of_seed.items()}
             for name in (score.name, "curve", "seconds")
         )
         arms.append(report.ArmResult(arm, reached, curves, seconds, score))
@@ -82,16 +84,16 @@ def _all(config: ConfigDict) -> list[tuple[str, int]]:
     return [(arm, seed) for seed in config.seeds for arm in configs.arms(config)]
 
 
-def _missing(config: ConfigDict, rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """The runs without a row, on whichever machine."""
+def _missing(config: ConfigDict, records: Sequence[Record]) -> list[tuple[str, int]]:
+    """The runs without a record from any machine."""
     return [
         (arm, seed)
         for arm, seed in _all(config)
-        if not find_row(rows, config=config.name, arm=arm, seed=seed)
+        if not find_record(records, config=config.name, arm=arm, seed=seed)
     ]
 
 
-def _run_row(comparison: Comparison, workdir: pathlib.Path, run: Run) -> Row:
+def _run_record(comparison: Comparison, workdir: pathlib.Path, run: Run) -> Record:
     arm, score = comparison.arms[run.arm], comparison.score
     program = arm.program
     result = report.ArmResult.read(workdir, run.arm, [run.seed], score)

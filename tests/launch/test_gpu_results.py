@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from benchmarks.gpu import machine, peers, process, rows, throughput, timing
+from benchmarks.gpu import machine, peers, process, records, throughput, timing
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
 from launch import gpu_results
@@ -31,7 +31,7 @@ from mimetic_jax.train.workdir.runs import Run
 COMMAND = "python a_test.py"
 STEPS, BATCH = 8, 128
 PEAK = 1e12
-APART = process.apart
+REAL_CALL = process.call
 PEER = {"peer": "PyTorch 9", "seconds_per_step": 0.5, "groups": 3, "peak_memory_bytes": 2**20}
 
 
@@ -53,12 +53,12 @@ def tiny_text(folder: pathlib.Path) -> ConfigDict:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, and in groups of few steps."""
+    """Measure in this process, in groups of few steps."""
     make_quick(monkeypatch)
 
 
 def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(process, "call", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(timing, "STEPS", 6)
 
 
@@ -81,7 +81,7 @@ class Queue:
         stop: str = "",
         after: int = 1,
     ) -> str:
-        """Run it; interrupt it at the line number `after` of those with `stop` in them."""
+        """Run the queue; interrupt it at line number `after` of those that contain `stop`."""
         said: list[str] = []
 
         def say(line: str) -> None:
@@ -102,16 +102,16 @@ class Queue:
         )
         return "\n".join(said)
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
+    def records(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.file(name).read_text().splitlines()]
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        return self.rows("digits_vit")
+        return self.records("digits_vit")
 
     @property
     def throughput(self) -> list[dict[str, Any]]:
-        return self.rows("throughput")
+        return self.records("throughput")
 
     def file(self, name: str) -> pathlib.Path:
         return self.folder / "results" / f"{name}.jsonl"
@@ -119,7 +119,7 @@ class Queue:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, str]:
-    """A queue that ran to its end on a device of known speed, and what it said."""
+    """A queue that ran to its end on a device of known speed, and its output."""
     queue = Queue(tmp_path_factory.mktemp("queue"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(machine, "peak_flops", lambda kind: PEAK)
@@ -136,43 +136,43 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, str]:
     return queue, said
 
 
-def test_a_row_for_each_run_seeds_outermost(finished: tuple[Queue, str]) -> None:
-    ran = [(row["arm"], row["seed"]) for row in finished[0].runs]
+def test_a_record_for_each_run_seeds_outermost(finished: tuple[Queue, str]) -> None:
+    ran = [(record["arm"], record["seed"]) for record in finished[0].runs]
     assert ran == [("mimetic", 0), ("default", 0), ("mimetic", 1), ("default", 1)]
 
 
-def test_a_run_row_says_what_and_where(finished: tuple[Queue, str]) -> None:
-    for row in finished[0].runs:
-        assert row["config"] == "digits_vit"
-        assert (row["steps"], row["batch"], row["dtype"]) == (STEPS, BATCH, "float32")
-        assert 1 < row["accuracy"] < 100
-        assert row["loss"] > 0
-        assert row["images_per_second"] == pytest.approx(STEPS * BATCH / row["seconds"])
-        assert [step for step, _ in row["curve"]] == [0, 4, STEPS]
-        assert row["curve"][-1][1] == row["accuracy"]
+def test_a_run_record_has_the_run_and_its_scores(finished: tuple[Queue, str]) -> None:
+    for record in finished[0].runs:
+        assert record["config"] == "digits_vit"
+        assert (record["steps"], record["batch"], record["dtype"]) == (STEPS, BATCH, "float32")
+        assert 1 < record["accuracy"] < 100
+        assert record["loss"] > 0
+        assert record["images_per_second"] == pytest.approx(STEPS * BATCH / record["seconds"])
+        assert [step for step, _ in record["curve"]] == [0, 4, STEPS]
+        assert record["curve"][-1][1] == record["accuracy"]
 
 
-def test_every_row_says_its_origin(finished: tuple[Queue, str]) -> None:
+def test_every_record_has_its_origin(finished: tuple[Queue, str]) -> None:
     queue, said = finished
-    for row in queue.runs + queue.throughput:
-        assert row["device_kind"] == jax.devices()[0].device_kind
-        assert row["devices"] == jax.device_count()
-        assert row["jax"] == jax.__version__
-        assert row["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", row["commit"])
-        assert row["command"] == COMMAND
+    for record in queue.runs + queue.throughput:
+        assert record["device_kind"] == jax.devices()[0].device_kind
+        assert record["devices"] == jax.device_count()
+        assert record["jax"] == jax.__version__
+        assert record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", record["commit"])
+        assert record["command"] == COMMAND
     assert jax.devices()[0].device_kind in said.splitlines()[0]
 
 
-def test_the_throughput_row(finished: tuple[Queue, str]) -> None:
-    (row,) = finished[0].throughput
-    assert row["config"] == "digits_vit"
-    assert row["images_per_second"] == pytest.approx(BATCH / row["seconds_per_step"])
-    assert row["groups"] == 3
-    assert row["flops_per_step"] > 1e6
-    reached = row["flops_per_step"] / row["seconds_per_step"]
-    assert row["mfu"] == pytest.approx(reached / (PEAK * jax.device_count()))
+def test_the_throughput_record(finished: tuple[Queue, str]) -> None:
+    (record,) = finished[0].throughput
+    assert record["config"] == "digits_vit"
+    assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
+    assert record["groups"] == 3
+    assert record["flops_per_step"] > 1e6
+    reached = record["flops_per_step"] / record["seconds_per_step"]
+    assert record["mfu"] == pytest.approx(reached / (PEAK * jax.device_count()))
     statistics = jax.devices()[0].memory_stats()
-    assert (row["peak_memory_bytes"] is not None) == bool(statistics)
+    assert (record["peak_memory_bytes"] is not None) == bool(statistics)
 
 
 def test_the_table_states_n(finished: tuple[Queue, str]) -> None:
@@ -191,7 +191,7 @@ def test_a_second_call_adds_nothing(finished: tuple[Queue, str]) -> None:
     assert said.split("\ndigits_vit\n")[-1] == first.split("\ndigits_vit\n")[-1]
 
 
-def test_rows_are_enough_where_the_workdir_is_elsewhere(
+def test_records_are_enough_without_the_workdir(
     finished: tuple[Queue, str], tmp_path: pathlib.Path
 ) -> None:
     elsewhere = Queue(tmp_path)
@@ -205,10 +205,10 @@ def test_rows_are_enough_where_the_workdir_is_elsewhere(
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where throughput isn't what is tested: 1 000 images in a step of a second."""
-    row = {"config": "digits_vit", "dtype": "float32", "batch": BATCH, "images_per_second": 1000.0}
-    row |= {"seconds_per_step": 1.0, "mfu": None, "peak_memory_bytes": None}
-    monkeypatch.setattr(throughput, "throughput", lambda config, seconds: dict(row))
+    """Replace the measurement of throughput by 1 000 images per step of a second."""
+    record = {"config": "digits_vit", "dtype": "float32", "batch": BATCH, "mfu": None}
+    record |= {"images_per_second": 1000.0, "seconds_per_step": 1.0, "peak_memory_bytes": None}
+    monkeypatch.setattr(throughput, "throughput", lambda config, seconds: dict(record))
 
 
 def test_an_interrupted_queue_continues(tmp_path: pathlib.Path, measured: None) -> None:
@@ -216,17 +216,17 @@ def test_an_interrupted_queue_continues(tmp_path: pathlib.Path, measured: None) 
     with pytest.raises(KeyboardInterrupt):
         queue(stop=f"step {STEPS:>6}/{STEPS}  loss", after=2)  # in the second run's last chunk
     (first,) = queue.runs
-    # A kill while a row was written: the line is torn, the run itself is whole.
+    # A kill while the record was written: its line is torn, the run itself is complete.
     queue.file("digits_vit").write_text(json.dumps(first)[:-20])
     said = queue()
     assert said.count("continues at step") == 1
     assert "continues at step 4" in said
-    assert [row["arm"] for row in queue.runs] == ["mimetic", "default"]
+    assert [record["arm"] for record in queue.runs] == ["mimetic", "default"]
     assert queue.runs[0] == first
     assert len(queue.throughput) == 1
 
 
-def test_a_failed_run_is_told_and_the_others_run(
+def test_a_failed_run_is_reported_and_the_others_run(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
 ) -> None:
     def train(run: Run, *rest: Any) -> None:
@@ -240,13 +240,13 @@ def test_a_failed_run_is_told_and_the_others_run(
     queue = Queue(tmp_path)
     with pytest.raises(InputError, match=r"not everything was done: .*loss is nan at step 3"):
         queue()
-    assert [row["arm"] for row in queue.runs] == ["default"]
+    assert [record["arm"] for record in queue.runs] == ["default"]
 
 
-def test_text_is_scored_as_texts_are(
+def test_text_is_scored_where_validation_is_best(
     tmp_path: pathlib.Path, text_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
 ) -> None:
-    """By bits per character of the test text where the validation text was best, not last."""
+    """By the test bits per character of the evaluation with the best validation, not the last."""
 
     def train(run: Run, *rest: Any) -> None:
         run.directory.mkdir(parents=True)
@@ -257,10 +257,10 @@ def test_text_is_scored_as_texts_are(
     monkeypatch.setattr(runs, "train", train)
     config = tiny_text(text_dir)
     said = Queue(tmp_path)(trainings=[config])
-    (row,) = Queue(tmp_path).rows("ptb_char")
-    assert row["test_bpc"] == 1.5
-    assert row["curve"] == [[0, 3.25], [1, 1.5], [2, 1.25]]
-    assert row["tokens_per_second"] == row["steps"] * config.batch * config.data.valid / 2
+    (record,) = Queue(tmp_path).records("ptb_char")
+    assert record["test_bpc"] == 1.5
+    assert record["curve"] == [[0, 3.25], [1, 1.5], [2, 1.25]]
+    assert record["tokens_per_second"] == record["steps"] * config.batch * config.data.valid / 2
     table = said.split(f"\n{config.name}\n")[-1]
     assert re.search(r"\| test bits/char \|", table)
     assert re.search(r"\| default +\| 1\.500 ", table)
@@ -286,13 +286,13 @@ def test_a_peer_is_measured_beside_ours(
     with_peer(monkeypatch, PEER)
     queue = Queue(tmp_path, peer=True)
     assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue(trainings=[])
-    (row,) = queue.rows("peers")
-    assert (row["config"], row["peer"]) == ("digits_vit", "PyTorch 9")
-    assert (row["images_per_second"], row["peer_images_per_second"]) == (1000, 2000)
-    assert row["ratio"] == 0.5
-    assert (row["peer_peak_memory_bytes"], row["command"]) == (2**20, COMMAND)
+    (record,) = queue.records("peers")
+    assert (record["config"], record["peer"]) == ("digits_vit", "PyTorch 9")
+    assert (record["images_per_second"], record["peer_images_per_second"]) == (1000, 2000)
+    assert record["ratio"] == 0.5
+    assert (record["peer_peak_memory_bytes"], record["command"]) == (2**20, COMMAND)
     assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in queue(trainings=[])
-    assert len(queue.rows("peers")) == len(queue.throughput) == 1
+    assert len(queue.records("peers")) == len(queue.throughput) == 1
 
 
 @pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
@@ -306,7 +306,7 @@ def test_a_failed_peer_is_tried_again(
     assert len(queue.throughput) == 1
     assert not queue.file("peers").exists()
     queue(trainings=[])
-    assert len(queue.rows("peers")) == len(queue.throughput) == 1
+    assert len(queue.records("peers")) == len(queue.throughput) == 1
 
 
 def test_a_peer_that_is_not_installed_is_one_line(
@@ -350,7 +350,7 @@ def test_streamed_images_are_a_batch_on_the_devices() -> None:
 
 
 def test_groups_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds a group: three for less, and what 45 seconds take; the first counts nothing."""
+    """Groups of ten seconds: at least three, five for 45 seconds; the first is warm-up."""
     clock = [0.0]
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
     asked = []
@@ -364,29 +364,29 @@ def test_groups_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timing.seconds_per_step(run, 45.0) == (10 / timing.STEPS, 5)
 
 
-def test_apart_is_another_process() -> None:
-    assert APART(os.getpid) != os.getpid()
+def test_call_runs_in_another_process() -> None:
+    assert REAL_CALL(os.getpid) != os.getpid()
     with pytest.raises(InputError, match=r"^ValueError: invalid literal.*'x'"):
-        APART(int, "x")
+        REAL_CALL(int, "x")
     with pytest.raises(InputError, match="its process ended with exit code 3"):
-        APART(os._exit, 3)
+        REAL_CALL(os._exit, 3)
 
 
 def test_appending_keeps_whole_lines_and_drops_a_torn_one(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "new" / "rows.jsonl"
-    rows.append_row(path, {"a": 1})
+    path = tmp_path / "new" / "records.jsonl"
+    records.append_record(path, {"a": 1})
     with path.open("a") as file:
         file.write('{"a": 2')
-    assert rows.read_rows(path) == [{"a": 1}]
-    rows.append_row(path, {"a": 3})
+    assert records.read_records(path) == [{"a": 1}]
+    records.append_record(path, {"a": 3})
     assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
 
 
 def test_a_line_damaged_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "rows.jsonl"
+    path = tmp_path / "records.jsonl"
     path.write_text('{"a": 1}\n<<<<<<<\n{"a": 3}\n')
-    with pytest.raises(InputError, match=r"rows\.jsonl line 2 isn't JSON"):
-        rows.read_rows(path)
+    with pytest.raises(InputError, match=r"records\.jsonl line 2 isn't JSON"):
+        records.read_records(path)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_what_is_measured() -> None:
     ]
     for job in measured:
         assert job.config.model.dtype == "bfloat16"
-        if job.peer and job.config.task == "images":  # a step that PyTorch takes as it is
+        if job.peer and job.config.task == "images":  # the same step as PyTorch's
             for name in ("flip", "randaugment", "erase", "color_jitter", "cutout"):
                 assert not job.config.data.augment[name]
             assert not job.config.data.mix.mixup
@@ -446,12 +446,12 @@ def test_text_is_the_papers() -> None:
     assert (job.model.width, job.model.depth, job.model.heads) == (384, 12, 8)
     assert (job.epochs, job.model.dtype, job.name) == (100.0, "bfloat16", "ptb_char_384_12_8")
     assert job.checkpoint_every % job.log_every == 0
-    short = jobs.text("somewhere", epochs=20)  # a workdir and rows of its own
+    short = jobs.text("somewhere", epochs=20)  # its own workdir and records
     assert (short.epochs, short.name) == (20.0, "ptb_char_384_12_8_e20")
 
 
 @pytest.mark.parametrize(
-    ("flags", "names", "told", "command"),
+    ("flags", "names", "skipped", "command"),
     [
         ("", "", 2, ""),
         ("--data_dir=a", "3_p2 6_p2", 1, " --data_dir=DIR"),
@@ -466,11 +466,11 @@ def test_text_is_the_papers() -> None:
         ("--only=throughput", "", 0, " --only=throughput"),
     ],
 )
-def test_what_flags_choose(flags: str, names: str, told: int, command: str | None) -> None:
+def test_what_flags_choose(flags: str, names: str, skipped: int, command: str | None) -> None:
     parsed, said = gpu_results.parse(flags.split()), []
     chosen = gpu_results.trainings(parsed, said.append)
     assert ["_".join(config.name.split("_")[-2:]) for config in chosen] == names.split()
-    assert len(said) == told
+    assert len(said) == skipped
     if command is not None:
         assert gpu_results.command(parsed) == f"python launch/gpu_results.py{command}"
 
@@ -480,7 +480,7 @@ def test_what_flags_choose(flags: str, names: str, told: int, command: str | Non
     [
         ("--only=cifar --text_dir=b", "--only=cifar needs --data_dir=DIR"),
         ("--only=text", "--only=text needs --text_dir=DIR"),
-        ("--text_dir=b --text_epochs=0", "--text_epochs=0 is no number of epochs"),
+        ("--text_dir=b --text_epochs=0", "--text_epochs=0 is not positive"),
     ],
 )
 def test_flags_that_do_not_fit(flags: str, words: str) -> None:
@@ -568,22 +568,22 @@ def test_a_peer_takes_steps(
         config.batch, config.data.size = 2, 32
         config.model.update(width=12, depth=1, heads=3)
         info = throughput.task_module(config.task).describe(config)
-    row = peers.throughput(config, info, "cpu", 0.0)
-    assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", row["peer"])
-    assert row["seconds_per_step"] > 0
-    assert row["groups"] == 3
+    record = peers.throughput(config, info, "cpu", 0.0)
+    assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", record["peer"])
+    assert record["seconds_per_step"] > 0
+    assert record["groups"] == 3
 
 
 @pytest.mark.slow
-def test_measured_in_processes_of_their_own(
+def test_measured_in_other_processes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "apart", APART)
+    monkeypatch.setattr(process, "call", REAL_CALL)
     queue = Queue(tmp_path)
     queue(trainings=[])
-    (row,) = queue.throughput
-    assert row["images_per_second"] == pytest.approx(BATCH / row["seconds_per_step"])
+    (record,) = queue.throughput
+    assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
     broken = tiny()
     broken.batch = 10_000
     with pytest.raises(InputError, match=r"^arm \w+: batch 10000 is larger"):
-        APART(throughput.throughput, broken, 0.0)
+        REAL_CALL(throughput.throughput, broken, 0.0)

@@ -1,7 +1,7 @@
-"""The launch scripts: what they would run, and what they do when they run it.
+"""The launch scripts: the commands that they print, and what they do when they run them.
 
 Each test runs in a folder of its own, with a `main.py` and command-line tools that are stubs, and
-nothing on the PATH but those and a few harmless tools: no test can reach a cloud or a cluster.
+only those and a few harmless tools on the PATH: no test can reach a cloud or a cluster.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ for flag in sys.argv:
 
 
 @dataclasses.dataclass
-class Place:
-    """A folder like the root of the repository, and an own PATH."""
+class Sandbox:
+    """A folder like the root of the repository, with a PATH of its own."""
 
     root: pathlib.Path
     bin: pathlib.Path
@@ -71,70 +71,70 @@ class Place:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
 
     def calls(self) -> list[str]:
-        """What stubs wrote down."""
+        """The calls that stubs recorded."""
         path = self.root / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture
-def place(tmp_path: pathlib.Path) -> Place:
-    place = Place(tmp_path / "root", tmp_path / "bin")
-    place.root.mkdir()
-    place.bin.mkdir()
+def sandbox(tmp_path: pathlib.Path) -> Sandbox:
+    sandbox = Sandbox(tmp_path / "root", tmp_path / "bin")
+    sandbox.root.mkdir()
+    sandbox.bin.mkdir()
     for name in HARMLESS.split():
-        (place.bin / name).symlink_to(str(shutil.which(name)))
-    shutil.copytree(ROOT / "launch", place.root / "launch")
-    (place.root / "main.py").write_text(MAIN)
-    return place
+        (sandbox.bin / name).symlink_to(str(shutil.which(name)))
+    shutil.copytree(ROOT / "launch", sandbox.root / "launch")
+    (sandbox.root / "main.py").write_text(MAIN)
+    return sandbox
 
 
 def wait_for(path: pathlib.Path, words: str) -> None:
     deadline = time.monotonic() + 30
     while not (path.exists() and words in path.read_text()):
-        assert time.monotonic() < deadline, f"{words!r} never came in {path}"
+        assert time.monotonic() < deadline, f"{words!r} never appeared in {path}"
         time.sleep(0.02)
 
 
 FLAGS = ("--config=configs/digits_vit.py", "--config.seeds=(0,)")
-TOLD = "--config=configs/digits_vit.py '--config.seeds=(0,)'"
+SHOWN = "--config=configs/digits_vit.py '--config.seeds=(0,)'"
 SSH = "gcloud compute tpus tpu-vm ssh vit"
 
 DRY_RUNS = {
     "local": (
         ["local.sh", "2", "--devices=4", "--port=1234", "--logs=logs", "--dry-run", "--", *FLAGS],
         "env JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4 PYTHON main.py "
-        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=0 {TOLD} > logs/0.log 2>&1 &"
+        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=0 {SHOWN} > logs/0.log 2>&1 &"
         "\n"
         "env JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=4 PYTHON main.py "
-        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=1 {TOLD} > logs/1.log 2>&1 &"
+        f"--coordinator=127.0.0.1:1234 --num_processes=2 --process_id=1 {SHOWN} > logs/1.log 2>&1 &"
         "\n",
     ),
-    "a process a gpu": (
+    "one process per gpu": (
         ["slurm.sbatch", "--nodes=2", "--gpus=8", "--time=4:00:00", "--dry-run", "--", *FLAGS],
         "sbatch --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --gpus-per-node=8 "
         "--output=runs/slurm/%x-%j.out --time=4:00:00 launch/slurm.sbatch --per=gpu --nodes=2 "
-        f"--gpus=8 --cpus=8 -- {TOLD}\n"
+        f"--gpus=8 --cpus=8 -- {SHOWN}\n"
         "# in the job: srun --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --kill-on-bad-exit=1 "
-        f"PYTHON main.py --distributed {TOLD}\n",
+        f"PYTHON main.py --distributed {SHOWN}\n",
     ),
-    "a process a node": (
+    "one process per node": (
         [
             *["slurm.sbatch", "--per=node", "--nodes=2", "--gpus=4", "--cpus=32"],
             *["--dry-run", "--", *FLAGS],
         ],
         "sbatch --nodes=2 --ntasks-per-node=1 --cpus-per-task=32 --gpus-per-node=4 "
         "--output=runs/slurm/%x-%j.out launch/slurm.sbatch --per=node --nodes=2 --gpus=4 "
-        f"--cpus=32 -- {TOLD}\n"
+        f"--cpus=32 -- {SHOWN}\n"
         "# in the job: env JAX_LOCAL_DEVICE_IDS=0,1,2,3 srun --nodes=2 --ntasks-per-node=1 "
-        f"--cpus-per-task=32 --kill-on-bad-exit=1 PYTHON main.py --distributed {TOLD}\n",
+        f"--cpus-per-task=32 --kill-on-bad-exit=1 PYTHON main.py --distributed {SHOWN}\n",
     ),
     "one gpu is no cluster": (
         ["slurm.sbatch", "--dry-run", "--", *FLAGS],
         "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --gpus-per-node=1 "
         "--output=runs/slurm/%x-%j.out launch/slurm.sbatch --per=gpu --nodes=1 --gpus=1 --cpus=8 "
-        f"-- {TOLD}\n"
+        f"-- {SHOWN}\n"
         "# in the job: srun --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --kill-on-bad-exit=1 "
-        f"PYTHON main.py {TOLD}\n",
+        f"PYTHON main.py {SHOWN}\n",
     ),
     "create": (
         ["tpu_vm.sh", "create", "--name=vit", "--zone=z", "--spot", "--project=p", "--dry-run"],
@@ -173,22 +173,22 @@ DRY_RUNS = {
 
 
 @pytest.mark.parametrize("name", DRY_RUNS)
-def test_a_dry_run_prints_the_commands_and_touches_nothing(place: Place, name: str) -> None:
+def test_a_dry_run_prints_the_commands_and_touches_nothing(sandbox: Sandbox, name: str) -> None:
     arguments, expected = DRY_RUNS[name]
-    before = place.listing()
-    done = place.run(*arguments)
+    before = sandbox.listing()
+    done = sandbox.run(*arguments)
     assert done.stderr == ""
     assert done.stdout == expected.replace("PYTHON", sys.executable)
     assert done.returncode == 0
-    assert place.listing() == before
+    assert sandbox.listing() == before
 
 
-def test_the_dry_run_of_keep_is_made_of_the_other_commands(place: Place) -> None:
+def test_the_dry_run_of_keep_is_made_of_the_other_commands(sandbox: Sandbox) -> None:
     options = ["--name=vit", "--zone=z", "--dry-run"]
-    keep = place.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).stdout
+    keep = sandbox.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).stdout
     for name in ("create", "install", "delete"):
-        assert place.run("tpu_vm.sh", name, *options).stdout in keep
-    assert place.run("tpu_vm.sh", "run", *options, "--", *FLAGS).stdout in keep
+        assert sandbox.run("tpu_vm.sh", name, *options).stdout in keep
+    assert sandbox.run("tpu_vm.sh", "run", *options, "--", *FLAGS).stdout in keep
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -208,8 +208,8 @@ def test_bash_can_read_it(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_help_tells_every_option(place: Place, script: str) -> None:
-    text = place.run(script, "--help").stdout
+def test_help_lists_every_option(sandbox: Sandbox, script: str) -> None:
+    text = sandbox.run(script, "--help").stdout
     assert f"bash launch/{script}" in text
     known = set(re.findall(r"^ +(--[a-z-]+)=?\*?\)", (ROOT / "launch" / script).read_text(), re.M))
     assert {"--dry-run"} < known
@@ -225,9 +225,9 @@ ENOUGH = {
 TOOLS = {"slurm.sbatch": "sbatch", "tpu_vm.sh": "gcloud", "gke/run.sh": "kubectl"}
 
 
-def mistaken(place: Place, script: str, *arguments: str, **environment: str) -> str:
-    """The one line that a mistake gets, with exit code 2."""
-    done = place.run(script, *arguments, **environment)
+def mistaken(sandbox: Sandbox, script: str, *arguments: str, **environment: str) -> str:
+    """The one line of an error with exit code 2."""
+    done = sandbox.run(script, *arguments, **environment)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
@@ -236,23 +236,23 @@ def mistaken(place: Place, script: str, *arguments: str, **environment: str) -> 
 
 
 @pytest.mark.parametrize("script", TOOLS)
-def test_a_missing_tool_is_one_line(place: Place, script: str) -> None:
-    said = mistaken(place, script, *ENOUGH[script], "--", *FLAGS)
+def test_a_missing_tool_is_one_line(sandbox: Sandbox, script: str) -> None:
+    said = mistaken(sandbox, script, *ENOUGH[script], "--", *FLAGS)
     assert f"{TOOLS[script]} is not installed" in said
 
 
-def test_a_missing_interpreter_is_one_line(place: Place) -> None:
-    said = mistaken(place, "local.sh", "2", "--", *FLAGS, PYTHON="nowhere/python")
+def test_a_missing_interpreter_is_one_line(sandbox: Sandbox) -> None:
+    said = mistaken(sandbox, "local.sh", "2", "--", *FLAGS, PYTHON="nowhere/python")
     assert "nowhere/python is not installed" in said
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_flags_and_place_are_asked_for(place: Place, script: str) -> None:
-    assert "after --" in mistaken(place, script, *ENOUGH[script])
-    assert "unknown option '--typo'" in mistaken(place, script, *ENOUGH[script], "--typo")
-    (place.root / "main.py").unlink()
-    (place.root / "launch/gke/jobset.yaml").unlink()
-    assert "root of the repository" in mistaken(place, script, *ENOUGH[script], "--", *FLAGS)
+def test_flags_and_folder_are_required(sandbox: Sandbox, script: str) -> None:
+    assert "after --" in mistaken(sandbox, script, *ENOUGH[script])
+    assert "unknown option '--typo'" in mistaken(sandbox, script, *ENOUGH[script], "--typo")
+    (sandbox.root / "main.py").unlink()
+    (sandbox.root / "launch/gke/jobset.yaml").unlink()
+    assert "root of the repository" in mistaken(sandbox, script, *ENOUGH[script], "--", *FLAGS)
 
 
 @pytest.mark.parametrize(
@@ -269,19 +269,19 @@ def test_flags_and_place_are_asked_for(place: Place, script: str) -> None:
         (["gke/run.sh", "--name=a", "--image=i", "--tpu=t", "--", "x"], "--topology"),
     ],
 )
-def test_mistakes_are_told_with_what_was_given(
-    place: Place, arguments: list[str], words: str
-) -> None:
-    assert words in mistaken(place, *arguments)
+def test_errors_name_what_was_given(sandbox: Sandbox, arguments: list[str], words: str) -> None:
+    assert words in mistaken(sandbox, *arguments)
 
 
 # local.sh
 
 
-def test_local_processes_know_each_other_and_have_logs(place: Place) -> None:
-    done = place.run("local.sh", "3", "--devices=2", "--logs=logs", "--", "--a=b c", XLA_FLAGS="-x")
+def test_local_processes_join_and_have_logs(sandbox: Sandbox) -> None:
+    done = sandbox.run(
+        "local.sh", "3", "--devices=2", "--logs=logs", "--", "--a=b c", XLA_FLAGS="-x"
+    )
     assert done.returncode == 0, done.stderr
-    said = [(place.root / f"logs/{process}.log").read_text() for process in range(3)]
+    said = [(sandbox.root / f"logs/{process}.log").read_text() for process in range(3)]
     ports = {match[1] for text in said if (match := re.search(r"127\.0\.0\.1:(\d+)", text))}
     assert len(ports) == 1
     for process, text in enumerate(said):
@@ -292,26 +292,26 @@ def test_local_processes_know_each_other_and_have_logs(place: Place) -> None:
 @pytest.mark.parametrize(
     ("codes", "worst"), [((0, 0), 0), ((75, 0), 75), ((75, 2), 2), ((2, 75), 2), ((3, 2), 3)]
 )
-def test_local_exit_code_is_the_worst(place: Place, codes: tuple[int, int], worst: int) -> None:
+def test_local_exit_code_is_the_worst(sandbox: Sandbox, codes: tuple[int, int], worst: int) -> None:
     flags = [f"--exit_{process}={code}" for process, code in enumerate(codes)]
-    assert place.run("local.sh", "2", "--", *flags).returncode == worst
+    assert sandbox.run("local.sh", "2", "--", *flags).returncode == worst
 
 
-def test_local_sigterm_reaches_every_process(place: Place) -> None:
-    command = place.command("local.sh", "2", "--logs=logs", "--", "--sleep=60")
+def test_local_sigterm_reaches_every_process(sandbox: Sandbox) -> None:
+    command = sandbox.command("local.sh", "2", "--logs=logs", "--", "--sleep=60")
     launched = subprocess.Popen(
-        command, cwd=place.root, env=place.environment(), stdout=subprocess.DEVNULL
+        command, cwd=sandbox.root, env=sandbox.environment(), stdout=subprocess.DEVNULL
     )
     for process in range(2):
-        wait_for(place.root / f"logs/{process}.log", "ready")
+        wait_for(sandbox.root / f"logs/{process}.log", "ready")
     launched.send_signal(signal.SIGTERM)
     assert launched.wait(timeout=30) == 75
 
 
-def test_local_one_that_fails_ends_all(place: Place) -> None:
-    failing = place.root / "main.py"
+def test_local_failure_ends_all(sandbox: Sandbox) -> None:
+    failing = sandbox.root / "main.py"
     failing.write_text(MAIN.replace('if name == "--sleep":', 'if name == "--sleep_" + process:'))
-    done = place.run("local.sh", "2", "--logs=logs", "--", "--sleep_0=60", "--exit_1=3")
+    done = sandbox.run("local.sh", "2", "--logs=logs", "--", "--sleep_0=60", "--exit_1=3")
     assert done.returncode == 3
     assert "process 1 ended with 3" in done.stderr
     assert "--process_id=1" in done.stderr  # the end of its log
@@ -322,11 +322,11 @@ def test_local_one_that_fails_ends_all(place: Place) -> None:
 SLURM = {"SLURM_JOB_ID": "7"}
 
 
-def cluster(place: Place, srun: str, state: str = "RUNNING") -> None:
-    place.stub("srun", srun)
-    place.stub("squeue", f"echo {state}")
+def cluster(sandbox: Sandbox, srun: str, state: str = "RUNNING") -> None:
+    sandbox.stub("srun", srun)
+    sandbox.stub("squeue", f"echo {state}")
     for name in ("scontrol", "scancel"):
-        place.stub(name, f'echo {name} "$@" >> calls')
+        sandbox.stub(name, f'echo {name} "$@" >> calls')
 
 
 @pytest.mark.parametrize(
@@ -334,60 +334,62 @@ def cluster(place: Place, srun: str, state: str = "RUNNING") -> None:
     [
         (0, "RUNNING", False),
         (75, "RUNNING", True),
-        (75, "COMPLETING", False),  # somebody canceled it
+        (75, "COMPLETING", False),  # canceled by a user
         (2, "RUNNING", False),
         (1, "RUNNING", False),
     ],
 )
-def test_slurm_requeues_what_wants_to_start_again(
-    place: Place, code: int, state: str, requeued: bool
+def test_slurm_requeues_exit_code_75(
+    sandbox: Sandbox, code: int, state: str, requeued: bool
 ) -> None:
-    cluster(place, f"exit {code}", state)
-    assert place.run("slurm.sbatch", "--", *FLAGS, **SLURM).returncode == code
-    assert place.calls() == (["scontrol requeue 7"] if requeued else [])
+    cluster(sandbox, f"exit {code}", state)
+    assert sandbox.run("slurm.sbatch", "--", *FLAGS, **SLURM).returncode == code
+    assert sandbox.calls() == (["scontrol requeue 7"] if requeued else [])
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [(75, ["scontrol requeue 7"]), (137, ["scontrol requeue 7"]), (0, []), (2, [])],
 )
-def test_slurm_notice_goes_to_the_processes(place: Place, code: int, expected: list[str]) -> None:
-    cluster(place, f"trap 'exit {code}' USR1; echo $$ > pid; while :; do sleep 0.05; done")
-    place.stub("scancel", 'echo scancel "$@" >> calls; kill -USR1 "$(cat pid)"')
+def test_slurm_sigterm_reaches_the_processes(
+    sandbox: Sandbox, code: int, expected: list[str]
+) -> None:
+    cluster(sandbox, f"trap 'exit {code}' USR1; echo $$ > pid; while :; do sleep 0.05; done")
+    sandbox.stub("scancel", 'echo scancel "$@" >> calls; kill -USR1 "$(cat pid)"')
     job = subprocess.Popen(
-        place.command("slurm.sbatch", "--", *FLAGS),
-        cwd=place.root,
-        env=place.environment(**SLURM),
+        sandbox.command("slurm.sbatch", "--", *FLAGS),
+        cwd=sandbox.root,
+        env=sandbox.environment(**SLURM),
         stdout=subprocess.DEVNULL,
     )
-    wait_for(place.root / "pid", "\n")
+    wait_for(sandbox.root / "pid", "\n")
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=30) == code
-    assert place.calls() == ["scancel --signal=TERM 7", *expected]
+    assert sandbox.calls() == ["scancel --signal=TERM 7", *expected]
 
 
-def test_slurm_array_runs_its_line_and_names_its_task(place: Place) -> None:
-    (place.root / "jobs.tsv").write_text("--a=1\t--b=x y\n--a=2\t--b='z'\n")
-    cluster(place, 'printf "%s\\n" "$@" > arguments; exit 75')
-    # The number of the last task's job is that of the whole array.
+def test_slurm_array_runs_its_line_and_names_its_task(sandbox: Sandbox) -> None:
+    (sandbox.root / "jobs.tsv").write_text("--a=1\t--b=x y\n--a=2\t--b='z'\n")
+    cluster(sandbox, 'printf "%s\\n" "$@" > arguments; exit 75')
+    # The job ID of the last task is that of the whole array.
     array = {**SLURM, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}
-    place.run("slurm.sbatch", "--array=jobs.tsv", **array)
-    arguments = (place.root / "arguments").read_text().splitlines()
+    sandbox.run("slurm.sbatch", "--array=jobs.tsv", **array)
+    arguments = (sandbox.root / "arguments").read_text().splitlines()
     assert arguments[arguments.index("main.py") + 1 :] == ["--a=1", "--b=x y"]
-    assert place.calls() == ["scontrol requeue 7_0"]
+    assert sandbox.calls() == ["scontrol requeue 7_0"]
 
 
-def test_slurm_array_is_submitted_with_a_limit(place: Place) -> None:
-    (place.root / "jobs.tsv").write_text("--a=1\n--a=2\n--a=3\n")
-    place.stub("sbatch", 'echo sbatch "$@" >> calls')
-    done = place.run("slurm.sbatch", "--array=jobs.tsv", "--limit=2", "--account=me")
+def test_slurm_array_is_submitted_with_a_limit(sandbox: Sandbox) -> None:
+    (sandbox.root / "jobs.tsv").write_text("--a=1\n--a=2\n--a=3\n")
+    sandbox.stub("sbatch", 'echo sbatch "$@" >> calls')
+    done = sandbox.run("slurm.sbatch", "--array=jobs.tsv", "--limit=2", "--account=me")
     assert done.returncode == 0, done.stderr
-    assert place.calls() == [
+    assert sandbox.calls() == [
         "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=8 --gpus-per-node=1 --array=0-2%2 "
         "--output=runs/slurm/%x-%A_%a.out --account=me launch/slurm.sbatch --per=gpu --nodes=1 "
         "--gpus=1 --cpus=8 --array=jobs.tsv"
     ]
-    assert (place.root / "runs/slurm").is_dir()  # Slurm doesn't make it
+    assert (sandbox.root / "runs/slurm").is_dir()  # Slurm doesn't create it
 
 
 # tpu_vm.sh
@@ -408,66 +410,66 @@ esac
 """
 
 
-def kept(place: Place, states: list[str], answers: list[str]) -> tuple[int, list[str]]:
-    """Exit code of keep, and what it did between looking."""
-    place.stub("gcloud", GCLOUD)
+def kept(sandbox: Sandbox, states: list[str], answers: list[str]) -> tuple[int, list[str]]:
+    """Exit code of keep, and its actions between checks."""
+    sandbox.stub("gcloud", GCLOUD)
     for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
-        (place.root / name).touch()
+        (sandbox.root / name).touch()
     for name in ("mimetic_jax", "configs"):
-        (place.root / name).mkdir()
-    (place.root / "states").write_text("".join(f"{state}\n" for state in states))
-    (place.root / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+        (sandbox.root / name).mkdir()
+    (sandbox.root / "states").write_text("".join(f"{state}\n" for state in states))
+    (sandbox.root / "answers").write_text("".join(f"{answer}\n" for answer in answers))
     options = ["--name=vit", "--zone=z", "--poll=0"]
-    code = place.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).returncode
-    assert (place.root / "states").read_text() == ""
+    code = sandbox.run("tpu_vm.sh", "keep", *options, "--", *FLAGS).returncode
+    assert (sandbox.root / "states").read_text() == ""
     words = {"create": "create", "delete": "delete", "scp": "copy", "uv venv": "install"}
     words["nohup"] = "start"
-    done = [next((w for part, w in words.items() if part in call), "") for call in place.calls()]
+    done = [next((w for part, w in words.items() if part in call), "") for call in sandbox.calls()]
     return code, [word for word in done if word]
 
 
-def test_keep_starts_again_after_preemption(place: Place) -> None:
+def test_keep_starts_again_after_preemption(sandbox: Sandbox) -> None:
     first = ["NOT_FOUND", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "ACTIVE", "ACTIVE"]
     lost = ["SUSPENDING", "SUSPENDED", "NOT_FOUND", "ACTIVE", "ACTIVE"]
     answers = ["", "fresh", "running", "fresh", "0"]
     begun = ["create", "copy", "install", "start"]
-    assert kept(place, first + lost, answers) == (0, [*begun, "delete", *begun])
+    assert kept(sandbox, first + lost, answers) == (0, [*begun, "delete", *begun])
 
 
-def test_keep_leaves_a_run_alone_that_it_finds(place: Place) -> None:
-    assert kept(place, ["ACTIVE", "BROKEN", "ACTIVE"], ["running", "0"]) == (0, [])
+def test_keep_does_not_restart_a_running_run(sandbox: Sandbox) -> None:
+    assert kept(sandbox, ["ACTIVE", "BROKEN", "ACTIVE"], ["running", "0"]) == (0, [])
 
 
-def test_keep_tries_again_where_it_could_not_start(place: Place) -> None:
-    place.stub("tar", "[[ -e tried ]] || { touch tried; exit 1; }")
-    code, done = kept(place, ["ACTIVE"] * 3, ["fresh", "fresh", "0"])
+def test_keep_retries_a_failed_start(sandbox: Sandbox) -> None:
+    sandbox.stub("tar", "[[ -e tried ]] || { touch tried; exit 1; }")
+    code, done = kept(sandbox, ["ACTIVE"] * 3, ["fresh", "fresh", "0"])
     assert (code, done) == (0, ["copy", "install", "start"])
-    assert (place.root / "tried").exists()
+    assert (sandbox.root / "tried").exists()
 
 
-def test_keep_ends_with_the_code_of_the_run(place: Place) -> None:
-    assert kept(place, ["ACTIVE"], ["2"]) == (2, [])
+def test_keep_ends_with_the_code_of_the_run(sandbox: Sandbox) -> None:
+    assert kept(sandbox, ["ACTIVE"], ["2"]) == (2, [])
 
 
-def test_worker_starts_again_what_was_stopped(place: Place) -> None:
-    python = place.root / ".venv/bin/python"
+def test_worker_restarts_a_stopped_run(sandbox: Sandbox) -> None:
+    python = sandbox.root / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(
         f"#!{shutil.which('bash')}\n"
         'echo "$@" >> calls; [[ $(wc -l < calls) -ge 3 ]] && exit 2; exit 75\n'
     )
     python.chmod(0o755)
-    (place.root / "runs").mkdir()
-    place.run("tpu_vm.sh", "worker", "--", *FLAGS)
-    assert place.calls() == ["main.py --distributed " + " ".join(FLAGS)] * 3
-    assert (place.root / "runs/tpu_vm.ended").read_text() == "2\n"
+    (sandbox.root / "runs").mkdir()
+    sandbox.run("tpu_vm.sh", "worker", "--", *FLAGS)
+    assert sandbox.calls() == ["main.py --distributed " + " ".join(FLAGS)] * 3
+    assert (sandbox.root / "runs/tpu_vm.ended").read_text() == "2\n"
 
 
 # gke
 
 
-def manifest(place: Place, *options: str, flags: tuple[str, ...] = FLAGS) -> dict:
-    done = place.run("gke/run.sh", "--name=vit", "--image=i", *options, "--dry-run", "--", *flags)
+def manifest(sandbox: Sandbox, *options: str, flags: tuple[str, ...] = FLAGS) -> dict:
+    done = sandbox.run("gke/run.sh", "--name=vit", "--image=i", *options, "--dry-run", "--", *flags)
     assert done.returncode == 0, done.stderr
     assert "@" not in re.sub(r"^#.*$", "", done.stdout, flags=re.M)
     return yaml.safe_load(done.stdout)
@@ -477,10 +479,10 @@ def job_of(filled: dict) -> dict:
     return filled["spec"]["replicatedJobs"][0]["template"]["spec"]
 
 
-def test_gke_dry_run_is_the_template_filled_in(place: Place) -> None:
+def test_gke_dry_run_is_the_template_filled_in(sandbox: Sandbox) -> None:
     options = ["--name=vit", "--image=i", "--gpu=nvidia-l4", "--chips=1", "--restarts=5"]
-    before = place.listing()
-    done = place.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS)
+    before = sandbox.listing()
+    done = sandbox.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS)
     template = (ROOT / "launch/gke/jobset.yaml").read_text()
     for name in ("TOLERATIONS", "MOUNTS", "VOLUMES"):
         template = re.sub(rf"^ *@{name}@\n", "", template, flags=re.M)
@@ -497,12 +499,12 @@ def test_gke_dry_run_is_the_template_filled_in(place: Place) -> None:
     for name, value in values.items():
         template = template.replace(f"@{name}@", value)
     assert done.stdout == template
-    assert place.listing() == before
+    assert sandbox.listing() == before
 
 
-def test_gke_tpu_slice_finds_itself(place: Place) -> None:
+def test_gke_tpu_slice_discovers_its_processes(sandbox: Sandbox) -> None:
     options = ["--tpu=tpu-v5-lite-podslice", "--topology=4x4", "--hosts=4", "--spot"]
-    job = job_of(manifest(place, *options))
+    job = job_of(manifest(sandbox, *options))
     assert job["parallelism"] == job["completions"] == 4
     pod = job["template"]["spec"]
     assert pod["nodeSelector"] == {
@@ -516,8 +518,8 @@ def test_gke_tpu_slice_finds_itself(place: Place) -> None:
     assert container["args"] == [*FLAGS, "--distributed"]
 
 
-def test_gke_gpu_pods_are_told_their_coordinator(place: Place) -> None:
-    pod = job_of(manifest(place, "--gpu=g", "--hosts=2", "--claim=c"))["template"]["spec"]
+def test_gke_gpu_pods_get_their_coordinator(sandbox: Sandbox) -> None:
+    pod = job_of(manifest(sandbox, "--gpu=g", "--hosts=2", "--claim=c"))["template"]["spec"]
     assert pod["containers"][0]["args"] == [
         *FLAGS,
         "--coordinator=vit-main-0-0.vit:8476",
@@ -528,23 +530,23 @@ def test_gke_gpu_pods_are_told_their_coordinator(place: Place) -> None:
     assert pod["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/mnt/data"}]
 
 
-def test_gke_flags_survive_yaml_and_kubernetes(place: Place) -> None:
+def test_gke_flags_survive_yaml_and_kubernetes(sandbox: Sandbox) -> None:
     flags = ("--a=$(HOME) & \"x\" 'y' \\", "--b=@NAME@: {#}")
-    filled = place.run(
+    filled = sandbox.run(
         "gke/run.sh", "--name=vit", "--image=i", "--gpu=g", "--dry-run", "--", *flags
     ).stdout
     args = job_of(yaml.safe_load(filled))["template"]["spec"]["containers"][0]["args"]
     assert [flag.replace("$$", "$") for flag in args] == list(flags)
-    assert "$$(HOME)" in args[0]  # what Kubernetes writes as $(HOME)
+    assert "$$(HOME)" in args[0]  # which Kubernetes turns into $(HOME)
 
 
-def test_gke_restarts_what_was_stopped_and_never_bad_input(place: Place) -> None:
-    filled = manifest(place, "--gpu=g")
+def test_gke_restarts_what_was_stopped_and_never_bad_input(sandbox: Sandbox) -> None:
+    filled = manifest(sandbox, "--gpu=g")
     pods = job_of(filled)["podFailurePolicy"]["rules"]
     assert job_of(filled)["template"]["spec"]["restartPolicy"] == "Never"  # which those rules need
 
     def action(code: int) -> str:
-        """What JobSet does after an exit code; the message is that of Kubernetes."""
+        """JobSet's action after an exit code, from the message of Kubernetes."""
         rule = next(
             (i for i, r in enumerate(pods) if code in r.get("onExitCodes", {}).get("values", [])),
             None,
@@ -560,13 +562,13 @@ def test_gke_restarts_what_was_stopped_and_never_bad_input(place: Place) -> None
     assert action(1) == "counts"
 
 
-def test_gke_gives_the_manifest_to_kubectl(place: Place) -> None:
-    place.stub("kubectl", 'echo "$@" >> calls; cat > applied')
+def test_gke_gives_the_manifest_to_kubectl(sandbox: Sandbox) -> None:
+    sandbox.stub("kubectl", 'echo "$@" >> calls; cat > applied')
     options = ["--name=vit", "--image=i", "--gpu=g"]
-    assert place.run("gke/run.sh", *options, "--", *FLAGS).returncode == 0
-    assert place.calls() == ["apply -f -"]
-    printed = place.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS).stdout
-    assert (place.root / "applied").read_text() == printed
+    assert sandbox.run("gke/run.sh", *options, "--", *FLAGS).returncode == 0
+    assert sandbox.calls() == ["apply -f -"]
+    printed = sandbox.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS).stdout
+    assert (sandbox.root / "applied").read_text() == printed
 
 
 # Dockerfile

@@ -1,4 +1,4 @@
-"""The sweep: which jobs it makes, how it runs them, and the table over their rows."""
+"""The sweep: its jobs, how it runs them, and the table of their rows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_names_for_kubernetes_are_valid_and_different() -> None:
         (ROWS, [], [], ["--config.seeds=(1,)"], "--seeds"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_made(
+def test_mistakes_are_reported_before_anything_is_created(
     rows: tuple[str, ...], arms: list[str], seeds: list[int], flags: list[str], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
@@ -119,7 +119,7 @@ def test_mistakes_are_told_before_anything_is_made(
         (["--to=gke", f"--config={DIGITS}", "--launcher=--gpu=g"], "run.sh: --image is missing"),
     ],
 )
-def test_the_command_line_tells_mistakes_in_one_line(
+def test_the_command_line_reports_mistakes_in_one_line(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
@@ -148,12 +148,12 @@ def test_a_local_dry_run_prints_what_is_left(
     finish(rows[0], "mimetic", 0, 0.5)
     options = ["--arms=default,mimetic", "--seeds=0", "--to=local", "--dry-run"]
     assert sweep.main(command(tmp_path, *options, "--", "--config.batch=64")) == 0
-    told = [
+    printed = [
         f"python main.py --config={DIGITS}:{ROWS[row]} '--config.seeds=(0,)' --config.batch=64 "
         f"--workdir={rows[row]} --only={arm}/0"
         for row, arm in ((0, "default"), (1, "default"), (1, "mimetic"))
     ]
-    assert capsys.readouterr().out.splitlines() == ["1 of 4 runs finished before", *told]
+    assert capsys.readouterr().out.splitlines() == ["1 of 4 runs finished before", *printed]
     assert not pathlib.Path(rows[1]).exists()
 
 
@@ -166,12 +166,12 @@ def test_a_slurm_dry_run_prints_call_and_file(
     call, comment, *lines = capsys.readouterr().out.splitlines()
     (path,) = re.findall(rf"{workdir}/jobs_[0-9a-f]{{8}}\.tsv", call)
     assert call == f"bash launch/slurm.sbatch --array={path} --limit=2 --gpus=1 '--account=a b'"
-    assert comment == f"# with this in {path}:"
+    assert comment == f"# contents of {path}:"
     assert [line.split("\t")[-1] for line in lines] == ["--only=default/0"] * 2
     assert not workdir.exists()
 
 
-def test_what_slurm_reads_is_what_the_jobs_are(
+def test_slurm_reads_the_flags_of_the_jobs(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = Sweep.of(TINY, str(tmp_path), ["default"], [0, 1], "a folder").jobs()
@@ -228,7 +228,7 @@ if arm == "waits":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     pathlib.Path(flags["workdir"], "ready" + seed).touch()
     time.sleep(60)
-if arm == "meets":  # is done only where the other runs at the same time
+if arm == "meets":  # ends only if the other runs at the same time
     pathlib.Path(flags["workdir"], "here" + seed).touch()
     while len(list(pathlib.Path(flags["workdir"]).glob("here*"))) < 2:
         time.sleep(0.02)
@@ -371,7 +371,7 @@ def test_a_sweep_from_jobs_to_table(
     assert sweep.main(call) == 0
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     workdir = tmp_path / "width16_depth1_heads2_steps8"
-    # The record is that of the whole comparison, whichever job wrote it.
+    # config.json describes the whole comparison, whichever job wrote it.
     record = json.loads((workdir / "config.json").read_text())
     assert (record["seeds"], len(record["arms"])) == ([0], 4)
     trained = sorted(str(path.relative_to(workdir / "runs")) for path in workdir.glob("runs/*/*"))

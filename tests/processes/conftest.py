@@ -1,4 +1,4 @@
-"""Several processes over loopback, with virtual devices, that share what they compile."""
+"""Several processes over loopback, with virtual devices and a shared compilation cache."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CONFIGS = {
 
 
 class Machine:
-    """Starts processes as `launch/local.sh` does on a machine, and by hand."""
+    """Starts processes by `launch/local.sh` or directly."""
 
     def __init__(self, folder, compiled):
         self.folder = folder
@@ -79,7 +79,7 @@ class Machine:
         }
 
     def flags(self, kind, workdir, data=None, **fields):
-        """Of main.py, for one of CONFIGS."""
+        """Flags of main.py for one of CONFIGS."""
         config = self.folder / f"{kind}.py"
         config.write_text(HEAD + CONFIGS[kind] + TAIL)
         flags = [f"--config={config}:{fields.pop('fsdp', 2)}", f"--workdir={workdir}"]
@@ -87,7 +87,7 @@ class Machine:
         return flags + [f"--config.{name}={value}" for name, value in fields.items()]
 
     def start(self, processes, devices, flags):
-        """One process alone, or several through the launcher; its logs are in `log`."""
+        """Start one process directly, or several by the launcher; output goes to `log`."""
         environment = self.environment | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
         }
@@ -103,7 +103,7 @@ class Machine:
             )
 
     def said(self):
-        """By the latest start."""
+        """The output of the latest start."""
         logs = [self.folder / "log", *sorted((self.folder / "logs").glob("*.log"))]
         return "".join(log.read_text() for log in logs)
 
@@ -112,7 +112,7 @@ class Machine:
         assert code == 0, self.said()[-5000:]
 
     def stop(self, process, metrics, step):
-        """SIGTERM once a step is recorded; returns the exit code."""
+        """Send SIGTERM once a step is recorded; returns the exit code."""
         deadline = time.monotonic() + 200
         while not any(record["step"] >= step for record in metrics.read()):
             assert process.poll() is None, self.said()[-5000:]
@@ -122,7 +122,7 @@ class Machine:
         return process.wait()
 
     def together(self, commands, devices, script=ROOT / "main.py", folders=None):
-        """Processes with flags of their own, each in its folder: exit code and stderr of each."""
+        """Run a process per entry of `commands` in its folder: exit code and stderr of each."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -163,7 +163,7 @@ def machine(tmp_path, compiled):
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Folders of made-up data: none for digits, words, and JPEGs in two classes."""
+    """Folders of random data: none for digits, words, and JPEGs in two classes."""
     random = np.random.default_rng(0)
     text, images = (tmp_path_factory.mktemp(name) for name in ("text", "images"))
     for split, lines in (("train", 800), ("valid", 30), ("test", 30)):
@@ -181,7 +181,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def losses():
-    """Of a workdir: steps and their losses, each step once, and the loss of every test."""
+    """Reads a workdir: the loss of each step, recorded once, and of each evaluation."""
 
     def read(workdir):
         records = Run.of(workdir, "run", 0).metrics.read()

@@ -1,4 +1,4 @@
-"""Writes what each process holds of a state to FOLDER: when it is saved, or after restoring it.
+"""Write the shards that each process holds of a state to FOLDER, at saving or after restoring it.
 
 python dump.py [JOINING FLAGS] CONFIG WORKDIR FOLDER save|restore DATA
 """
@@ -41,7 +41,7 @@ def main(arguments):
     workdir, folder = pathlib.Path(workdir), pathlib.Path(folder)
     comparison = Comparison(config)
     if what == "restore":
-        comparison.open()  # the number of words
+        comparison.open()  # the data sets the vocabulary size
         dump(comparison.restored(Run.of(workdir, "run", 0)), folder)
         return
     save = Checkpoints.save

@@ -1,4 +1,4 @@
-"""What some processes write, others read: every byte."""
+"""A checkpoint restores bit for bit on another number of processes and devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DUMP = pathlib.Path(__file__).with_name("dump.py")
 
 
 def assembled(folder):
-    """The arrays that the processes wrote the parts of, each part once."""
+    """The arrays whose parts the processes wrote, each part once."""
     arrays, filled = {}, {}
     for file in sorted(folder.glob("*.npz")):
         with np.load(file) as parts:

@@ -1,6 +1,6 @@
-"""A process that fails ends the others at once, and each says why in one line.
+"""A failing process ends the others at once, and each prints the reason in one line.
 
-Without being told, JAX notices a lost process after 100 s, and ends with a page of C++ frames.
+By itself, JAX notices a lost process after 100 s and ends with a page of C++ frames.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def fail(machine, commands, code=2, **more):
-    """What each process says as an error; with JAX's way of ending it would be another code."""
+    """The error line of each process; one that JAX ends has another exit code."""
     ended = machine.together(commands, 2, **more)
     assert [found for found, _ in ended] == [code] * len(commands), ended
     said = [[line for line in text.splitlines() if "rror: " in line] for _, text in ended]
@@ -22,7 +22,7 @@ def fail(machine, commands, code=2, **more):
 
 
 def with_code(flags, folder, line):
-    """Flags of the text's config, with a line of code after it."""
+    """Flags of the text config with a line of code appended."""
     config = folder / "with_code.py"
     config.write_text(f"{(folder / 'text.py').read_text()}\n{line}\n")
     return [f"--config={config}", *flags[1:]]
@@ -37,7 +37,7 @@ def test_another_learning_rate(machine, data, tmp_path):
 
 
 def test_another_text_of_the_same_length(machine, data, tmp_path):
-    """Each process finds it under the same name, on a disk of its own machine."""
+    """Each process reads the same path on the disk of its own machine."""
     folders = [tmp_path / "machine_0", tmp_path / "machine_1"]
     for folder in folders:
         shutil.copytree(data["text"], folder / "data")
@@ -67,7 +67,7 @@ def test_a_workdir_that_cannot_be_written(machine, data, tmp_path):
 
 
 def test_an_image_that_cannot_be_read(machine, data, tmp_path):
-    """Only one process meets it, in the middle of training, while the other's devices wait."""
+    """Only one process reads it, in the middle of training, while the other's devices wait."""
     images = tmp_path / "images"
     shutil.copytree(data["streamed"], images)
     path = images / "train" / "class_0" / "2.JPEG"
@@ -80,7 +80,7 @@ def test_an_image_that_cannot_be_read(machine, data, tmp_path):
 
 
 def test_a_mistake_in_the_code(machine, data, tmp_path):
-    """On one process, where the others train: its trace, and a line from the others."""
+    """In one process while the other trains: its traceback, and a line from the other."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
     mistaken = "from mimetic_jax.train.compare import Comparison as C; C.placed = lambda *_: 1 / 0"
     errors = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)
@@ -89,7 +89,7 @@ def test_a_mistake_in_the_code(machine, data, tmp_path):
 
 
 def test_other_weights(machine, data, tmp_path):
-    """Each process keeps its own shards of what it draws, so that all must draw the same."""
+    """Each process keeps its shards of the weights that it draws, so all must draw the same."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
     other = "import sys; sys.modules['mimetic_jax.rewrite'].block_key = lambda key, *_: key"
     for error in fail(machine, [flags, with_code(flags, tmp_path, other)]):

@@ -1,4 +1,4 @@
-"""Several processes train as one: in memory, on text, on images that stay on disk."""
+"""Several processes train as one: on images in memory, on text, on images streamed from disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_two_processes_train_as_one(machine, data, losses, tmp_path, kind):
     assert len(steps) == len(other) == (24 if kind == "streamed" else 6)
     np.testing.assert_allclose(other, steps, rtol=1e-5)
     np.testing.assert_allclose(other_tested, tested, rtol=1e-5)
-    # What two processes wrote, one reads: its newest checkpoint gives the same test.
+    # One process reads the newest checkpoint of two, and evaluates it to the same numbers.
     flags = machine.flags(kind, tmp_path / "2x4", data[kind])
     machine.run(1, 8, [*flags, "--mode=eval"])
     shown = f"{np.exp(tested[-1]):.3f}" if kind == "text" else f"{tested[-1]:.4f}"
@@ -33,7 +33,7 @@ def test_two_processes_train_as_one(machine, data, losses, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["text", "streamed"])
 def test_a_stopped_run_continues_on_any_machine(machine, data, losses, tmp_path, kind):
-    """SIGTERM in the middle; then fewer processes, or fewer devices, go on with the next step."""
+    """SIGTERM in the middle; then fewer processes, or fewer devices, resume at the next step."""
 
     def flags(workdir):
         return machine.flags(kind, workdir, data[kind], steps=100, checkpoint_every=50)

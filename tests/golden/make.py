@@ -1,0 +1,249 @@
+"""Recompute the arrays of this folder and compare them with the stored ones.
+
+    python -m tests.golden.make [--write] NAME ...
+
+prints the largest difference per file NAME.npz; `--write` stores the new arrays. This module has
+the papers' formulas, in float64 NumPy and without mimetic_jax; `originals.py` has the arrays that
+other programs compute, and says what must be installed to run them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+import scipy.stats
+
+from tests.golden import originals
+
+FOLDER = pathlib.Path(__file__).parent
+Arrays = dict[str, np.ndarray]
+
+
+def impulse() -> Arrays:
+    """Query and key of the structured paper, on a 4x4 grid, D = 32, K = 8, 9 heads.
+
+    Head i attends to offset (m, n) of a 3x3 filter: T_i[(r, q), (r + m, q + n)] = 1 inside the grid
+    and M_i is 1000 where T_i = 1, 3 ε elsewhere. P is the LayerNorm of the position table and P⁺
+    its pseudo-inverse from the K leading eigenvectors of PᵀP. The SVD of B_i = P⁺ M_i P⁺ᵀ gives a
+    query and a key factor, each scaled to Frobenius norm 1 (7 in the released code, which these
+    constants follow).
+    """
+    grid, dim, rank = 4, 32, 8
+    codes = np.array([4, 1, 5, 3, 7, 0, 2, 6, 8])  # center, up, right, left, down, corners
+    offsets = np.stack([codes // 3 - 1, codes % 3 - 1], axis=1)
+    rng = np.random.RandomState(7)
+    position = 0.02 * rng.randn(grid**2, dim)
+    noise = scipy.stats.truncnorm.rvs(
+        -2 / 0.6, 2 / 0.6, scale=0.6, size=(9, grid**2, grid**2), random_state=rng
+    )
+    matrices = _shifts(grid, grid, offsets)
+    target = 1000.0 * matrices + 3.0 * noise * (matrices == 0)
+    centered = position - position.mean(axis=1, keepdims=True)
+    inputs = centered / np.sqrt(position.var(axis=1, keepdims=True) + 1e-5)
+    left, values, right = np.linalg.svd(inputs.T @ inputs)
+    inverse = (right[:rank].T / values[:rank]) @ left[:, :rank].T @ inputs.T
+    mixing = inverse @ target @ inverse.T
+    products = []
+    for matrix in mixing:
+        left, values, right = np.linalg.svd(matrix)
+        query, key = left[:, :rank] * values[:rank] ** 0.5, right[:rank].T * values[:rank] ** 0.5
+        products.append(query / np.linalg.norm(query) @ (key / np.linalg.norm(key)).T)
+    return {
+        "grid": np.array(grid),
+        "head_dim": np.array(rank),
+        "offsets_row_col": offsets,
+        "impulse_matrices": matrices,
+        "impulse_matrices_2x3": _shifts(2, 3, offsets),
+        "pos_embed": position,
+        "noise": noise,
+        "target_logits": target,
+        "pe_layernorm": inputs,
+        "pe_pinv_rank_k": inverse,
+        "mixing_matrix": mixing,
+        "qk_product_unit_fro": np.stack(products),
+        "scale": np.array(1000.0),
+        "noise_scale": np.array(3.0),
+        "q_fro": np.array(7.0),
+        "pe_scale": np.array(18.0),
+    }
+
+
+def _shifts(height: int, width: int, offsets: np.ndarray) -> np.ndarray:
+    """One 0/1 matrix [h w, h w] per (row, column) offset, zero where it leaves the grid."""
+    row, column = np.divmod(np.arange(height * width), width)
+    steps = offsets[:, :, None, None]
+    return ((row == row[:, None] + steps[:, 0]) & (column == column[:, None] + steps[:, 1])).astype(
+        np.int8
+    )
+
+
+def mimetic_svd() -> Arrays:
+    """The self-attention paper's equations 3 to 7, D = 48, H = 3, K = 16.
+
+    A_h = .7 Z_h + .7 I gives query_h key_hᵀ, its best approximation of rank K. A = .4 Z − .4 I is
+    U S Vᵀ, and value L = U √S times out R = √S Vᵀ is A. The public port computes (R L)ᵀ, "swapped",
+    whose signs follow those of the singular vectors. Z is uniform on ±√(3 / D).
+    """
+    dim, heads, rank = 48, 3, 16
+    rng, bound = np.random.RandomState(1234), (3 / dim) ** 0.5
+    z_qk = rng.uniform(-bound, bound, (heads, dim, dim))
+    z_vo = rng.uniform(-bound, bound, (dim, dim))
+    left, qk_values, right = np.linalg.svd(0.7 * z_qk + 0.7 * np.eye(dim))
+    query = left[..., :rank] * qk_values[:, None, :rank] ** 0.5
+    key = right[:, :rank].mT * qk_values[:, None, :rank] ** 0.5
+    left, vo_values, right = np.linalg.svd(0.4 * z_vo - 0.4 * np.eye(dim))
+    value, out = left * vo_values**0.5, vo_values[:, None] ** 0.5 * right
+    return {
+        "z_qk": z_qk,
+        "z_vo": z_vo,
+        "alpha_qk": np.array(0.7),
+        "beta_qk": np.array(0.7),
+        "alpha_vo": np.array(0.4),
+        "beta_vo": np.array(0.4),
+        "head_dim": np.array(rank),
+        "qk_product": query @ key.mT,
+        "qk_singular_values": qk_values,
+        "vo_product": value @ out,
+        "vo_singular_values": vo_values,
+        "vo_product_per_head": np.stack(
+            [value[:, columns] @ out[columns] for columns in np.split(np.arange(dim), heads)]
+        ),
+        "vo_product_swapped": (out @ value).T,
+    }
+
+
+def schedules() -> Arrays:
+    """Learning rates of the recipes, and the rules that lower them on a plateau.
+
+    - triangle: 0, the peak at 2/5 of the epochs, 1/20 of it at 4/5, 0; per half epoch (ConvMixer).
+    - deit, small: timm's cosine over 300 epochs, the first of them replaced by a linear warm-up
+      from 1e-6; DeiT has 10 epochs of cool-down more. CosineLRScheduler of timm 1.0.31 differs by
+      at most 3e-19.
+    - wsel: weight selection, per step: 6 epochs of 4 steps, 2 of them warm-up up to the peak.
+    - plateau: the rate before the first and after each loss of `plateau_val`, from 4 (Bai et al.):
+      after five epochs, ½ if a loss is at least the largest of the five before (word), ⅒ if it is
+      above the largest of the three before (char).
+    """
+    losses = [6, 5.5, 5.2, 5, 4.9, 4.85, 4.9, 4.86, 4.95, 4.84, 4.95, 4.96, 4.8, 4.97]
+    word, char = [4.0], [4.0]
+    for epoch, loss in enumerate(losses):
+        word.append(
+            word[-1] / 2 if epoch >= 5 and loss >= max(losses[epoch - 5 : epoch]) else word[-1]
+        )
+        char.append(
+            char[-1] / 10 if epoch >= 5 and loss > max(losses[epoch - 3 : epoch]) else char[-1]
+        )
+    return {
+        "triangle_t": np.arange(201) / 2,
+        "triangle_100ep_lr3e_3": _triangle(100, 3e-3),
+        "triangle_150ep_lr1e_2": _triangle(150, 1e-2),
+        "deit_epoch_lr": np.append(_timm_cosine(1e-3, 5, 1e-5), np.full(10, 1e-5)),
+        "small_epoch_lr": _timm_cosine(2e-3, 50, 1e-6),
+        "wsel_iter_lr_6ep_4per_warm2": np.append(
+            np.linspace(0, 2e-3, 8), _cosine(2e-3, 1e-6, np.arange(16) / 16)
+        ),
+        "plateau_val": np.array(losses),
+        "plateau_word_lr": np.array(word),
+        "plateau_char_lr": np.array(char),
+    }
+
+
+def _triangle(epochs: int, peak: float) -> np.ndarray:
+    corners = [0, epochs * 2 // 5, epochs * 4 // 5, epochs]
+    return np.interp(np.arange(2 * epochs + 1) / 2, corners, [0, peak, peak / 20, 0])
+
+
+def _timm_cosine(peak: float, warmup: int, final: float) -> np.ndarray:
+    rates = _cosine(peak, final, np.arange(300) / 300)
+    rates[:warmup] = 1e-6 + np.arange(warmup) * (peak - 1e-6) / warmup
+    return rates
+
+
+def _cosine(peak: float, final: float, fraction: np.ndarray) -> np.ndarray:
+    return final + 0.5 * (peak - final) * (1 + np.cos(np.pi * fraction))
+
+
+def sincos() -> Arrays:
+    """Sinusoidal position tables of temperature 10000, named by program, grid and width D.
+
+    2-D: ω_j = 10000^(−j / (D/4)), in SimpleViT 10000^(−j / (D/4 − 1)). The programs differ in the
+    order of sin and cos of x ω and y ω; MoCo v3's grid is transposed. 1-D: ω_j = 10000^(−2j / D),
+    sine and cosine interleaved (Vaswani et al.) or one after the other.
+    """
+    y, x = np.divmod(np.arange(16), 4)
+    angles = np.outer(np.arange(16), 1e4 ** (-np.arange(8) / 8))
+    sin_x, cos_x, sin_y, cos_y = _waves(x, y, 1e4 ** (-np.arange(4) / 4))
+    wide_y, wide_x = np.divmod(np.arange(15), 5)
+    return {
+        "simplevit_4x4_d16": np.hstack(_waves(x, y, 1e4 ** (-np.arange(4) / 3))),
+        "timm_4x4_d16": np.hstack([sin_y, sin_x, cos_y, cos_x]),
+        "mocov3_4x4_d16": np.hstack([sin_y, cos_y, sin_x, cos_x]),
+        "mae_4x4_d16": np.hstack([sin_x, cos_x, sin_y, cos_y]),
+        "vaswani1d_interleaved_n16_d16": np.stack(
+            [np.sin(angles), np.cos(angles)], axis=-1
+        ).reshape(16, 16),
+        "vaswani1d_concat_n16_d16": np.hstack([np.sin(angles), np.cos(angles)]),
+        "simplevit_3x5_d8": np.hstack(_waves(wide_x, wide_y, 1e4 ** -np.arange(2.0))),
+    }
+
+
+def _waves(x: np.ndarray, y: np.ndarray, omega: np.ndarray) -> list[np.ndarray]:
+    return [wave(np.outer(axis, omega)) for axis in (x, y) for wave in (np.sin, np.cos)]
+
+
+def weight_selection_indices() -> Arrays:
+    """Indices of a teacher's dimension of size T for a student's of size S, named tT_sS.
+
+    0, T/S, 2 T/S, … if S divides T, else linspace(0, T − 1, S) rounded half to even (Xu et al.).
+    """
+    return {
+        f"t{teacher}_s{student}": np.arange(0, teacher, teacher // student)
+        if teacher % student == 0
+        else np.round(np.linspace(0, teacher - 1, student)).astype(np.int64)
+        for teacher, student in ((384, 192), (768, 192), (12, 8), (10, 4), (6, 4))
+    }
+
+
+def zero_init() -> Arrays:
+    """ZerO's matrices in PyTorch's orientation (out, in).
+
+    Square and wide ones are partial identities; tall ones are the corner of the Hadamard matrix of
+    size 2^c ≥ out, divided by 2^(c/2).
+    """
+    hadamard = scipy.linalg.hadamard(8) / 8**0.5
+    return {
+        "square_6": np.eye(6),
+        "wide_4x6": np.eye(4, 6),
+        "tall_6x4": hadamard[:6, :4],
+        "tall_8x3": hadamard[:, :3],
+    }
+
+
+FORMULAS: dict[str, Callable[[], Arrays]] = {
+    make.__name__: make
+    for make in (impulse, mimetic_svd, schedules, sincos, weight_selection_indices, zero_init)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    makers = FORMULAS | originals.ORIGINALS
+    parser.add_argument("name", nargs="+", choices=makers)
+    parser.add_argument("--write", action="store_true", help="store what was computed")
+    arguments = parser.parse_args()
+    for name in arguments.name:
+        path, arrays = FOLDER / f"{name}.npz", makers[name]()
+        if path.exists():
+            with np.load(path) as stored:
+                largest = max(np.abs(arrays[key] - stored[key]).max() for key in stored)
+            print(f"{name}: largest difference {largest:.1g}")
+        if arguments.write:
+            np.savez_compressed(path, **arrays)
+
+
+if __name__ == "__main__":
+    main()

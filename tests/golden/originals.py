@@ -1,0 +1,174 @@
+"""Golden arrays that other programs compute: PyTorch, transformers and Flax's own attention.
+
+`make.py` runs them. `torch_adamw`, `resample` and `hugging_face_vit` need an environment of their
+own, with `pip install torch==2.13.0 transformers==5.23.0 scipy`; `vit` needs this project's. With
+these versions, on an x86 CPU, each reproduces its file bit for bit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+def torch_adamw() -> Arrays:
+    """Six steps of torch.optim.AdamW in float64, with a rate per step and clip_grad_norm_.
+
+    The kernel has weight decay .05, bias and position table have none. Gradients are normal draws
+    that halve with each step, so that clipping at norm 1 changes three of six. The parameters after
+    each step are stored per ε, clip norm (0: no clipping) and name.
+    """
+    import torch
+
+    shapes = {"kernel": (6, 5), "bias": (5,), "pos_embed": (3, 6)}
+    rates, betas = [1e-3, 5e-3, 1e-2, 1e-2, 4e-3, 1e-3], (0.9, 0.999)
+    rng = np.random.default_rng(0)
+    initial = {name: 0.5 * rng.normal(size=shape) for name, shape in shapes.items()}
+    halving = 0.5 ** np.arange(6)
+    gradients = {
+        name: np.stack([rng.normal(size=shape) * scale for scale in halving])
+        for name, shape in shapes.items()
+    }
+    arrays = {
+        "rates": np.array(rates),
+        "betas": np.array(betas),
+        "weight_decay": np.array(0.05),
+    }
+    for name in shapes:
+        arrays |= {f"initial_{name}": initial[name], f"gradients_{name}": gradients[name]}
+    for eps in ("1e-8", "1e-3"):
+        for clip in (0, 1):
+            params = {
+                name: torch.tensor(array, requires_grad=True) for name, array in initial.items()
+            }
+            groups = [
+                {"params": [params["kernel"]], "weight_decay": 0.05},
+                {"params": [params["bias"], params["pos_embed"]], "weight_decay": 0.0},
+            ]
+            optimizer = torch.optim.AdamW(groups, betas=betas, eps=float(eps))
+            after: dict[str, list[np.ndarray]] = {name: [] for name in shapes}
+            for step, rate in enumerate(rates):
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                for name, param in params.items():
+                    param.grad = torch.tensor(gradients[name][step])
+                if clip:
+                    torch.nn.utils.clip_grad_norm_(params.values(), clip)
+                optimizer.step()
+                for name, param in params.items():
+                    after[name].append(param.detach().numpy().copy())
+            arrays |= {f"eps{eps}_clip{clip}_{name}": np.stack(after[name]) for name in shapes}
+    return arrays
+
+
+def resample() -> Arrays:
+    """Bicubic torch.nn.functional.interpolate of position tables [1, h·w, 8] of white noise.
+
+    Per case the grids (from, to), and the result with `antialias` and without ("plain").
+    """
+    import torch
+
+    rng = np.random.default_rng(0)
+    grids = {"up": ((7, 7), (8, 10)), "down": ((9, 8), (4, 5)), "finer": ((14, 14), (16, 16))}
+    arrays = {}
+    for case, (grid, target) in grids.items():
+        table = rng.normal(size=(1, grid[0] * grid[1], 8)).astype(np.float32)
+        image = torch.from_numpy(table).reshape(1, *grid, 8).permute(0, 3, 1, 2)
+        arrays[f"{case}/table"] = table
+        for name, antialias in (("antialias", True), ("plain", False)):
+            new = torch.nn.functional.interpolate(
+                image, size=target, mode="bicubic", align_corners=False, antialias=antialias
+            )
+            arrays[f"{case}/{name}"] = new.permute(0, 2, 3, 1).reshape(1, -1, 8).numpy()
+        arrays[f"{case}/grids"] = np.array([grid, target])
+    return arrays
+
+
+def hugging_face_vit() -> Arrays:
+    """A ViTForImageClassification as `save_pretrained` writes it, three images and their logits.
+
+    Width 24, 2 layers, 3 heads, 16x16 images, patches of 4, 5 classes, ε 1e-12. All are normal:
+    kernels of standard deviation 1.5/√fan-in, biases .3, LayerNorm scales 1 ± .3, class token and
+    positions 1, drawn in the order of `named_parameters()`, then the images.
+    """
+    import torch
+    import transformers
+    from safetensors.numpy import load_file
+
+    config = transformers.ViTConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=48,
+        image_size=16,
+        patch_size=4,
+        num_labels=5,
+    )
+    model = transformers.ViTForImageClassification(config).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, param in model.named_parameters():
+            drawn = torch.randn(param.shape)
+            if param.ndim == 1:
+                drawn = 0.3 * drawn + float(name.endswith("weight"))
+            elif name.endswith("weight"):
+                drawn = drawn / param[0].numel() ** 0.5 * 1.5
+            param.copy_(drawn)
+        images = torch.randn(3, 3, 16, 16)
+        logits = model(images).logits.numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tensors = load_file(f"{folder}/model.safetensors")
+    return tensors | {"images": images.permute(0, 2, 3, 1).numpy(), "logits": logits}
+
+
+def vit() -> Arrays:
+    """Parameters and logits of our ViT with Flax's own attention layer in place of ours.
+
+    timm's initialization with a class token and PyTorch's with mean pooling; logits with and
+    without dropout.
+    """
+    from unittest import mock
+
+    import flax.linen as nn
+    import jax
+    from flax import traverse_util
+
+    from mimetic_jax.models import vit as module
+
+    def stock(qkv_bias: bool, fused_qkv: bool, **options: Any) -> nn.Module:
+        return nn.MultiHeadDotProductAttention(**options)
+
+    images = jax.random.normal(jax.random.key(1), (2, 8, 8, 3))
+    arrays = {}
+    for base, pool in (("timm", "token"), ("torch", "mean")):
+        model = module.ViT(
+            num_classes=5,
+            width=12,
+            depth=2,
+            heads=2,
+            patch=4,
+            dropout=0.2,
+            drop_path=0.5,
+            base=base,
+            pool=pool,
+        )
+        with mock.patch.object(module, "Attention", stock):
+            logits, variables = model.init_with_output(jax.random.key(0), images)
+            rngs = {"dropout": jax.random.key(2)}
+            logits_train = model.apply(variables, images, train=True, rngs=rngs)
+        flat = traverse_util.flatten_dict(variables, sep="/")
+        arrays |= {f"{base}/{name}": np.asarray(array) for name, array in flat.items()}
+        arrays[f"{base}/logits"] = np.asarray(logits)
+        arrays[f"{base}/logits_train"] = np.asarray(logits_train)
+    return arrays
+
+
+ORIGINALS: dict[str, Callable[[], Arrays]] = {
+    make.__name__: make for make in (torch_adamw, resample, hugging_face_vit, vit)
+}
