@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
+from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models import model_fields
 
@@ -39,22 +41,8 @@ def default() -> ConfigDict:
     config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps
     config.data.threads = 0  # that decode streamed images; 0: one per core
     config.data.strict = False  # stop at a damaged image instead of replacing it
-    config.data.augment = ConfigDict()
-    config.data.augment.crop = 0  # pixels of zero padding before a random crop
-    config.data.augment.crop_scale = ()  # or least and most area of a random resized crop
-    config.data.augment.crop_ratio = (3 / 4, 4 / 3)  # its least and most width / height
-    config.data.augment.interpolation = "bilinear"  # its resampling; bicubic, random
-    config.data.augment.flip = False  # left-right, every other time
-    config.data.augment.randaugment = ""  # torchvision-n2-m9 or rand-m9-mstd0.5-inc1
-    config.data.augment.color_jitter = 0.0  # brightness, contrast and saturation
-    config.data.augment.cutout = 0  # side of the square
-    config.data.augment.erase = 0.0  # probability of a random rectangle
-    config.data.augment.erase_mode = "pixel"  # filled with noise; or const
-    config.data.mix = ConfigDict()
-    config.data.mix.mixup = 0.0  # α of its Beta distribution; 0: none
-    config.data.mix.cutmix = 0.0  # likewise
-    config.data.mix.prob = 1.0  # that a batch is mixed
-    config.data.mix.switch = 0.5  # that it is by cutmix, where both are on
+    config.data.augment = _fields(Augmentation, without="size")  # see its docstring
+    config.data.mix = _fields(Mixing)  # see its docstring
 
     config.model = model("vit")
     config.rules = ()  # ((path, role, layout), ...) of the parameters; empty: the model's own
@@ -112,6 +100,12 @@ def default_text() -> ConfigDict:
     config.model = model("gpt")
     config.eval.batch = 10
     return config
+
+
+def _fields(of: Any, without: str = "") -> ConfigDict:
+    """The fields of a dataclass with their defaults."""
+    fields = dataclasses.fields(of)
+    return ConfigDict({f.name: f.default for f in fields if f.name != without})
 
 
 def model(name: str, **values: Any) -> ConfigDict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -123,9 +123,10 @@ def augment(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> jax.Array:
-    """Augments and normalizes a batch; each example by its own key alone.
+    """Augment and normalize a batch; each example depends on its own key alone.
 
-    Switching one operation on or off leaves the draws of the others as they were.
+    Operations run in the order of `ON_PIXELS` and `ON_NORMALIZED`. Switching one on or off doesn't
+    change the draws of the others.
 
     Args:
         augmentation: what to do; static.
@@ -142,28 +143,33 @@ def augment(
     """
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
-        crop_key, flip_key, cutout_key = jax.random.split(key, 3)
-        # From 3 on, for a split is a fold of 0, 1 and 2.
-        view_key, policy_key, jitter_key, erase_key = (
-            jax.random.fold_in(key, constant) for constant in range(3, 7)
-        )
-        image = _resized(augmentation, view_key, image)
-        if augmentation.crop:
-            image = geometry.pad_crop(crop_key, image, augmentation.crop)
-        if augmentation.flip:
-            image = geometry.flip(flip_key, image)
-        if augmentation.randaugment or augmentation.color_jitter:
-            image = _recolored(augmentation, policy_key, jitter_key, image, mean)
-        normal = normalize(image, mean, std)
-        if augmentation.erase:
-            normal = erasing.random_erasing(
-                erase_key, normal, augmentation.erase, augmentation.erase_mode
-            )
-        if augmentation.cutout:
-            normal = erasing.cutout(cutout_key, normal, augmentation.cutout)
-        return normal
+        def applied(operations: Sequence[Operation], image: jax.Array) -> jax.Array:
+            for operation in operations:
+                if getattr(augmentation, operation.field):
+                    own = jax.random.fold_in(key, operation.number)
+                    image = operation.apply(augmentation, own, image, mean)
+            return image
+
+        image = _resized(augmentation, jax.random.fold_in(key, 3), image)
+        levels = applied(ON_PIXELS, image)
+        return applied(ON_NORMALIZED, normalize(levels.astype(jnp.uint8), mean, std))
 
     return jax.vmap(one)(keys, images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """An operation on one image.
+
+    Attributes:
+        field: of `Augmentation`, that switches it on.
+        number: folded into the example's key, different for each operation; 3 is the resizing's.
+        apply: (augmentation, key, image, channel means) → the image.
+    """
+
+    field: str
+    number: int
+    apply: Callable[[Augmentation, jax.Array, jax.Array, Sequence[float]], jax.Array]
 
 
 def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:
@@ -181,26 +187,37 @@ def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> ja
     return image if size == full else geometry.resize(image, size, augmentation.interpolation, key)
 
 
-def _recolored(
-    augmentation: Augmentation,
-    policy_key: jax.Array,
-    jitter_key: jax.Array,
-    image: jax.Array,
-    mean: Sequence[float],
+def _rand_augment(
+    augmentation: Augmentation, key: jax.Array, image: jax.Array, mean: Sequence[float]
 ) -> jax.Array:
-    """By the policy and then the jitter, uint8 again at the end."""
+    parsed = policy.parse_policy(augmentation.randaugment)
     levels = image.astype(jnp.float32)
-    if augmentation.randaugment:
-        levels = policy.rand_augment(
-            policy.parse_policy(augmentation.randaugment),
-            policy_key,
-            levels,
-            mean,
-            augmentation.interpolation,
-        )
-    if jitter := augmentation.color_jitter:
-        levels = color.color_jitter(jitter_key, levels, jitter, jitter, jitter)
-    return levels.astype(jnp.uint8)
+    return policy.rand_augment(parsed, key, levels, mean, augmentation.interpolation)
+
+
+ON_PIXELS = (
+    Operation("crop", 0, lambda a, key, image, mean: geometry.pad_crop(key, image, a.crop)),
+    Operation("flip", 1, lambda a, key, image, mean: geometry.flip(key, image)),
+    Operation("randaugment", 4, _rand_augment),
+    Operation(
+        "color_jitter",
+        5,
+        lambda a, key, image, mean: color.color_jitter(
+            key, image.astype(jnp.float32), a.color_jitter, a.color_jitter, a.color_jitter
+        ),
+    ),
+)
+"""On uint8 images [h, w, C], or on float32 levels from 0 to 255, which are rounded at the end."""
+
+ON_NORMALIZED = (
+    Operation(
+        "erase",
+        6,
+        lambda a, key, image, mean: erasing.random_erasing(key, image, a.erase, a.erase_mode),
+    ),
+    Operation("cutout", 2, lambda a, key, image, mean: erasing.cutout(key, image, a.cutout)),
+)
+"""On float32 images [h, w, C] of mean 0 and standard deviation 1."""
 
 
 def _is_range(numbers: tuple[float, ...], most: float) -> bool:
