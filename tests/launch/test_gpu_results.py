@@ -326,8 +326,8 @@ def test_what_a_peer_cannot_do(
     monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, why: str
 ) -> None:
     monkeypatch.setattr(peers, "not_installed", lambda task: [])
-    told = throughput._obstacle("text", {"platform": platform, "devices": devices})
-    assert (why in told) if why else told == ""
+    reason = throughput._obstacle("text", {"platform": platform, "devices": devices})
+    assert (why in reason) if why else reason == ""
 
 
 def test_random_text_is_of_the_published_size() -> None:

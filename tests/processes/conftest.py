@@ -102,21 +102,21 @@ class Machine:
                 [*command, *flags], cwd=ROOT, env=environment, stdout=log, stderr=log
             )
 
-    def said(self):
+    def output(self):
         """The output of the latest start."""
         logs = [self.folder / "log", *sorted((self.folder / "logs").glob("*.log"))]
         return "".join(log.read_text() for log in logs)
 
     def run(self, processes, devices, flags):
         code = self.start(processes, devices, flags).wait()
-        assert code == 0, self.said()[-5000:]
+        assert code == 0, self.output()[-5000:]
 
     def stop(self, process, metrics, step):
         """Send SIGTERM once a step is recorded; returns the exit code."""
         deadline = time.monotonic() + 200
         while not any(record["step"] >= step for record in metrics.read()):
-            assert process.poll() is None, self.said()[-5000:]
-            assert time.monotonic() < deadline, self.said()[-5000:]
+            assert process.poll() is None, self.output()[-5000:]
+            assert time.monotonic() < deadline, self.output()[-5000:]
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         return process.wait()

@@ -74,9 +74,9 @@ def test_an_image_that_cannot_be_read(machine, data, tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     fields = {"data.strict": True, "data.repeats": 1}
     flags = machine.flags("streamed", tmp_path / "run", images, **fields)
-    told, own = sorted(fail(machine, [flags, flags]), key=lambda error: "failed: " not in error)
+    reported, own = sorted(fail(machine, [flags, flags]), key=lambda error: "failed: " not in error)
     assert "2.JPEG" in own
-    assert told.partition("failed: ")[2] == own.removeprefix("error: ")
+    assert reported.partition("failed: ")[2] == own.removeprefix("error: ")
 
 
 def test_a_mistake_in_the_code(machine, data, tmp_path):

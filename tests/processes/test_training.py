@@ -28,7 +28,7 @@ def test_two_processes_train_as_one(machine, data, losses, tmp_path, kind):
     flags = machine.flags(kind, tmp_path / "2x4", data[kind])
     machine.run(1, 8, [*flags, "--mode=eval"])
     shown = f"{np.exp(tested[-1]):.3f}" if kind == "text" else f"{tested[-1]:.4f}"
-    assert shown in machine.said()
+    assert shown in machine.output()
 
 
 @pytest.mark.parametrize("kind", ["text", "streamed"])
@@ -42,15 +42,15 @@ def test_a_stopped_run_continues_on_any_machine(machine, data, losses, tmp_path,
     expected, tested = losses(tmp_path / "whole")
     run = Run.of(tmp_path / "stopped", "run", 0)
     code = machine.stop(machine.start(2, 4, flags(tmp_path / "stopped")), run.metrics, 5)
-    assert code == 75, machine.said()[-5000:]
-    assert "which is saved: the same command continues" in machine.said()
+    assert code == 75, machine.output()[-5000:]
+    assert "which is saved: the same command continues" in machine.output()
     stopped = len(losses(tmp_path / "stopped")[0])
     assert 5 <= stopped < 100
     for processes, devices in ((1, 8), (2, 2)):
         workdir = tmp_path / f"{processes}x{devices}"
         shutil.copytree(tmp_path / "stopped", workdir)
         machine.run(processes, devices, flags(workdir))
-        assert f"continues at step {stopped}\n" in machine.said()
+        assert f"continues at step {stopped}\n" in machine.output()
         found, found_tested = losses(workdir)
         assert len(found) == 100
         np.testing.assert_allclose(found, expected, rtol=1e-5)
