@@ -23,6 +23,7 @@ COPY main.py ./
 COPY mimetic_jax mimetic_jax
 COPY configs configs
 COPY launch launch
+COPY benchmarks benchmarks
 RUN install -d -o trainer -g trainer runs
 
 USER trainer
