@@ -29,7 +29,7 @@ def split(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def builder(size: int, file_format: str = "array_record") -> prepare.Build:
-    """Writes square images of `size` pixels under whatever name is asked for."""
+    """A builder that writes square images of `size` pixels under any name."""
 
     def build(wanted: str, root: Path, manual: Path) -> None:
         import tensorflow_datasets as tfds

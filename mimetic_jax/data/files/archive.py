@@ -127,7 +127,7 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
         yield info.filename, info.header_offset, info.compress_size, unpacked
 
 
-# Parsed here: `tarfile` takes 2.2 to 2.5 times as long, 30 instead of 12 µs per member.
+# Not `tarfile`: 2.4 times as long (30, not 12 µs per member), and silent at a damaged header.
 def _tar_entries(path: Path) -> Iterator[_Entry]:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -46,7 +46,7 @@ def test_words(tmp_path: Path, below: str) -> None:
 
 @pytest.mark.parametrize("name", ["wikitext2", "wikitext103"])
 def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
-    """Blank lines are lines, and other spaces than ASCII's separate too, as in Python's split."""
+    """Blank lines count, and spaces other than ASCII's separate words, as in Python's split."""
     contents = {"train": " \n = Títle = \n \n x\u00a0y \n", "valid": "x\n", "test": "y\n"}
     write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
     corpus = text.load_text(name, str(tmp_path))
