@@ -43,6 +43,15 @@ ALLOWED = {
 }
 
 
+WINGS = {  # inside data
+    "augment": set(),
+    "files": set(),
+    "text": set(),
+    "sets": {"files"},
+    "feed": {"files", "sets", "text"},
+}
+
+
 def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -69,6 +78,15 @@ def test_imports_point_one_way(path):
             assert path == PACKAGE / "train" / "workdir" / "checkpoint.py"
         if root == "flax":
             assert part not in ("weights", "schemes", "rules", "zoo", "rewrite", "paths", "data")
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_the_wings_of_data_point_one_way(wing):
+    for path in (PACKAGE / "data" / wing).glob("*.py"):
+        for name in imports(path):
+            target = name.removeprefix("mimetic_jax.data.").split(".")[0]
+            if name.startswith("mimetic_jax.data."):
+                assert target in WINGS[wing] | {wing}, f"{path} imports {name}"
 
 
 HEAVY = [

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+from configs.default import default
 from mimetic_jax import InputError, Rule, rewrite
 from mimetic_jax.analysis import products
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.config import default
 
 ROLES = ("query", "key", "value", "out")
 D, H, K = 24, 4, 6

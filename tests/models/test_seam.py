@@ -93,8 +93,8 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
     module = comparison.arms["run"].program.task.model.module
     assert (module.width, module.depth, module.patch) == (24, 1, 4)
     assert said == [
-        "tests.plugged:TinyMLPMixer has no field heads, mlp_ratio, pool, dropout, drop_path, base, "
-        "qkv_bias, fused_qkv, scan, remat, dtype: left out of config.model"
+        "tests.plugged:TinyMLPMixer has no field base, drop_path, dropout, dtype, fused_qkv, "
+        "heads, mlp_ratio, pool, qkv_bias, remat, scan: left out of config.model"
     ]
 
 

@@ -9,41 +9,31 @@ from mimetic_jax.errors import InputError
 _SUBSET = 2  # Gives a seed other random numbers here than in `feed.order`.
 
 
-def balanced(
-    labels: np.ndarray, *, fraction: float | None = None, per_class: int | None = None, seed: int
-) -> np.ndarray:
+def balanced(labels: np.ndarray, fraction: float, *, seed: int) -> np.ndarray:
     """Indices of a class-balanced part; with one seed, a smaller part is a subset of a larger.
 
-    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), per_class=1, seed=0).tolist()
+    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3, seed=0).tolist()
     [3, 4]
 
     Args:
         labels: int [N].
         fraction: of each class to keep, rounded, at least one example; in (0, 1].
-        per_class: examples to keep per class; give this or `fraction`.
         seed: chooses the examples; at least 0.
 
     Returns:
         int64, ascending.
 
     Raises:
-        InputError: neither or both of fraction and per_class are given, or a class is too small.
+        InputError: the fraction or the seed is out of its range.
     """
-    if (fraction is None) == (per_class is None):
-        raise InputError("give either fraction or per_class")
-    if fraction is not None and not 0 < fraction <= 1:
+    if not 0 < fraction <= 1:
         raise InputError(f"fraction {fraction} isn't above 0 and at most 1")
-    if per_class is not None and per_class < 1:
-        raise InputError(f"per_class {per_class} isn't at least 1")
     if seed < 0:
         raise InputError(f"seed {seed} isn't at least 0")
     kept = []
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        count = per_class if fraction is None else max(1, round(fraction * len(members)))
-        assert count is not None
-        if count > len(members):
-            raise InputError(f"class {label} has {len(members)} examples, fewer than {count}")
+        count = max(1, round(fraction * len(members)))
         numbers = np.random.Philox(key=[seed, _SUBSET], counter=[0, int(label), 0, 0])
         shuffled = members[np.argsort(numbers.random_raw(len(members)), kind="stable")]
         kept.append(shuffled[:count])
