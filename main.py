@@ -27,14 +27,14 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
 )
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Where runs live, a folder or gs://BUCKET/FOLDER; runs/NAME unless given."
+    "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; runs/NAME unless given."
 )
 _MODE = flags.DEFINE_enum(
     "mode",
     "train",
     MODES,
-    "train: run what isn't finished, then the table; eval: test the newest checkpoints; "
-    "compare: rebuild the table; plan: print what would be done; analyze: look at --what.",
+    "train: train the runs that aren't finished, then print the table; eval: test the newest "
+    "checkpoints; compare: rebuild the table; plan: print what train would do; analyze: see --what.",
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
@@ -43,8 +43,8 @@ _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
 )
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many there are, by hand.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which this one is, from 0, by hand.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
 _WHAT = flags.DEFINE_enum(
     "what",
     "products",
@@ -60,9 +60,9 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
-    # JAX and Orbax tell their phases at INFO; what they log as errors they also raise.
+    # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
-    # After the flags: importing JAX takes a second, and a typo shouldn't.
+    # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.plan import describe
     from mimetic_jax.analysis.products import analyze
@@ -79,8 +79,8 @@ def main(argv: Sequence[str]) -> None:
     elif _MODE.value == "train":
         try:
             table = comparison.train(workdir, _ONLY.value)
-        except preemption.Preempted as told:
-            print(f"{told}: the same command continues", flush=True)
+        except preemption.Preempted as stopped:
+            print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
         if processes.is_first():
             print(table)
@@ -95,13 +95,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """The flags, every mistake in them told in one line."""
+    """Parse the flags; every mistake in them is an error of one line."""
     file, _, text = _config_argument(argv).partition(":")
     if file and not pathlib.Path(file).is_file():
         raise InputError(f"there is no config file {file!r}")
     try:
         return list(flags.FLAGS(list(argv)))
-    except (KeyError, AttributeError) as error:  # how config_flags tells an unknown field
+    except (KeyError, AttributeError) as error:  # how config_flags reports an unknown field
         config = runpy.run_path(file)["get_config"](*([text] if text else []))
         raise _unknown_field(argv, config) or InputError(_reason(error)) from error
     except (flags.Error, TypeError, ValueError, OSError) as error:
@@ -133,7 +133,7 @@ def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause that is ours, else the message in one line."""
+    """The message of the innermost InputError, else of the error, in one line."""
     message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
     while link is not None:
         message = str(link) if isinstance(link, InputError) else message
@@ -142,12 +142,12 @@ def _reason(error: BaseException) -> str:
 
 
 def run() -> None:
-    """`main`, with bad input told in one line instead of a trace."""
+    """Run `main`; bad input ends in one line instead of a traceback."""
     try:
         app.run(main, flags_parser=_parse)
     except InputError as error:
         _exit(2, str(error), f"error: {error}")
-    except BrokenPipeError:  # whoever read has enough: `… --mode=plan | head`
+    except BrokenPipeError:  # the reader closed the pipe: `… --mode=plan | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -155,7 +155,7 @@ def run() -> None:
 
 
 def _exit(code: int, reason: str, text: str) -> None:
-    """End the process, and others that would wait for this one."""
+    """End this process, and others that would wait for it."""
     if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
         processes.leave(code, reason, text)
     print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Arms that several configurations compare, and how `init` picks among them; no configuration."""
+"""Arms that several configurations compare, and how `init` chooses among them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -35,7 +35,7 @@ def chosen(init: str, compared: Arms, others: Arms | None = None) -> ConfigDict:
 
 
 def attention(scale: float = 1.0) -> Arms:
-    """Of the self-attention paper; `scale` is γ of the sin-cos positions."""
+    """Arms of the self-attention paper; `scale` is γ of the sin-cos positions."""
     positions, mimetic = SinCos(scale=scale), Mimetic()
     return {
         "default": {},  # learned positions
@@ -46,7 +46,7 @@ def attention(scale: float = 1.0) -> Arms:
 
 
 def structured() -> Arms:
-    """Of the structured paper's released code, and the control of its own method.
+    """Arms of the structured paper's released code, with the control of its method.
 
     Its mimetic arm keeps the learned positions, draws uniform noise, and stores value and out
     untransposed: `Mimetic(orientation="port")`.
@@ -60,7 +60,7 @@ def structured() -> Arms:
 
 
 def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
-    """Of the MLP paper: what is compared by default, and the rest.
+    """Arms of the MLP paper: those compared by default, and the others.
 
     The constant bias is as large as the shift is: b standard deviations of the first kernel.
     """
@@ -81,7 +81,7 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
 
 
 def language(depth: int) -> tuple[Arms, Arms]:
-    """Of the self-attention paper's language models: what is compared by default, and the rest."""
+    """Arms of the self-attention paper's language models: compared by default, and the others."""
     mimetic = mimetic_language()
     turning = tuple(0.4 * layer / max(depth - 1, 1) - 0.2 for layer in range(depth))
     compared: Arms = {
@@ -91,7 +91,7 @@ def language(depth: int) -> tuple[Arms, Arms]:
     }
     others: Arms = {
         "zero_out": {"scheme": (ZeroOut(),)},
-        # What displaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
+        # It replaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
         "uniform": {"scheme": (UniformAttention(),)},
         "random_basis": {"scheme": (mimetic_language(degenerate="random_basis"),)},
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},

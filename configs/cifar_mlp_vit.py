@@ -1,4 +1,4 @@
-"""A small ViT on CIFAR-10, its MLPs starting with a mean.
+"""A small ViT on CIFAR-10 whose MLPs start with a mean.
 
 Paper: Mimetic Initialization of MLPs, figure 2 (ViT), and figure 4 through init=sweep.
 Command:

@@ -1,4 +1,4 @@
-"""Every field of a configuration, with its default; no configuration itself."""
+"""Every field of a configuration, with its default; each configuration starts from these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mimetic_jax.models import model_fields
 
 
 def default() -> ConfigDict:
-    """Every field of training on images, with the value it has unless a config says otherwise."""
+    """Every field of training on images, with its default."""
     config = ConfigDict()
     config.task = "images"
     config.name = "unnamed"  # workdir is runs/NAME unless given
@@ -26,7 +26,7 @@ def default() -> ConfigDict:
     config.epochs = 0.0  # either epochs
     config.steps = 0  # or steps
     config.label_smoothing = 0.0
-    config.ema = 0.0  # decay of the parameters' average, which is tested beside them; 0: none
+    config.ema = 0.0  # decay of the moving average, which is tested beside the parameters; 0: none
     config.init_from = config_dict.placeholder(str)  # a run or a file: see train/warm_start.py
 
     config.data = ConfigDict()
@@ -57,21 +57,21 @@ def default() -> ConfigDict:
     config.optimizer.warmup_epochs = 0.0  # or epochs
     config.optimizer.warmup_from = 0.0  # learning rate
     config.optimizer.final = 0.0  # learning rate where a cosine ends
-    config.optimizer.plateau = ""  # lowers the rate by the validation loss: halve, tenth
-    config.optimizer.cooldown_epochs = 0.0  # of the epochs, the last ones, at `final`
+    config.optimizer.plateau = ""  # rule that lowers the rate by the validation loss: halve, tenth
+    config.optimizer.cooldown_epochs = 0.0  # number of last epochs at `final`
     config.optimizer.weight_decay = 0.01
     config.optimizer.betas = (0.9, 0.999)
     config.optimizer.eps = 1e-8
     config.optimizer.clip = 0.0  # global norm; 0: none
-    config.optimizer.skip_nonfinite = 0  # steps in a row without finite gradients to pass over
+    config.optimizer.skip_nonfinite = 0  # steps in a row without finite gradients to skip
     config.optimizer.no_decay = False  # True: none on biases, norms and what else the model spares
     config.optimizer.decay_rules = ()  # ((regex, factor of weight_decay), ...), first match
     config.optimizer.rate_rules = ()  # ((regex, factor of learning_rate), ...); 0 freezes
 
     config.mesh = ConfigDict()
     config.mesh.data = -1  # -1: what the other axes leave of the devices
-    config.mesh.fsdp = 1  # devices that share one copy of the parameters
-    config.mesh.tensor = 1  # devices that share each layer's heads and hidden units
+    config.mesh.fsdp = 1  # devices over which parameters are sharded
+    config.mesh.tensor = 1  # devices over which heads and hidden units are sharded
     config.mesh.rules = ()  # ((regex, placement), ...), first match; empty: the model's own
 
     config.eval = ConfigDict()
@@ -81,8 +81,8 @@ def default() -> ConfigDict:
     config.log_every = 50  # steps
     config.checkpoint_every = 0  # steps, a multiple of log_every; 0: only after the last
     config.keep_checkpoints = 2  # the newest
-    config.keep_best = 0  # and those with the best evaluations, of steps that have both
-    config.max_dispatch = 50  # steps run on the device without the host
+    config.keep_best = 0  # also those with the best evaluations, of steps that have both
+    config.max_dispatch = 50  # steps per dispatch, which the device runs without the host
     config.tensorboard = False
     config.stall_seconds = 300.0  # without a step before a line reports it; 0: never
     return config

@@ -1,4 +1,4 @@
-"""A DeiT-S on ImageNet-1k in 100 epochs, its MLPs starting with a mean.
+"""A DeiT-S on ImageNet-1k in 100 epochs whose MLPs start with a mean.
 
 Paper: Mimetic Initialization of MLPs, figure 3.
 Command:

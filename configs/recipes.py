@@ -1,4 +1,4 @@
-"""What several configurations share: recipes of training; no configuration itself."""
+"""Recipes of training that several configurations share."""
 
 from __future__ import annotations
 

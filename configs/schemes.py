@@ -1,6 +1,6 @@
-"""What every scheme starts with, side by side: for `--mode=analyze --what=schemes`.
+"""The start that each scheme gives, side by side: for `--mode=analyze --what=schemes`.
 
-Papers: all three; no training is meant (as arms they can be trained all the same).
+Papers: all three; for looking, not for training (though the arms can be trained).
 Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes
 """
 

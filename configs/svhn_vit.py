@@ -6,7 +6,7 @@ Command:
         --config.model.dtype=bfloat16
 Hardware: not stated.
 Published, base -> mimetic: 96.40 -> 96.79 (ViT-Tiny 192/12, patch 2, 100 epochs).
-Differs from the paper: as configs/cifar10_vit.py; and no flips, for a mirrored digit is none (the
+Differs from the paper: as configs/cifar10_vit.py; and no flips, since a mirrored digit is no digit (the
     paper says "the same settings" and doesn't say whether these flip). The 73,257 train images
     alone, which the paper doesn't say either.
 """

@@ -87,9 +87,9 @@ def load_pretrained(
     """The parameters of our ViT from a pretrained checkpoint.
 
     Read are `.npz` of vit_jax and AugReg, and `.safetensors` of timm, DeiT and Hugging Face's
-    ViT, told apart by the names in them. The position table is resampled to the model's grid. The
+    ViT, which differ in the names of their tensors. The position table is resampled to the model's grid. The
     head stays the model's own where the number of classes differs. A model that pools the mean
-    drops the class token and its position. Each of these is told through `say`.
+    drops the class token and its position. Each of these is reported through `say`.
 
     The files of timm and Hugging Face don't hold the number of heads: the model's must be right.
     Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by
@@ -145,7 +145,7 @@ def load_pretrained(
 
 
 def transplant(params: Any, pretrained: Any, what: Sequence[str] = ("attention",)) -> Any:
-    """Some of the parameters of a pretrained model, everything else as it was.
+    """Some of the parameters from a pretrained model, the others unchanged.
 
     Args:
         params: the tree of a model, fresh.
@@ -191,7 +191,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if path.endswith(".npz"):
         with np.load(path) as file:
             arrays = dict(file)
-        # NumPy writes bfloat16 as two bytes without a meaning.
+        # NumPy stores bfloat16 as two bytes of no type.
         is_bfloat16 = {name: array.dtype == np.dtype("V2") for name, array in arrays.items()}
         return {n: a.view(jnp.bfloat16) if is_bfloat16[n] else a for n, a in arrays.items()}
     if path.endswith(".safetensors"):
@@ -246,7 +246,7 @@ def _parts(ours: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 def _own_head(
     tensors: dict[str, _Tensor], leaves: Mapping[str, Any], say: Callable[[str], None]
 ) -> frozenset[str]:
-    """The leaves of the head if it stays the model's; the file's is then taken away."""
+    """The leaves of the head if the model keeps its own; the file's is then removed."""
     here = leaves["head/kernel"].shape[-1]
     there = tensors["head/kernel"].array.shape[-1] if "head/kernel" in tensors else 0
     if here == there:
@@ -331,7 +331,7 @@ def _fit(tensor: _Tensor, path: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _flattened(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an attention leaf where heads are no axis of their own."""
+    """The shape of an attention leaf whose heads are flattened."""
     if path.endswith("attention/out/kernel"):
         return shape[0] * shape[1], shape[2]
     if re.search(r"attention/(query|key|value)/\w+$", path):
