@@ -34,7 +34,7 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: print what train would do; analyze: see --what.",
+    "checkpoints; compare: rebuild the table; plan: what train would do; analyze: see --what.",
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."

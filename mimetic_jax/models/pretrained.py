@@ -87,9 +87,9 @@ def load_pretrained(
     """The parameters of our ViT from a pretrained checkpoint.
 
     Read are `.npz` of vit_jax and AugReg, and `.safetensors` of timm, DeiT and Hugging Face's
-    ViT, which differ in the names of their tensors. The position table is resampled to the model's grid. The
-    head stays the model's own where the number of classes differs. A model that pools the mean
-    drops the class token and its position. Each of these is reported through `say`.
+    ViT, which differ in the names of their tensors. The position table is resampled to the model's
+    grid. The head stays the model's own where the number of classes differs. A model that pools the
+    mean drops the class token and its position. Each of these is reported through `say`.
 
     The files of timm and Hugging Face don't hold the number of heads: the model's must be right.
     Pixels must be normalized as in the pretraining: to [−1, 1] for vit_jax and AugReg, by

@@ -1,4 +1,4 @@
-"""Batches of images decoded while the device works: resumable, and shared out over processes.
+"""Batches of images, decoded while the device computes: resumable, and split over processes.
 
 Everything is a pure function of (key, step): the batches of a process are its rows of the global
 batches, whatever the number of processes, and starting at a step continues a run exactly.
@@ -25,10 +25,10 @@ TrainBatch = tuple[np.ndarray, np.ndarray]
 EvalBatch = tuple[np.ndarray, np.ndarray, np.ndarray]
 Batch = TypeVar("Batch")
 
-# A few damaged images are a nuisance, this many in a row a damaged data set.
+# A few damaged images are replaced; this many in a row mean a damaged data set.
 _MOST_DAMAGED_IN_A_ROW = 10
 _MOST_NAMES = 100
-# What one thread decodes at a time: enough to hide Grain's 0.3 ms for each piece of work.
+# Images per piece of work: enough to hide Grain's 0.3 ms per piece.
 _MOST_IMAGES_IN_A_PIECE = 64
 
 # Pixels, label, weight, index in the source, and how many from there on were damaged.
@@ -36,15 +36,15 @@ _Example = tuple[np.ndarray, int, np.float32, int, int]
 
 
 class ImageStream(Generic[Batch]):
-    """An iterator over batches that knows how long it was waited for and what it had to skip.
+    """An iterator over batches that records waiting times and skipped images.
 
-    Made by `train_batches` and `eval_batches`; threads begin to decode at once. It stops them when
-    it is closed, left as a context manager, or forgotten.
+    Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it is
+    closed, left as a context manager, or garbage-collected.
 
     Attributes:
         skipped: names of the first 100 damaged images met so far.
-        num_skipped: how many were met; the same image counts each time.
-        seconds_waited: spent in `next`, when the batch wasn't ready.
+        num_skipped: number met; the same image counts each time.
+        seconds_waited: spent in `next`.
         seconds: since the first `next`, up to the end of the latest.
     """
 
@@ -60,7 +60,7 @@ class ImageStream(Generic[Batch]):
 
     @property
     def waiting(self) -> float:
-        """The share of the time that was spent waiting for data: 1 if nothing else was done."""
+        """The share of time spent waiting for data: 1 if the caller did nothing else."""
         return self.seconds_waited / self.seconds if self.seconds else 0.0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -89,7 +89,7 @@ class ImageStream(Generic[Batch]):
             self.skipped.append(name)
 
     def close(self) -> None:
-        """Stop decoding; the threads end with the piece of work they have begun."""
+        """Stop decoding; the threads end with their current piece of work."""
         self._batches.close()  # type: ignore[attr-defined]
 
     def __enter__(self) -> ImageStream[Batch]:
@@ -116,7 +116,7 @@ def train_batches(
     threads: int | None = None,
     strict: bool = False,
 ) -> ImageStream[TrainBatch]:
-    """Shuffled batches of random crops, in the order of `TrainOrder`, cut by `train_view`.
+    """Shuffled batches of random crops, in the order of `TrainOrder`, cropped by `train_view`.
 
     An image that can't be decoded is replaced by the next good one of the source, label and all,
     and reported in `skipped`.
@@ -127,14 +127,14 @@ def train_batches(
         size: s, of the crops in pixels.
         key: of the order, as for `TrainOrder`, and of the crops.
         first_step: counted from the start of training.
-        num_steps: how many batches come.
+        num_steps: number of batches.
         process_index: p; the rows are [p·B/P, (p+1)·B/P) of the global batch.
         process_count: P.
-        repeats: how often each image comes in an epoch (DeiT: 3).
+        repeats: times each image comes in an epoch (DeiT: 3).
         scale: least and most of the image's area in a crop.
         ratio: least and most width / height of a crop.
         interpolation: "bilinear", "bicubic" or "random".
-        threads: how many decode; None takes one for each core, at most 32.
+        threads: that decode; None: one per core, at most 32.
         strict: raise DecodeError for an image that can't be decoded.
 
     Returns:
@@ -170,7 +170,7 @@ def eval_batches(
 ) -> ImageStream[EvalBatch]:
     """Every image once, in the source's order, as `eval_view` shows it.
 
-    The last global batch is filled up with black images of weight 0. An image that can't be decoded
+    The last global batch is padded with black images of weight 0. An image that can't be decoded
     gets weight 0 as well, and is reported in `skipped`.
 
     Args:
@@ -181,7 +181,7 @@ def eval_batches(
         process_index: p; the rows are [p·B/P, (p+1)·B/P) of each global batch.
         process_count: P.
         interpolation: "bicubic" or "bilinear".
-        threads: how many decode; None takes one for each core, at most 32.
+        threads: that decode; None: one per core, at most 32.
         strict: raise DecodeError for an image that can't be decoded.
 
     Returns:
