@@ -38,8 +38,8 @@ _Example = tuple[np.ndarray, int, np.float32, int, int]
 class ImageStream(Generic[Batch]):
     """An iterator over batches that records waiting times and skipped images.
 
-    Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it is
-    closed, left as a context manager, or garbage-collected.
+    Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it
+    is closed, left as a context manager, or garbage-collected.
 
     Attributes:
         skipped: names of the first 100 damaged images met so far.
