@@ -48,9 +48,10 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, f
 _WHAT = flags.DEFINE_enum(
     "what",
     "products",
-    ("products", "schemes"),
+    ("products", "schemes", "curves"),
     "products: mean diagonals of W_Q W_K^T and W_V W_out, before and after training; "
-    "schemes: a picture of each arm's start, WORKDIR/schemes.png.",
+    "schemes: a picture of each arm's start, WORKDIR/schemes.png; "
+    "curves: a picture of the score per training step, WORKDIR/curves.png.",
 )
 
 
@@ -63,6 +64,7 @@ def main(argv: Sequence[str]) -> None:
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
+    from mimetic_jax.analysis import curves
     from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.plan import describe
     from mimetic_jax.analysis.products import analyze
@@ -90,6 +92,8 @@ def main(argv: Sequence[str]) -> None:
         print(comparison.evaluate(workdir))
     elif _WHAT.value == "products":
         print(analyze(comparison, workdir))
+    elif _WHAT.value == "curves":
+        print(curves.draw([workdir], workdir / "curves.png"))
     else:
         print(draw(comparison, workdir / "schemes.png"))
 

@@ -45,7 +45,7 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.tasks.task import ACCURACY, SCORES, Score
+from mimetic_jax.train.tasks.task import ACCURACY, Score, score_of
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 
 STOPPED = 75
@@ -289,7 +289,7 @@ def table(sweep: Sweep) -> str:
     results = []
     for row in sweep.table.rows:
         workdir = as_path(sweep.row_workdir(row))
-        score = _score(workdir, sweep) or ACCURACY
+        score = _score(workdir, sweep)
         for arm in sweep.arms:
             result = report.ArmResult.read(workdir, arm, sweep.seeds, score)
             published = row.published.get(arm)
@@ -302,15 +302,13 @@ def table(sweep: Sweep) -> str:
     return f"{report.table(results)}\n\n{status}" if done else status
 
 
-def _score(workdir: AnyPath, sweep: Sweep) -> Score | None:
+def _score(workdir: AnyPath, sweep: Sweep) -> Score:
     """The score that compares a row's runs, inferred from their evaluations."""
     for arm in sweep.arms:
         for seed in sweep.seeds:
             for record in Run.of(workdir, arm, seed).evaluations():
-                for score in SCORES:
-                    if f"eval_{score.name}" in record:
-                        return score
-    return None
+                return score_of(record)
+    return ACCURACY
 
 
 def run(flags: argparse.Namespace, say: Say = print) -> int:

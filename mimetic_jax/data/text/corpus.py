@@ -1,4 +1,4 @@
-"""Texts as token ids: the Penn Treebank, WikiText, and files of one's own."""
+"""Texts as token ids: Penn Treebank, WikiText, Python's documentation, files of one's own."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ class Corpus:
 
 _PTB = ("ptb", "simple-examples/data")
 _PTB_SOURCE = "Mikolov's simple-examples.tgz, http://www.fit.vutbr.cz/~imikolov/rnnlm/"
+_PYTHON_DOCS = "python_docs"
 _WIKI_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
 _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 
@@ -172,16 +173,32 @@ _KNOWN = {
 
 
 def describe(name: str) -> TextInfo:
-    """The size of a text, from its name alone: no file is opened.
+    """The size of a text, from its name alone: no file of it is opened.
+
+    Only "python_docs" is counted, in the installed Python: each version has its own text.
 
     >>> describe("ptb_word").vocabulary
     10000
 
     Raises:
-        InputError: the name is unknown.
+        InputError: the name is unknown, or this Python has no documentation.
     """
+    if name == _PYTHON_DOCS:
+        train, valid, test = _python_docs()
+        return TextInfo(
+            name,
+            "char",
+            len({*train, *valid, *test}),
+            len(train),
+            len(valid),
+            len(test),
+            files=("", "", ""),
+            md5=("", "", ""),
+            folders=(),
+            source="pydoc_data.topics of CPython",
+        )
     if name not in _KNOWN:
-        raise unknown("text", name, _KNOWN)
+        raise unknown("text", name, [*_KNOWN, _PYTHON_DOCS])
     return _KNOWN[name]
 
 
@@ -194,11 +211,14 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     The program of Bai et al. instead reads the word files raw, with five characters "<eos>" for the
     newline and spaces around it: 5 % more characters, all of them easy, which the published counts
     don't include either. The files may be cut-down copies: checksums are shown, not checked.
+    "python_docs" is the language reference that CPython installs for `help()`, by characters: its
+    topics in alphabetical order, joined by newlines; the first 90 % of the characters are the
+    training text, the next 5 % validation, the last 5 % test. Topics repeat parts of each other.
 
     Args:
-        name: "ptb_word", "ptb_char", "wikitext2" or "wikitext103".
+        name: "ptb_word", "ptb_char", "wikitext2", "wikitext103" or "python_docs".
         data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 that
-            holds them; "~" is the home folder.
+            holds them; "~" is the home folder. "python_docs" needs none.
 
     Returns:
         The corpus; its vocabulary is in order of first appearance in train, valid, test.
@@ -210,6 +230,8 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     Modeling (Bai et al.), section 4, and its program's word_cnn and char_cnn.
     """
     info = describe(name)
+    if name == _PYTHON_DOCS:
+        return _corpus(name, [iter([part]) for part in _python_docs()], info.level)
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
     root = Path(data_dir).expanduser()
@@ -277,6 +299,20 @@ def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
                 "the vocabulary"
             )
     return np.array([numbers[token] for token in tokens], np.int32)
+
+
+def _python_docs() -> tuple[str, str, str]:
+    """Training, validation and test text."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise InputError(
+            f"{_PYTHON_DOCS} is pydoc_data.topics, which this Python was installed without: use a "
+            "complete CPython, or another text"
+        ) from error
+    text = "\n".join(topics[topic] for topic in sorted(topics))
+    valid, test = len(text) * 90 // 100, len(text) * 95 // 100
+    return text[:valid], text[valid:test], text[test:]
 
 
 def _expected(info: TextInfo) -> str:

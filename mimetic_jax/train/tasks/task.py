@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
@@ -53,8 +54,14 @@ ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
 PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
 BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
 
-SCORES = (ACCURACY, BITS, PERPLEXITY)
-"""All of them: records of an evaluation show which one is theirs."""
+
+def score_of(evaluation: Mapping[str, Any]) -> Score:
+    """The score of a record of an evaluation, by the names in it.
+
+    >>> score_of({"step": 0, "eval_accuracy": 0.1, "eval_loss": 2.3}).label
+    'accuracy %'
+    """
+    return next(s for s in (ACCURACY, BITS, PERPLEXITY) if f"eval_{s.name}" in evaluation)
 
 
 @dataclasses.dataclass(frozen=True)

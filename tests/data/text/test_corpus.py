@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,26 @@ def test_a_record_prints_as_one_line() -> None:
     assert str(text.describe("ptb_word")) == (
         "ptb_word, 929,589 train, 73,760 validation and 82,430 test tokens, 10,000 different ones"
     )
+
+
+def test_python_docs_need_no_folder() -> None:
+    """The counts are those of the installed Python's text, so nothing differs when it is opened."""
+    info, corpus = text.describe("python_docs"), text.load_text("python_docs", None)
+    topics = pytest.importorskip("pydoc_data.topics").topics
+    whole = "\n".join(content for _, content in sorted(topics.items()))
+    assert "".join("".join(symbols(corpus, split)) for split in SPLITS) == whole
+    assert corpus.vocabulary == tuple(dict.fromkeys(whole))
+    found = tuple(len(getattr(corpus, split)) for split in SPLITS)
+    assert found == (info.num_train, info.num_valid, info.num_test)
+    assert len(corpus.vocabulary) == info.vocabulary
+    np.testing.assert_allclose(np.divide(found, len(whole)), (0.9, 0.05, 0.05), atol=1e-4)
+
+
+def test_python_without_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    refused(["python_docs is pydoc_data.topics, which this Python"], "python_docs", None)
+    with pytest.raises(InputError, match="use a complete CPython, or another text"):
+        text.describe("python_docs")
 
 
 def test_unknown_names(tmp_path: Path) -> None:

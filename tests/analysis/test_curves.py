@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from mimetic_jax.analysis import curves
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.workdir.runs import Run
+
+IMAGES = {
+    "default": {0: [0.1, 0.5, 0.60], 1: [0.1, 0.5, 0.64]},
+    "norm_matched": {0: [0.1, 0.6, 0.80]},
+    "mimetic": {0: [0.2, 0.7, 0.90], 1: [0.1, 0.8, 0.92]},
+}
+
+
+def write(workdir, scores, name="accuracy", **more):
+    """A workdir as training leaves it: seed 1 of norm_matched is missing."""
+    workdir.mkdir(parents=True)
+    record = {"name": workdir.name, "seeds": [0, 1], "arms": {arm: {} for arm in scores}}
+    (workdir / "config.json").write_text(json.dumps(record))
+    for arm, seeds in scores.items():
+        for seed, values in seeds.items():
+            run = Run.of(workdir, arm, seed)
+            run.directory.mkdir(parents=True)
+            for step, value in zip((0, 10, 20), values, strict=False):
+                last = {"finished": True} if step == 20 else {}
+                evaluation = {f"eval_{name}": value, "eval_count": 1, "seconds": 2.0}
+                run.metrics.append({"step": step, **evaluation, **more, **last})
+    return workdir
+
+
+@pytest.fixture
+def images(tmp_path):
+    return write(tmp_path / "digits", IMAGES)
+
+
+@pytest.fixture
+def text(tmp_path):
+    scores = {"run": {0: [6.7, 4.0, 3.5], 1: [6.6, 4.2, 3.7]}}
+    return write(tmp_path / "docs", scores, "test_bpc", eval_bpc=3.0)
+
+
+def test_spread_is_over_seeds(images):
+    name, results = curves.read(images)
+    assert name == "digits"
+    assert [result.arm for result in results] == ["default", "norm_matched", "mimetic"]
+    steps, mean, sd = curves.spread(results[0])
+    assert steps.tolist() == [0, 10, 20]
+    np.testing.assert_allclose(mean, [10, 50, 62])
+    np.testing.assert_allclose(sd, [0, 0, np.std([60, 64], ddof=1)], atol=1e-12)
+    assert curves.spread(results[1])[2].tolist() == [0, 0, 0]
+
+
+def test_the_score_is_the_metrics_own(text):
+    _, (result,) = curves.read(text)
+    assert result.score.label == "test bits/char"
+    np.testing.assert_allclose(curves.spread(result)[1], [6.65, 4.1, 3.6])
+
+
+def test_unfinished_runs_are_left_out(tmp_path):
+    workdir = write(tmp_path / "some", {"default": {0: [0.1, 0.5]}, "mimetic": {1: [0.1, 0.5, 1]}})
+    _, results = curves.read(workdir)
+    assert [(result.arm, list(result.reached)) for result in results] == [("mimetic", [1])]
+
+
+def test_a_panel_per_workdir(images, text, tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    shapes = []
+    for number, workdirs in enumerate(([images], [images, text])):
+        path = tmp_path / "new" / f"{number}.png"
+        assert curves.draw(workdirs, path) == f"learning curves drawn: {path}"
+        shapes.append(image.imread(path).shape)
+    assert shapes[1][0] == shapes[0][0]
+    assert shapes[1][1] == 2 * shapes[0][1]
+
+
+def test_panel_names_arms_score_and_direction(images, text):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    for axes, workdir in zip(figure.subplots(2), (images, text), strict=True):
+        curves._panel(axes, *curves.read(workdir))
+    above, below = figure.axes
+    labels = [entry.get_text() for entry in above.get_legend().get_texts()]
+    assert labels == ["default (n = 2)", "norm_matched (n = 1)", "mimetic (n = 2)"]
+    assert len({line.get_color() for line in above.lines}) == 3
+    assert len({line.get_linestyle() for line in above.lines}) == 3
+    assert (above.get_xlabel(), above.get_ylabel()) == ("training step", "accuracy %")
+    assert below.get_ylabel() == "test bits/char (lower is better)"
+    assert "digits" in above.get_title()
+
+
+def test_command_prints_tables_and_draws(images, text, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "curves.png"
+    curves.main([str(images), str(text), f"--png={path}"])
+    said = capsys.readouterr().out
+    assert said.index("| mimetic ") < said.index("mimetic against norm_matched: +10.00")
+    assert said.index("digits\n") < said.index("docs\n") < said.index("| run ")
+    assert said.endswith(f"learning curves drawn: {path}\n")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_to_draw_is_one_line(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(SystemExit) as ended:
+        curves.main([str(tmp_path / "no"), f"--png={tmp_path / 'curves.png'}"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error == f"error: no comparison in {tmp_path / 'no'}: config.json is missing\n"
+    unfinished = write(tmp_path / "unfinished", {"default": {0: [0.1]}})
+    with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):
+        curves.draw([unfinished], tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+def test_matplotlib_is_optional(images, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"^drawing needs matplotlib: pip install matplotlib$"):
+        curves.draw([images], tmp_path / "curves.png")
