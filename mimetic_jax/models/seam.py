@@ -47,10 +47,10 @@ def find_model(name: str) -> type[nn.Module]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"model {name}: {module_name} can't be imported ({reason})") from error
     if not hasattr(module, class_name):
-        classes = [key for key, value in vars(module).items() if inspect.isclass(value)]
-        raise unknown(f"class of {module_name}", class_name, classes)
+        modules = [key for key, value in vars(module).items() if _is_module(value)]
+        raise unknown(f"class of {module_name}", class_name, modules)
     found = getattr(module, class_name)
-    if not (inspect.isclass(found) and issubclass(found, nn.Module)):
+    if not _is_module(found):
         raise InputError(f"model {name} is no flax.linen.Module, it is {found!r}"[:200])
     return found
 
@@ -183,6 +183,10 @@ class Model:
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
         """(rows, columns) of the patches of an image [h, w, C], where the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
+
+
+def _is_module(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, nn.Module)
 
 
 def _dataclass_fields(module: type[nn.Module]) -> list[dataclasses.Field[Any]]:
