@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.host import cores as cores_module
-from mimetic_jax.host.cores import cores, limited_blas, on_cores, sharing
+from mimetic_jax.host.cores import concurrency, cores, limited_blas, on_cores
 
 
 def blas_threads():
@@ -31,10 +31,10 @@ def test_nested_tasks_stay_in_their_thread():
         here = threading.get_ident()
         inner = list(on_cores(lambda _: threading.get_ident(), range(3)))
         assert inner == [here] * 3
-        return sharing()
+        return concurrency()
 
     assert set(on_cores(outer, range(4 * cores()))) == {cores()}
-    assert sharing() == 1
+    assert concurrency() == 1
 
 
 def test_blas_limit_is_one_inside_and_what_it_was_after():
