@@ -195,12 +195,12 @@ def identity() -> jax.Array:
 
 
 def shear_x(factor: jax.Array | float) -> jax.Array:
-    """The matrix whose rows shift by factor · y, for `affine`."""
+    """The matrix that shifts rows by factor · y, for `affine`."""
     return _matrix(1, factor, 0, 0, 1, 0)
 
 
 def shear_y(factor: jax.Array | float) -> jax.Array:
-    """The matrix whose columns shift by factor · x, for `affine`."""
+    """The matrix that shifts columns by factor · x, for `affine`."""
     return _matrix(1, 0, 0, factor, 1, 0)
 
 
@@ -215,7 +215,7 @@ def translate_y(pixels: jax.Array | float) -> jax.Array:
 
 
 def rotate(degrees: jax.Array | float, height: int, width: int) -> jax.Array:
-    """A rotation counterclockwise about the center, as `Image.rotate`, for `affine`."""
+    """The counterclockwise rotation about the center, as `Image.rotate`, for `affine`."""
     angle = -jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
     cos, sin, x, y = jnp.cos(angle), jnp.sin(angle), width / 2, height / 2
     return _matrix(cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)

@@ -60,13 +60,9 @@ class Augmentation:
         if self.crop < 0 or self.cutout < 0:
             raise InputError(f"crop {self.crop} and cutout {self.cutout} must both be at least 0")
         if self.size < 0:
-            raise InputError(
-                f"size {self.size} isn't at least 1 pixel, or 0 for the image's own size"
-            )
+            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for the image's own")
         if self.crop and self.crop_scale:
-            raise InputError(
-                f"crop {self.crop} and crop_scale {self.crop_scale} exclude each other"
-            )
+            raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
         if self.crop_scale and not _is_range(self.crop_scale, most=1):
             raise InputError(f"crop_scale {self.crop_scale} isn't 0 < least <= most <= 1")
         if not _is_range(self.crop_ratio, most=math.inf):
