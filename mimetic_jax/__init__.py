@@ -3,7 +3,8 @@
     params = mimetic_jax.rewrite(key, params, mimetic_jax.schemes.Mimetic())
 
 `weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
-them to a parameter tree, `linen` has a drop-in attention layer.
+them to a parameter tree, `plan` lists what it would write and `blocks` reads a tree the same way;
+`linen` has a drop-in attention layer.
 """
 
 from mimetic_jax import schemes, weights

@@ -1,4 +1,4 @@
-"""The one exception that means: the input can't be used, and here is why."""
+"""The one exception for input that can't be used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input, told in one plain line with the offending values in it."""
+    """Input that can't be used. The message is one plain line with the offending values in it."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """The error for a name that isn't one of `known`, with the nearest one.
+    """The error for a name that isn't one of `known`; it suggests the nearest one.
 
     >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
     unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?

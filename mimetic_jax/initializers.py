@@ -1,9 +1,9 @@
 """The Flax form: functions `init(key, shape, dtype)` to pass to layers, and param pytrees.
 
-Query and key, value and out belong together, but a layer's `kernel_init` is asked for one kernel
-at a time and not told which. What an unmodified layer can have is therefore a *fixed gauge*: every
-kernel a fixed basis plus noise of its own, so that products lean to the identity all the same.
-Where the joint draw matters, use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
+Query and key are drawn jointly, and so are value and out, but a layer's `kernel_init` gets one
+kernel at a time and doesn't know which. An unmodified layer can therefore only have a *fixed
+gauge*: each kernel is a fixed basis plus independent noise, so that products still lean to the
+identity. For the joint draw use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from mimetic_jax.weights.attention import attention_sizes
 
 
 class Initializer(Protocol):
-    """What Flax and JAX call an initializer."""
+    """An initializer, as Flax and JAX define it."""
 
     def __call__(
         self, key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None
     ) -> jax.Array:
-        """A new array."""
+        """Draw an array."""
 
 
 def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
     """A function (key, dim, num_heads) → parameters of an attention layer, drawn jointly.
 
     Args:
-        scheme: of query, key, value and out, such as `schemes.Mimetic()`.
+        scheme: a scheme for query, key, value and out, such as `schemes.Mimetic()`.
 
     Returns:
         init(key, dim, num_heads, *, head_dim=None, num_kv_heads=None, dtype=float32, layer=0,
-        num_layers=1) → {"query": {"kernel": [D, H, K]}, "key": …, "value": …, "out": …}: the
-        stock layer's kernels, those that the scheme writes. Given `block_key` of a layer they
-        are what `rewrite` puts there.
+        num_layers=1) → {"query": {"kernel": [D, H, K]}, "key": …, "value": …, "out": …}: those
+        kernels of the stock layer that the scheme writes. With a layer's `block_key` they equal
+        the result of `rewrite`.
 
     Example:
         >>> params = attention(Mimetic())(jax.random.key(0), dim=16, num_heads=2)
@@ -78,19 +78,19 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
 def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initializer:
     """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
 
-    kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. So
+    kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. Thus
     W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h leans to β_qk I on
     the head's own K coordinates: its mean diagonal is β_qk K / D (0.233 at D = 192, K = 64, where
-    the singular vectors of the joint draw reach 0.395). Noise a and b make the products'
-    off-diagonal variance that of αZ: a² = √(α_qk² + β_qk²) − β_qk and
+    the joint draw's singular vectors reach 0.395). Noise a and b give the products the
+    off-diagonal variance of αZ: a² = √(α_qk² + β_qk²) − β_qk and
     b² = (α_vo² − a² β_vo² / β_qk) / (β_qk + a²), at least 0.
 
     Args:
-        scheme: whose α and β to take, numbers; `Mimetic()` unless given. Needs β_qk > 0.
+        scheme: gives α and β, which must be numbers with β_qk > 0; `Mimetic()` unless given.
         out: whether this is for the output projection (`out_kernel_init`).
 
     Returns:
-        An initializer for the kernel shape [D, H·K] (or [H·K, D] with `out`) that Flax asks for.
+        An initializer for Flax's kernel shape [D, H·K], or [H·K, D] with `out`.
 
     Raises:
         InputError: if a constant isn't a number, β_qk isn't positive, or the shape isn't a matrix.
@@ -105,8 +105,8 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         >>> f"{(value.reshape(64, 64) @ out.reshape(64, 64)).diagonal().mean():.1f}"
         '-0.4'
 
-    Reference: ours; the idea of "the same low-rank matrix" is the self-attention paper's, section
-    3, and the gauge that of a GPT speed run (W_V = √β I, W_out = −√β I).
+    Reference: ours; "the same low-rank matrix" is an idea of the self-attention paper, section 3,
+    and the gauge is that of a GPT speed run (W_V = √β I, W_out = −√β I).
     """
     constants = scheme or Mimetic()
     numbers = [constants.alpha_qk, constants.beta_qk, constants.alpha_vo, constants.beta_vo]
@@ -118,8 +118,8 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
     noise = math.sqrt(math.hypot(alpha_qk, beta_qk) - beta_qk)
     basis = math.sqrt(beta_qk)
     if out:
-        left_over = max(alpha_vo**2 - noise**2 * beta_vo**2 / beta_qk, 0.0)
-        noise, basis = math.sqrt(left_over / (beta_qk + noise**2)), beta_vo / basis
+        variance = max(alpha_vo**2 - noise**2 * beta_vo**2 / beta_qk, 0.0)
+        noise, basis = math.sqrt(variance / (beta_qk + noise**2)), beta_vo / basis
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
         if len(shape) != 2:
@@ -136,8 +136,8 @@ def fused_query_key_value(
 ) -> Initializer:
     """A kernel [D, 3·H·K] that holds query, key and value, heads within each.
 
-    Query and key are the joint draw of `scheme`; value is drawn by `base`, since its partner is
-    another layer's kernel: give both to `rewrite` if value and out shall be joint too.
+    Query and key are the joint draw of `scheme`; value is drawn by `base`, since its partner is the
+    kernel of another layer: use `rewrite` to draw value and out jointly too.
 
     Args:
         num_heads: H.
@@ -187,8 +187,8 @@ def mean_shift(
     Args:
         b: the mean in standard deviations of the kernel; any finite sign (≥ 0 with `per_input`).
         base: initializer of W; LeCun normal, Flax's default, unless given.
-        per_input: a random mean an input (eq. 1) instead of one for the kernel (eq. 2). Behind a
-            LayerNorm only this one changes the output at initialization: see
+        per_input: a random mean per input (eq. 1) instead of one for the kernel (eq. 2). After a
+            LayerNorm only this form changes the output at initialization: see
             `weights.mean_shift`.
 
     Returns:

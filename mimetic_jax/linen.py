@@ -1,4 +1,4 @@
-"""Flax Linen: stock attention that is born initialized by a scheme."""
+"""Flax Linen: the stock attention layer, initialized by a scheme."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from mimetic_jax.schemes import Scheme
 
 
 class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
-    """`flax.linen.MultiHeadDotProductAttention`, its kernels drawn jointly by a scheme.
+    """`flax.linen.MultiHeadDotProductAttention` with kernels drawn jointly by a scheme.
 
-    The parameter tree, the fields and the call are the stock layer's. While initializing, the
-    stock draw is made first and then overwritten where the scheme applies, so leaves that the
-    scheme doesn't touch are those of the stock layer; the output of `init_with_output` is that
-    of the new weights.
+    The parameter tree, the fields and the call are the stock layer's. Initialization makes the
+    stock draw first and then overwrites what the scheme writes, so that all other leaves equal
+    the stock layer's; the output of `init_with_output` is that of the new weights.
 
     Attributes:
         attention_init: a scheme, or a tuple of schemes; None for the stock draw.
@@ -39,7 +38,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
 
     @nn.compact
     def __call__(self, *inputs: jax.Array, **options: Any) -> jax.Array:  # type: ignore[override]
-        # A layer that is called twice (shared weights) is drawn once.
+        # A layer that is called twice (shared weights) draws once.
         fresh = self.is_initializing() and not self.has_variable("params", "query")
         output = super().__call__(*inputs, **options)
         if self.attention_init is None or not fresh:

@@ -16,11 +16,11 @@ def initialize(
 ) -> None:
     """Rewrite a module's parameters in place.
 
-    The same numbers as `rewrite` gives on the pure dictionary of its parameters; inside
-    `nnx.jit` or a function that creates the model it stays in the program.
+    The numbers are those of `rewrite` on the pure dictionary of the parameters. Inside `nnx.jit`
+    or a function that creates the model, the computation stays in the program.
 
     Args:
-        module: any NNX module; its `nnx.Param` variables are read by their paths.
+        module: any NNX module; rules match the paths of its `nnx.Param` variables.
         key: a `jax.random` key.
         scheme: a scheme, or a tuple of schemes.
         **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.

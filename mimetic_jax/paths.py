@@ -1,4 +1,4 @@
-"""Paths of a parameter tree as strings, and the one matcher of ordered rules over them."""
+"""Paths of a parameter tree as strings, and the one matcher for ordered rules over them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ T = TypeVar("T")
 
 
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
-    """The leaves with their paths as "a/b/c", and the tree's definition.
+    """The leaves of a tree with their paths as "a/b/c", and its structure.
 
-    Dictionaries, Flax boxes, NNX states, dataclasses, lists: every name on the way counts,
-    except the attribute in which a box keeps its array.
+    Dictionaries, Flax boxes, NNX states, dataclasses and lists each add a name to the path; the
+    attribute in which a box stores its array doesn't.
 
     >>> flatten({"block": [{"kernel": 1.0}]})[0]
     [('block/0/kernel', 1.0)]
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
-    return [(path_name(path), leaf) for path, leaf in leaves], treedef
-
-
-def path_name(path: Sequence[Any]) -> str:
-    """A JAX key path as "a/b/c"."""
-    if path and getattr(path[-1], "name", None) == "value":
-        path = path[:-1]
-    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+    return [(_path_name(path), leaf) for path, leaf in leaves], treedef
 
 
 def natural(path: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key by which block_10 comes after block_9.
+    """Sort key that puts block_10 after block_9.
 
     >>> sorted(["block_10", "block_9"], key=natural)
     ['block_9', 'block_10']
@@ -45,7 +38,7 @@ def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
     """The value of the first rule whose regular expression is found in the path.
 
     Args:
-        rules: ordered (regular expression, value) pairs; `re.search`, so anchor with ^ and $.
+        rules: ordered (regular expression, value) pairs, for `re.search`: anchor with ^ and $.
         path: a parameter path.
         default: the value where no rule matches.
 
@@ -57,3 +50,10 @@ def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
         if re.search(pattern, path):
             return value
     return default
+
+
+def _path_name(path: Sequence[Any]) -> str:
+    """A JAX key path as "a/b/c"."""
+    if path and getattr(path[-1], "name", None) == "value":
+        path = path[:-1]
+    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")

@@ -1,16 +1,17 @@
-"""The tree form: find the blocks of a parameter tree and rewrite them by a scheme.
+"""The tree form: find the blocks of a parameter tree, read them, rewrite them by a scheme.
 
-What a leaf is, is decided by rules over its path (`rules`), never guessed from its shape.
+Rules over a leaf's path say what it is (`rules`); it is never guessed from its shape.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -25,8 +26,8 @@ from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import attention_kernels
 
-# Attention that is fused, or named in another way: found beside rules that don't know it, it
-# would be left at its old initialization without a word.
+# Common names of attention kernels. A kernel with such a name that no rule describes would silently
+# keep its old initialization.
 _ATTENTION_NAMES = re.compile(
     r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
 )
@@ -34,7 +35,7 @@ _ATTENTION_NAMES = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Write:
-    """One leaf that a scheme would overwrite (in all its layers, where they are stacked)."""
+    """One leaf that a scheme would overwrite (all layers of it, where they are stacked)."""
 
     scheme: str
     path: str
@@ -44,10 +45,10 @@ class Write:
 
 
 class Plan(tuple[Write, ...]):
-    """What `rewrite` would write; prints as a table with a line for each kind of leaf.
+    """What `rewrite` would write; prints as a table with one line per kind of leaf.
 
     Attributes:
-        untouched: paths of the matrices (and tensors of higher rank) that stay as they are.
+        untouched: paths of the matrices (and arrays of higher rank) that stay unchanged.
     """
 
     untouched: tuple[str, ...]
@@ -58,15 +59,17 @@ class Plan(tuple[Write, ...]):
         return plan
 
     def __str__(self) -> str:
-        kinds = Counter((w.scheme, _anonymous(w.path), w.role, w.shape, w.layout) for w in self)
+        kinds = Counter(
+            (w.scheme, _without_numbers(w.path), w.role, w.shape, w.layout) for w in self
+        )
         rows = [("scheme", "leaves", "path", "role", "shape", "layout")]
         for (scheme, path, role, shape, layout), count in kinds.items():
             rows.append((scheme, str(count), path, role, str(shape), layout))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         if self.untouched:
-            left = Counter(map(_anonymous, self.untouched))
-            lines.append(f"left alone: {', '.join(f'{n} {path}' for path, n in left.items())}")
+            kept = Counter(map(_without_numbers, self.untouched))
+            lines.append(f"unchanged: {', '.join(f'{n} {path}' for path, n in kept.items())}")
         return "\n".join(lines)
 
 
@@ -78,7 +81,7 @@ def plan(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] = FLAX,
 ) -> Plan:
-    """What `rewrite` with the same arguments would write; looks at shapes only.
+    """List what `rewrite` would write with the same arguments; reads shapes only.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -88,12 +91,12 @@ def plan(
         rules: what leaves are; stock Flax names unless given.
 
     Returns:
-        A tuple of `Write`s that prints as a table, with what is left alone below: a glance tells
-        whether a tree is covered in part only.
+        A tuple of `Write`s. It prints as a table followed by the unchanged kernels, which shows at
+        a glance whether the rules cover the whole tree.
 
     Raises:
-        InputError: if a scheme finds nothing to write (the paths seen are listed), a layout
-            doesn't fit a shape, or attention is found that no rule describes.
+        InputError: if a scheme finds nothing to write (the error lists the paths of the tree), a
+            layout doesn't fit a shape, or the tree has attention that no rule describes.
 
     Example:
         >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
@@ -128,12 +131,12 @@ def rewrite(
     rules: Sequence[Rule] = FLAX,
     grid: tuple[int, int] | None = None,
 ) -> Any:
-    """The parameters, initialized by a scheme where it applies; everything else as it was.
+    """Initialize parameters by a scheme where it applies; all others stay unchanged.
 
-    Pure, with the same tree structure, dtypes and shardings. Each block draws from
+    Pure: a new tree with the same structure, dtypes and shardings. Each block draws from
     `block_key(key, path)`, so that adding or removing a layer changes no other. Concrete trees
-    are computed on the host in bounded chunks; under `jit`, `vmap` or `eval_shape` it stays in
-    the program.
+    are computed on the host in bounded chunks; under `jit`, `vmap` or `eval_shape` the computation
+    stays in the program.
 
     Args:
         key: a `jax.random` key.
@@ -142,14 +145,14 @@ def rewrite(
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; stock Flax names unless given.
-        grid: (h, w) of the patches, where the position table is no square.
+        grid: (h, w) of the patches, where the position table isn't a square grid.
 
     Returns:
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`, and for constants or sizes that a scheme can't take; or if the
-            processes that share the tree drew different weights.
+        InputError: as `plan`, for constants or sizes that a scheme rejects, or if the processes
+            that share the tree drew different weights.
 
     Example:
         >>> import flax.linen as nn
@@ -168,12 +171,12 @@ def rewrite(
 
 
 def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
-    """The key of one block: a function of the path, not of what else the tree holds.
+    """The key of one block: it depends on the block's path, not on the rest of the tree.
 
     Args:
         key: the key given to `rewrite`.
         path: the block's path, such as "block_3/attention"; "" for the root.
-        layer: index within a block whose layers are stacked, else None.
+        layer: index of the layer in a block that stacks its layers, else None.
 
     Example:
         >>> same = block_key(jax.random.key(0), "block_0/attention")
@@ -208,7 +211,7 @@ def blocks(
         (shapes: see `mimetic_jax.schemes`), and `block_key(key, path, layer)` is its key.
 
     Raises:
-        InputError: if attention is found that no rule describes or whose layout doesn't fit.
+        InputError: if the tree has attention that no rule describes or whose layout doesn't fit.
 
     Example:
         >>> params = {"blocks": {"attention": {"query": {"kernel": jnp.ones((2, 8, 4, 2))}}}}
@@ -219,7 +222,7 @@ def blocks(
 
 
 class _Tree:
-    """A parameter tree read by rules: leaves, and blocks of leaves by role."""
+    """A parameter tree and, by rules, its blocks: leaves by role."""
 
     def __init__(
         self,
@@ -253,7 +256,7 @@ class _Tree:
         sizes: dict[str, int] | InputError
         try:
             sizes = rule.sizes(path, shape, heads)
-        except InputError as error:  # a Dense that only shares a name with attention is no error
+        except InputError as error:  # fine for a Dense that only shares a name with attention
             sizes = error
         for role in rule.roles:
             if rival := self.blocks[block].get(role):
@@ -264,7 +267,7 @@ class _Tree:
         """Every block that the scheme writes, with the leaves to write."""
         found = []
         for block in sorted(self.blocks, key=paths.natural):
-            with _blaming(block):
+            with _naming(block):
                 roles = scheme.writes(frozenset(self.blocks[block]))
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
@@ -302,7 +305,7 @@ class _Tree:
             )
 
     def rewritten(self, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
-        """The parameters with every block of the scheme replaced by what it draws for them."""
+        """The parameters, with the scheme's draws in every block that it writes."""
         blocks = [block for block, _ in self.matches(scheme)]
         position, grid = self._position(grid)
         draw = functools.partial(self._drawn, key, scheme, position, grid)
@@ -311,11 +314,11 @@ class _Tree:
             isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in self.leaves
         )
         leaves, checksum = list(self.leaves), 0
-        # A trace belongs to one thread.
+        # Tracers must stay in the thread of their trace.
         for block, drawn in zip(blocks, (on_cores if concrete else map)(draw, blocks), strict=True):
             for role, array in drawn.items():
                 leaf = self.blocks[block][role]
-                # Several roles may share a leaf: what the first left is what the next is put into.
+                # Several roles may share a leaf: each is put into the result of the one before.
                 stored = leaves[leaf.index]
                 if shared:
                     checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
@@ -332,12 +335,12 @@ class _Tree:
         grid: tuple[int, int] | None,
         block: str,
     ) -> dict[str, Any]:
-        """The block's new canonical arrays by role, stacked layers stacked."""
+        """The block's new canonical arrays by role, [...] or [L, ...]."""
         first, count, stack = self._depth(block)
         drawn = []
         for layer in [None] if stack is None else range(stack):
             context = Context(first if layer is None else layer, count, position, grid)
-            with _blaming(block):
+            with _naming(block):
                 view = self._view(block, layer)
                 drawn.append(scheme(block_key(key, block, layer), view, context))
         joined = {}
@@ -349,7 +352,7 @@ class _Tree:
         return joined
 
     def _view(self, block: str, layer: int | None) -> Block:
-        """A block as schemes see it; one layer of it, where layers are stacked."""
+        """A block as schemes see it: one layer of it, where layers are stacked."""
         leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
         return Block(shapes, lambda role: self._canonical(leaves[role], layer))
@@ -359,23 +362,25 @@ class _Tree:
         return jnp.asarray(array if layer is None else array[layer], jnp.float32)
 
     def _depth(self, block: str) -> tuple[int, int, int | None]:
-        """(layer, number of layers, layers stacked in the block) of a block.
+        """A block's (layer, number of layers, number of stacked layers or None).
 
-        The layer of a block that isn't stacked is its rank among paths that differ in numbers.
+        The layer of a block that isn't stacked is its rank among the paths that equal its own but
+        for numbers.
         """
         stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits}
         if len(stacks) > 1:
-            raise InputError(f"{block}: some of its leaves are stacked layers and some are not")
+            raise InputError(f"{block}: some of its leaves stack layers and some don't")
         stack = stacks.pop()
         if stack is not None:
             return 0, stack, stack
-        family = [other for other in self.blocks if _anonymous(other) == _anonymous(block)]
+        name = _without_numbers(block)
+        family = [other for other in self.blocks if _without_numbers(other) == name]
         return sorted(family, key=paths.natural).index(block), len(family), None
 
     def _position(
         self, grid: tuple[int, int] | None
     ) -> tuple[jax.Array | None, tuple[int, int] | None]:
-        """The patch rows of the tree's one position table, and their grid."""
+        """The position table's rows for the patch grid, and the grid; None if there isn't one."""
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:
             return None, grid
@@ -385,22 +390,19 @@ class _Tree:
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
 
-class _blaming:
-    """Prefixes an InputError with the block in which it arose."""
-
-    def __init__(self, block: str) -> None:
-        self.block = block
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, InputError) and self.block:
-            raise InputError(f"{self.block}: {error}") from error
+@contextlib.contextmanager
+def _naming(block: str) -> Iterator[None]:
+    """Start the message of an InputError with the path of the block that raises it."""
+    try:
+        yield
+    except InputError as error:
+        if not block:
+            raise
+        raise InputError(f"{block}: {error}") from error
 
 
 def _placed_like(array: Any, leaf: Any) -> Any:
-    """The array with the dtype, kind and sharding of the leaf that it replaces."""
+    """The array with the dtype, kind (NumPy or JAX) and sharding of the leaf that it replaces."""
     array = array.astype(leaf.dtype)
     if isinstance(array, jax.core.Tracer):
         return array
@@ -413,7 +415,7 @@ def _placed_like(array: Any, leaf: Any) -> Any:
 
 
 def _check_agreement(checksum: int) -> None:
-    """All processes have drawn the same: each keeps its own shards of what it drew."""
+    """Raise InputError unless all processes drew the same: each keeps only its own shards."""
     everyone = multihost_utils.process_allgather(np.uint32(checksum))
     differing = np.flatnonzero(everyone != everyone[0])
     if differing.size:
@@ -424,7 +426,7 @@ def _check_agreement(checksum: int) -> None:
 
 
 def _local(key: jax.Array) -> jax.Array:
-    """The key on this process's default device: a key that lives on a mesh would draw there."""
+    """The key on this process's default device; with a key on a mesh, draws would run there."""
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit
@@ -433,8 +435,9 @@ def _local(key: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
 
 
-def _anonymous(block: str) -> str:
-    return re.sub(r"\d+", "#", block)
+def _without_numbers(path: str) -> str:
+    """The path with "#" for every number: what layers have in common."""
+    return re.sub(r"\d+", "#", path)
 
 
 def _square(count: int) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
-"""What the leaves of a parameter tree are and how they are stored: data, never a guess.
+"""What the leaves of a parameter tree are and how they are stored: as data, never guessed.
 
-A layout names the axes of a stored array, einops-like: "d (h k)" is a kernel whose heads are
-flattened, "d (three h k)" one that holds query, key and value, "l d h k" one whose layers are
-stacked by `nn.scan`. Canonical arrays are what schemes see, whatever the storage.
+A layout names the axes of a stored array as einops does: "d (h k)" is a kernel with flattened
+heads, "d (three h k)" one that holds query, key and value, "l d h k" one whose layers are stacked
+by `nn.scan`. Schemes see canonical arrays, whatever the storage.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Rule:
     """What a leaf is and how it is stored.
 
     Attributes:
-        path: regular expression for the end of the path, from a "/" on or the whole of it. What
-            stands before it is the block.
-        role: one of `ROLES`; or two or three of them that one leaf holds, in their order along an
-            axis called two or three.
-        layout: the stored axes: those of the role in any order, l for stacked layers, 1 for a
-            singleton; parentheses flatten.
-        heads: heads of this leaf, where the layout flattens them and `num_heads` isn't right.
+        path: regular expression for the whole path of the leaf, or for its end from a "/" on. The
+            part before the match is the path of the block.
+        role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
+            axis named two or three.
+        layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
+            axis of size 1; parentheses enclose axes that are flattened into one.
+        heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -95,12 +95,12 @@ class Rule:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles in the leaf, one or several."""
+        """The roles that the leaf holds."""
         return (self.role,) if isinstance(self.role, str) else self.role
 
     @property
     def stacked(self) -> bool:
-        """Whether the leaf holds all layers."""
+        """Whether the leaf stacks all layers."""
         return "l" in _names(self.layout)
 
     @property
@@ -108,24 +108,24 @@ class Rule:
         return [] if len(self.roles) == 1 else [_FUSED[len(self.roles)]]
 
     def axes(self, role: str) -> str:
-        """Canonical axes of a role, as this layout names them."""
-        # A leaf that holds query and key together has as many heads of each.
+        """The canonical axes of a role, by the names in this layout."""
+        # A leaf that holds query and key has equally many heads of both.
         return ROLES[role] if len(self.roles) == 1 else ROLES[role].replace("g", "h")
 
     def canonical(self, role: str) -> str:
-        """The axes to which the whole leaf is rearranged before a role is taken from it."""
+        """The axes to which the leaf is rearranged before the role is taken from it."""
         return " ".join([*self._fused, *(["l"] if self.stacked else []), self.axes(role)])
 
     def sizes(self, path: str, shape: tuple[int, ...], heads: Mapping[str, int | None]) -> Any:
-        """Sizes of the axes of a stored shape.
+        """The size of each axis of a stored leaf.
 
         Args:
-            path: of the leaf, for errors.
-            shape: as stored.
-            heads: "h" and "g", or None; used where a layout flattens heads.
+            path: the leaf's path, for error messages.
+            shape: the stored shape.
+            heads: the numbers of heads "h" and "g" or None, for layouts that flatten heads.
 
         Raises:
-            InputError: if the shape doesn't fit, or the number of heads is needed.
+            InputError: if the shape doesn't fit the layout, or a number of heads is missing.
         """
         groups = re.findall(r"\([^)]*\)|\S+", self.layout)
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
@@ -133,11 +133,11 @@ class Rule:
             raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
         found: dict[str, int] = {}
         given = {name: self.heads or count for name, count in heads.items()}
+        known = {name: number for number, name in _FUSED.items()} | {
+            name: count for name, count in given.items() if count is not None
+        }
         for group, size in zip(groups, shape, strict=True):
             names = group.strip("()").split()
-            known = {name: number for number, name in _FUSED.items()} | {
-                name: count for name, count in given.items() if count is not None
-            }
             if names == ["1"]:
                 if size != 1:
                     raise InputError(f"{problem}: axis 1 has size {size}")
@@ -149,9 +149,9 @@ class Rule:
                 raise InputError(f"{path} stores its heads flattened: give num_heads")
             product = math.prod(found[name] for name in names if name in found)
             if size % product:
-                raise InputError(
-                    f"num_heads {given.get('h')} does not divide the {size} columns of {path}"
-                )
+                grouped = "g" in names and given["g"] != given["h"]
+                count = f"num_kv_heads {given['g']}" if grouped else f"num_heads {given['h']}"
+                raise InputError(f"{count} does not divide the {size} columns of {path}")
             found |= dict.fromkeys(open_names, size // product)
         return found
 
@@ -161,13 +161,13 @@ class Leaf:
     """One role of one leaf of a tree.
 
     Attributes:
-        index: the leaf's place among the tree's leaves.
-        path: the leaf's.
-        role: this one of the rule's roles.
-        rule: what the leaf is.
-        shape: as stored.
-        sizes: of its axes; or the error that says why the shape doesn't fit the rule, kept until
-            somebody wants to use the leaf.
+        index: of the leaf among the tree's leaves.
+        path: of the leaf.
+        role: one of the rule's roles.
+        rule: the rule that describes the leaf.
+        shape: the stored shape.
+        sizes: the size of each axis; or, if the shape doesn't fit the rule, the error to raise
+            when the leaf is used.
     """
 
     index: int
@@ -179,31 +179,31 @@ class Leaf:
 
     @property
     def fits(self) -> bool:
-        """Whether the stored shape is what the rule says."""
+        """Whether the stored shape fits the rule."""
         return not isinstance(self.sizes, InputError)
 
     def check(self) -> None:
-        """Raise the InputError of a stored shape that doesn't fit the rule."""
+        """Raise InputError if the stored shape doesn't fit the rule."""
         if isinstance(self.sizes, InputError):
             raise self.sizes
 
     @property
     def layers(self) -> int | None:
-        """Layers stacked in the leaf, or None."""
+        """Number of layers stacked in the leaf, or None."""
         return self._sizes.get("l")
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
-        """Shape of the role's array, of one layer."""
+        """Shape of the role's canonical array in one layer."""
         return tuple(self._sizes[axis] for axis in self.rule.axes(self.role).split())
 
     def unpack(self, stored: Any) -> Any:
-        """The role's array [...], or [L, ...], from the stored leaf."""
+        """The role's canonical array, [...] or [L, ...], from the stored leaf."""
         whole = self._whole(stored)
         return whole if self._part is None else whole[self._part]
 
     def pack(self, canonical: Any, stored: Any) -> Any:
-        """The stored leaf with the role's array in it."""
+        """The stored leaf with the role's canonical array put in."""
         if self._part is not None:
             canonical = _set_part(self._whole(stored), self._part, canonical)
         return einops.rearrange(
@@ -256,7 +256,7 @@ _STOCK = (
     Rule(r"fc2/bias", "mlp_out_bias", "d"),
 )
 FLAX = (
-    # Our models with `scan=True`. The parent stays in front of the match: it is the block's name.
+    # Our models with `scan=True`. The lookbehind keeps the parent's name in the block's path.
     *(Rule(rf"(?<=blocks/attention/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[:8]),
     *(Rule(rf"(?<=blocks/mlp/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[8:]),
     *_STOCK,

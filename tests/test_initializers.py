@@ -23,7 +23,7 @@ def products(tree):
     return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)
 
 
-def test_param_pytree_is_what_rewrite_puts_there():
+def test_param_pytree_equals_rewrite():
     params = nn.MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
     rewritten = mimetic_jax.rewrite(KEY, {"layer": params}, Mimetic())["layer"]
     drawn = initializers.attention(Mimetic())(block_key(KEY, "layer"), dim=64, num_heads=2)
@@ -68,7 +68,7 @@ def gauged_nnx():
 
 @pytest.mark.parametrize("build", [gauged_linen, gauged_nnx])
 def test_identity_gauge_on_unmodified_attention(build):
-    """The documented law: own coordinates of each head, and −β of the joint product."""
+    """As documented: each head's own coordinates, and the joint product's −β."""
     query_key, value_out = products(build())
     assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.02)
     off = ~np.eye(192, dtype=bool)
@@ -99,7 +99,7 @@ def test_mean_shift_of_a_dense_layer(build):
     else:
         kernel = nnx.Linear(64, 256, kernel_init=init, rngs=nnx.Rngs(0)).kernel[...]
     assert kernel.mean() == pytest.approx(0.5 * float(kernel.std()), rel=0.05)
-    # The base's draw is below the shift, to the bit of what the scheme adds to it.
+    # Without the shift it is the draw of the base initializer.
     plain = jax.nn.initializers.lecun_normal()(KEY, (64, 256))
     shift = init(KEY, (64, 256)) - plain
     np.testing.assert_allclose(shift, 0.5 * plain.std(), rtol=1e-4)

@@ -80,7 +80,7 @@ class Shared(nn.Module):
 
 
 def test_shared_layer_and_boxed_parameters():
-    """A layer called twice is drawn once; boxes keep their names."""
+    """A layer called twice draws once; boxes keep their names."""
     output, variables = Shared().init_with_output(KEY, X)
     kernel = variables["params"]["MultiHeadDotProductAttention_0"]["query"]["kernel"]
     assert isinstance(kernel, nn.Partitioned)

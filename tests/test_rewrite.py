@@ -65,7 +65,7 @@ def test_attention_is_rewritten_and_the_rest_is_not():
 
 
 def test_a_layer_is_what_its_block_key_gives():
-    """The public contract: path → key → scheme, whatever else the tree holds."""
+    """The public contract: path → key → scheme, independent of the rest of the tree."""
     for layers in (2, 3):
         layer = mimetic_jax.rewrite(KEY, stock(layers), Mimetic())["layer_1"]
         shapes = {"query": (16, 2, 8), "key": (16, 2, 8), "value": (16, 2, 8), "out": (2, 8, 16)}
@@ -164,7 +164,7 @@ def test_dtypes_and_kinds_stay(dtype):
 
 @dataclasses.dataclass(frozen=True)
 class Toy(Scheme):
-    """Uses what Impulse and T-Fixup will use: the position table, the grid and the depth."""
+    """Uses the context as Impulse and T-Fixup do: position table, grid and depth."""
 
     def writes(self, roles):
         return roles & {"query", "out"}
@@ -204,7 +204,7 @@ def test_no_scheme_is_no_change():
     jax.tree.map(np.testing.assert_array_equal, mimetic_jax.rewrite(KEY, params, ()), params)
 
 
-def test_plan_says_what_rewrite_does():
+def test_plan_lists_what_rewrite_writes():
     params = jax.eval_shape(lambda: stock(2))
     writes = mimetic_jax.plan(params, Mimetic(zero_bias=False))
     assert len(writes) == 2 * 4
@@ -216,14 +216,14 @@ def test_plan_says_what_rewrite_does():
     assert "layer_#/query/kernel" in str(writes)
 
 
-def test_plan_says_what_it_leaves_alone():
-    """A rule that knows some of the layers only: the others are told, not passed over."""
+def test_plan_lists_what_stays_unchanged():
+    """With rules for some of the layers only, the others are listed."""
     params = jax.eval_shape(lambda: stock(3))
     rules = [dataclasses.replace(rule, path=f"layer_0/{rule.path}") for rule in FLAX]
     planned = mimetic_jax.plan(params, Mimetic(), rules=rules)
     assert {f"layer_{layer}/query/kernel" for layer in (1, 2)} <= set(planned.untouched)
     assert "layer_0/query/kernel" not in planned.untouched
-    assert "left alone: " in str(planned)
+    assert "unchanged: " in str(planned)
     assert "2 layer_#/query/kernel" in str(planned)
 
 
@@ -258,7 +258,7 @@ def test_bad_trees(tree, words, call):
     assert "\n" not in str(caught.value)
 
 
-def test_layers_that_share_a_name_with_attention_are_left_alone():
+def test_layers_that_share_a_name_with_attention_are_unchanged():
     tree = {"attn": stock(1)["layer_0"], "out": {"kernel": jnp.ones((4, 3)), "bias": jnp.ones(3)}}
     tree["head"] = {"value": {"kernel": jnp.ones((4, 1))}}
     new = mimetic_jax.rewrite(KEY, tree, Mimetic())
@@ -415,12 +415,12 @@ def test_blocks_of_groups_shapes_and_traces():
         ),
     ],
 )
-def test_blocks_never_pass_over_attention(tree, options, words):
+def test_blocks_never_skip_attention(tree, options, words):
     with pytest.raises(InputError, match=words):
         mimetic_jax.blocks(tree, **options)
 
 
-def test_blocks_pass_over_layers_that_share_a_name_with_attention():
+def test_blocks_skip_layers_that_share_a_name_with_attention():
     tree = {"attn": stock(1)["layer_0"], "head": {"value": {"kernel": jnp.ones((4, 1))}}}
     assert [path for path, _, _ in mimetic_jax.blocks(tree)] == ["attn"]
     assert mimetic_jax.blocks({"head": tree["head"]}) == []

@@ -1,1 +1,1 @@
-"""Work for the host: LAPACK outside XLA, cores and BLAS threads."""
+"""Computation on the host: CPU cores, BLAS threads, LAPACK outside XLA."""

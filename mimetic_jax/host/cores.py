@@ -1,4 +1,4 @@
-"""How host computations share the cores of the machine, and keep BLAS from fighting over them."""
+"""How host computations share the CPU cores, and how many threads BLAS may use meanwhile."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from threadpoolctl import ThreadpoolController
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def on_cores(
     function: Callable[[Item], Result], items: Sequence[Item], *, large: bool = False
 ) -> Iterator[Result]:
-    """The function of each item, in order, computed on all cores at once.
+    """Apply a function to items on all cores at once; results come in the order of the items.
 
-    Calls may nest: what is called from within a task runs in that task's thread.
+    Calls may nest: a call within a task runs in that task's thread.
 
     Args:
-        function: is run in other threads; JAX's default device is the caller's in them.
-        items: what it is run on.
-        large: whether a single item is work for several cores: BLAS then gets those that the
-            number of items leaves over, and one thread a task else.
+        function: runs in other threads, with the caller's default JAX device.
+        items: the arguments, one per task.
+        large: whether one item is enough work for several cores: BLAS then gets cores / items
+            threads per task, otherwise one.
 
     Returns:
         An iterator of results; BLAS threads are limited until it is exhausted or closed.
@@ -45,7 +45,7 @@ def on_cores(
     device = jax.config.jax_default_device  # type: ignore[attr-defined]  # the thread's
 
     def task(item: Item) -> Result:
-        _here.nested = True
+        _thread.nested = True
         with jax.default_device(device):
             return function(item)
 
@@ -53,19 +53,18 @@ def on_cores(
         yield from _pool().map(task, items)
 
 
-def sharing() -> int:
-    """How many tasks like the one that asks may be running beside each other."""
+def concurrency() -> int:
+    """How many tasks like the caller may run at the same time."""
     return cores() if _nested() else 1
 
 
 @contextlib.contextmanager
 def limited_blas(threads: int = 1) -> Iterator[None]:
-    """At most so many BLAS threads; within `on_cores` its own limit stands.
+    """Limit BLAS to this many threads; inside an `on_cores` task, that call's limit stays.
 
-    The limit is the process's: if each task set and restored it, the last one to end would leave
-    the limit of another behind. One is the right number below D = 1024: OpenBLAS's threads wait
-    by spinning, which on a machine that does anything else costs small matrices fifty times
-    their work.
+    The limit is per process: if each task set and restored it, the last task to end would restore
+    the limit of another task. One thread is best below D = 1024: OpenBLAS's threads spin while they
+    wait, which on a machine under other load takes fifty times as long as a small matrix needs.
     """
     if _nested():
         yield
@@ -75,24 +74,24 @@ def limited_blas(threads: int = 1) -> Iterator[None]:
 
 
 @functools.cache
-def calm_virtual_devices() -> None:
-    """One BLAS thread for this process where several CPU devices share its cores.
+def limit_blas_of_virtual_devices() -> None:
+    """Limit BLAS to one thread for good if several CPU devices share this process's cores.
 
-    Each virtual device runs the program's LAPACK calls at the same time; with OpenBLAS's own
-    threads on top, eight of them took sixteen times as long as with one thread each. There is
-    no later moment to limit them: the calls run whenever the caller runs the program.
+    All virtual devices run the program's LAPACK calls at the same time; with OpenBLAS's own
+    threads on top, eight devices took sixteen times as long as with one thread each. A limit for
+    the time of the calls isn't possible: they run whenever the caller runs the program.
     """
     if jax.default_backend() == "cpu" and jax.local_device_count() > 1:
         _blas().limit(limits=1, user_api="blas")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _nested() -> bool:
-    return getattr(_here, "nested", False)
+    return getattr(_thread, "nested", False)
 
 
 @functools.cache

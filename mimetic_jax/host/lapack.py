@@ -1,8 +1,8 @@
-"""LAPACK's symmetric eigensolvers called without Python's lock, so that threads use the cores.
+"""LAPACK's symmetric eigensolvers without Python's global lock, so that threads run in parallel.
 
-`scipy.linalg.eigh` holds the lock while it computes: a pool of threads over many matrices runs
-at the speed of one. SciPy publishes the very routines as function pointers for other compilers
-(`scipy.linalg.cython_lapack`, the route that Numba takes); ctypes releases the lock around them.
+`scipy.linalg.eigh` holds the lock while it computes: a thread pool over many matrices is as slow
+as one thread. SciPy publishes the same routines as function pointers for other compilers
+(`scipy.linalg.cython_lapack`, which Numba uses too), and ctypes releases the lock to call them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ def leading_eigenvectors(gram: np.ndarray, rank: int) -> np.ndarray:
     """Eigenvectors of the `rank` largest eigenvalues, largest first.
 
     Args:
-        gram: a symmetric matrix [D, D], float32; left as it is.
+        gram: a symmetric matrix [D, D], float32; not modified.
         rank: R, 1 ≤ R ≤ D.
 
     Returns:
         [D, R] float32 with orthonormal columns.
 
     Raises:
-        FloatingPointError: if LAPACK finds no solution: the matrix isn't finite.
+        FloatingPointError: if LAPACK fails, as it does when the matrix isn't finite.
 
     Example:
         >>> leading_eigenvectors(np.diag(np.array([1, 3, 2], np.float32)), 2).round().argmax(0)
         array([1, 2])
     """
     matrix = np.array(gram, np.float32, order="F")
-    # Measured: for more than a quarter of the vectors, all of them are found sooner.
+    # Measured: beyond a quarter of the vectors, computing all of them is faster.
     solve = _divide_and_conquer if 4 * rank > len(matrix) else _relatively_robust
     return solve(matrix, rank)[:, ::-1]
 
 
 def _divide_and_conquer(matrix: np.ndarray, rank: int) -> np.ndarray:
-    """All eigenvectors by ssyevd, in place; the last `rank` of them."""
+    """The last `rank` eigenvectors by ssyevd, which computes all of them, in place."""
     size = len(matrix)
     values = np.empty(size, np.float32)
     work = np.empty(1 + 6 * size + 2 * size * size, np.float32)
@@ -58,7 +58,7 @@ def _relatively_robust(matrix: np.ndarray, rank: int) -> np.ndarray:
     vectors = np.empty((size, rank), np.float32, order="F")
     support = np.empty(2 * rank, np.int32)
     found = np.empty(1, np.int32)
-    work = np.empty(64 * size, np.float32)  # 26 D at least; more lets it work in blocks
+    work = np.empty(64 * size, np.float32)  # at least 26 D; more allows blocked code
     integers = np.empty(10 * size, np.int32)
     _call(
         "ssyevr", b"V", b"I", b"L", size, matrix, size, 0.0, 0.0, size - rank + 1, size, 0.0,
@@ -68,10 +68,10 @@ def _relatively_robust(matrix: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _call(name: str, *arguments: bytes | int | float | np.ndarray) -> None:
-    """Call a routine as Fortran wants it, everything by address, and check its `info`."""
+    """Call a Fortran routine: all arguments by address, `info` last and checked."""
     info = ctypes.c_int()
-    held = [_by_address(argument) for argument in arguments]
-    _routine(name, len(held) + 1)(*held, ctypes.byref(info))
+    addresses = [_by_address(argument) for argument in arguments]
+    _routine(name, len(addresses) + 1)(*addresses, ctypes.byref(info))
     if info.value:
         raise FloatingPointError(f"LAPACK's {name} failed with info {info.value}")
 

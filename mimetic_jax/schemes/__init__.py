@@ -1,7 +1,7 @@
 """Schemes: a method of initialization and its constants, as plain frozen data.
 
 A scheme is a pure function (block key, block, context) → new arrays for some of the block's
-roles. A *block* is what shares one parent in the parameter tree: an attention layer, an MLP,
+roles. A *block* is the leaves with one parent in the parameter tree: an attention layer, an MLP,
 the root with its position table. Its arrays are *canonical*, whatever their storage:
 
 | role                                | shape     | role         | shape     |
@@ -15,7 +15,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | position (class-token rows included)| [N, D]    |              |           |
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
-right, each seeing the tree that the one before left.
+right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict

@@ -1,4 +1,4 @@
-"""What a scheme is, what it sees, how it depends on depth, and its form as plain data."""
+"""The base class of schemes, their input, their dependence on depth, their form as plain data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import jax
 
 from mimetic_jax.errors import InputError, unknown
 
-Depthwise: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
+PerLayer: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
 
 _REGISTRY: dict[str, type[Scheme]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a scheme may know beside its own block.
+    """What a scheme can use besides its block.
 
     Attributes:
-        layer: index of the block among its like, from 0.
-        num_layers: how many there are.
-        position: rows of the position table that belong to the grid [h·w, D]; None if the tree
-            has no table or several.
+        layer: index of the block among the blocks of its kind, from 0.
+        num_layers: number of blocks of its kind.
+        position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
+            table or several.
         grid: (h, w) of the patches; None if unknown.
     """
 
@@ -34,7 +34,7 @@ class Context:
 
 
 class Block(Mapping[str, jax.Array]):
-    """The canonical arrays of one block by role, fetched only when a scheme looks at them.
+    """The canonical arrays of one block by role, computed from their storage only when read.
 
     >>> import jax.numpy as jnp
     >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
@@ -51,7 +51,7 @@ class Block(Mapping[str, jax.Array]):
 
     @classmethod
     def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
-        """A block of arrays at hand."""
+        """A block of the given arrays."""
         return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
 
     def __getitem__(self, role: str) -> jax.Array:
@@ -87,15 +87,15 @@ class Scheme:
         _REGISTRY[cls.__name__] = cls
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        """The roles that would be overwritten in a block that has `roles`; empty: not mine."""
+        """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
         raise NotImplementedError
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        """New canonical arrays for exactly `writes(block's roles)`."""
+        """New canonical arrays for exactly the roles `writes(frozenset(block))`."""
         raise NotImplementedError
 
     def at(self, layer: int, num_layers: int) -> Self:
-        """The scheme of one layer: sequences and functions of depth become numbers.
+        """The scheme for one layer: sequences and functions of depth become numbers.
 
         >>> from mimetic_jax.schemes import Mimetic
         >>> Mimetic(beta_vo=lambda depth: -0.4 * (1 - depth)).at(11, 12).beta_vo

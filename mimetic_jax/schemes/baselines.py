@@ -1,7 +1,7 @@
-"""The controls that a scheme is compared with.
+"""Controls to compare a scheme with: matched noise, and other people's initializations.
 
-Those of attention make its biases zero, as their papers do. LayerScale is a change of the model
-and not among them.
+Those for attention set its biases to zero, as their papers do. LayerScale changes the model and
+isn't here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _KERNELS = ("query", "key", "value", "out", "mlp_in", "mlp_out")
 
 @dataclasses.dataclass(frozen=True)
 class NormMatched(Scheme):
-    """The control: independent normal noise with the Frobenius norm that `like` gives a kernel.
+    """The control: independent normal noise with the Frobenius norm that `like` gives each kernel.
 
     Attributes:
-        like: the scheme whose norms are matched, kernel by kernel. What it sets to zero is zero.
+        like: the scheme whose norms are matched. Kernels that it sets to zero become zero.
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
@@ -52,14 +52,14 @@ class NormMatched(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class _Kernels(Scheme):
-    """Schemes that draw each kernel by itself; biases beside the kernels become zero."""
+    """Base of schemes that draw each kernel separately and set the kernels' biases to zero."""
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        """The kernels among `roles` that are drawn."""
+        """The roles to draw."""
         raise NotImplementedError
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        """One kernel, heads flattened or not."""
+        """One kernel, with its heads flattened or not."""
         raise NotImplementedError
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
@@ -67,7 +67,7 @@ class _Kernels(Scheme):
         return kernels | (roles & {f"{role}_bias" for role in kernels})
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        # A key a role, whichever of them are there: no kernel depends on another's presence.
+        # One key per role, present or not, so that no kernel depends on which others exist.
         keys = dict(zip(_KERNELS, jax.random.split(key, len(_KERNELS)), strict=True))
         new = {}
         for role in self.writes(frozenset(block)):
@@ -83,9 +83,9 @@ class _Kernels(Scheme):
 class Zero(_Kernels):
     """ZerO on attention: W_Q = 0, W_K = W_V = I, W_out = 0.
 
-    All heads together are the identity, or what `weights.baselines.zero_init` makes of it where
-    G·K isn't D. The released code has no transformer: Q and K follow the remark in Mimetic
-    Initialization of Self-Attention Layers, out the rule that a residual branch ends in zero.
+    All heads together are the identity, or `weights.baselines.zero_init` where G·K isn't D. The
+    released code has no transformer: Q and K follow the remark in Mimetic Initialization of
+    Self-Attention Layers, out the rule that a residual branch ends in zero.
 
     Example:
         >>> sorted(Zero().writes(frozenset({"query", "key", "key_bias", "position"})))
@@ -103,13 +103,13 @@ class Zero(_Kernels):
 
 @dataclasses.dataclass(frozen=True)
 class TFixup(_Kernels):
-    """T-Fixup on attention and MLPs: Xavier's kernels, scaled down by depth.
+    """T-Fixup on attention and MLPs: Xavier's kernels, scaled down with depth.
 
     Query and key: Xavier uniform of gain 1/√2. Value, out and both MLP kernels: of gain
-    0.67 L^−¼. LayerNorms stay, embeddings are left alone. L is the number of blocks alike.
+    0.67 L^−¼, L the number of blocks of the kind. LayerNorms stay, embeddings are unchanged.
 
     Attributes:
-        decoder: the decoder's gain (9 L)^−¼ instead.
+        decoder: whether to use the decoder's gain (9 L)^−¼ instead.
 
     Example:
         >>> sorted(TFixup().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
@@ -133,7 +133,7 @@ class TFixup(_Kernels):
 
 @dataclasses.dataclass(frozen=True)
 class ZeroOut(_Kernels):
-    """Attention whose out kernel is zero: each layer starts as the identity. The rest stays.
+    """Zero out kernels: each attention layer starts as the identity. Other kernels stay.
 
     Example:
         >>> sorted(ZeroOut().writes(frozenset({"query", "key", "value", "out", "out_bias"})))
@@ -160,8 +160,8 @@ class UniformAttention(_Kernels):
         >>> sorted(UniformAttention().writes(frozenset({"query", "key", "value", "out"})))
         ['key', 'out', 'query', 'value']
 
-    Reference: what the nanoGPT speed-run (modded-nanogpt, the commit after pull request 214)
-    settled on when it had tried the mimetic value and out.
+    Reference: the final choice of the nanoGPT speed-run (modded-nanogpt, the commit after pull
+    request 214), after it had tried the mimetic value and out.
     """
 
     scale: float = 0.5
@@ -178,10 +178,10 @@ class UniformAttention(_Kernels):
 class Conditioned(_Kernels):
     """Attention kernels of condition number 1: W_Q and W_K semi-orthogonal, W_V an identity.
 
-    With all heads side by side, [D, H·K] and [D, G·K], the singular values are 1, and so they are
-    of every head [D, K] if all heads fit into D: head h of the value reads the K coordinates from
-    h·K on. Out is left alone. The submission's text was at hand only in summaries: whether it
-    builds heads singly (every value head reading the same first K coordinates) is not known.
+    The singular values are 1 for all heads side by side, [D, H·K] and [D, G·K], and if H·K ≤ D for
+    every head [D, K]: head h of the value reads the K coordinates from h·K on. Out is unchanged.
+    Only summaries of the submission were available: it may build heads one by one, every value
+    head reading the same first K coordinates.
 
     Example:
         >>> sorted(Conditioned().writes(frozenset({"query", "key", "value", "out", "out_bias"})))
@@ -199,6 +199,6 @@ class Conditioned(_Kernels):
 
 
 def _fans(role: str, shape: Shape) -> tuple[int, int]:
-    """Rows and columns of a kernel with its heads flattened."""
+    """Rows and columns of a kernel whose heads are flattened."""
     split = -1 if role == "out" else 1
     return math.prod(shape[:split]), math.prod(shape[split:])

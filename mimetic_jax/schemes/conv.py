@@ -21,14 +21,14 @@ class ConvMimetic(Scheme):
     """Mimetic initialization of depthwise convolutions, from a covariance. Experimental.
 
     Filters are normal with covariance Σ(σ), and σ = σ₀ + v t + ½ a t² grows with relative depth
-    t = l / (L − 1). Nothing is rescaled by fan-in, biases are left alone. Experimental: the formula
-    is from memory, see `weights.conv.conv_covariance_2022`.
+    t = l / (L − 1). Nothing is rescaled by fan-in, and biases are unchanged. Experimental: the
+    formula is from memory, see `weights.conv.conv_covariance_2022`.
 
     Attributes:
         sigma: σ₀.
         velocity: v.
-        acceleration: a. The defaults are remembered for CIFAR and small patches; for ImageNet
-            (.15, .5, .25) at patch 14 and (.15, .25, 1) at patch 7.
+        acceleration: a. The defaults are (from memory too) for CIFAR and small patches; for
+            ImageNet (.15, .5, .25) at patch 14 and (.15, .25, 1) at patch 7.
 
     Reference: Understanding the Covariance Structure of Convolutional Filters.
     """
@@ -50,7 +50,7 @@ class ConvMimetic(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class ConvFilters(Scheme):
-    """Plain depthwise filters of equal energy, which the paper then doesn't train.
+    """Simple depthwise filters of equal energy, which the paper then freezes.
 
     Attributes:
         kind: "random", "impulse" or "box".

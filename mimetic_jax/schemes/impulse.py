@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme
-from mimetic_jax.schemes.mimetic import Mimetic, attention_sizes
+from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme
+from mimetic_jax.schemes.mimetic import Mimetic, pair_sizes
 from mimetic_jax.weights.impulse import Order, impulse_query_key
 
 
@@ -19,9 +19,9 @@ from mimetic_jax.weights.impulse import Order, impulse_query_key
 class Impulse(Scheme):
     """Structured initialization: attention maps that start as convolutions with an impulse.
 
-    Query and key are solved from the tree's position table, which must be random (sin-cos tables
-    have too low a rank), with fresh noise in every layer; the patch rows of the table itself are
-    multiplied by `position_scale`; value and out are mimetic.
+    Query and key are solved for the tree's position table, which must be random (sin-cos tables
+    have too low a rank), with fresh noise in every layer. All rows of the table are multiplied by
+    `position_scale`. Value and out are mimetic.
 
     Not idempotent: each application scales the table again.
 
@@ -29,14 +29,14 @@ class Impulse(Scheme):
         amplitude, noise: logits at the impulse and standard deviation of the others; only
             their ratio matters.
         norm: Frobenius norm of each head's query and of its key.
-        position_scale: factor on the position table's patch rows; 1 leaves the table alone.
+        position_scale: factor on the position table; 1 leaves it unchanged.
         kernel_size: side of the filters, odd.
         order: of the offsets over heads: "released" (the same in every layer) or "random".
-        rank: of query·keyᵀ; the head width unless given. The way out where the position table's
+        rank: of query·keyᵀ; the head width unless given. Lower it where the position table's
             numerical rank is lower.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
-            both None leave value and out untouched.
-        zero_bias: whether the attention's biases become zero.
+            both None leave value and out unchanged.
+        zero_bias: whether the biases of the written kernels become zero.
 
     Example:
         >>> Impulse.paper().writes(frozenset({"query", "key", "value", "out"})) == {"query", "key"}
@@ -52,8 +52,8 @@ class Impulse(Scheme):
     kernel_size: int = 3
     order: Order = "released"
     rank: int | None = None
-    alpha_vo: Depthwise | None = 0.4
-    beta_vo: Depthwise | None = -0.4
+    alpha_vo: PerLayer | None = 0.4
+    beta_vo: PerLayer | None = -0.4
     zero_bias: bool = True
 
     @classmethod
@@ -67,12 +67,12 @@ class Impulse(Scheme):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper's text, as far as it is known: no scaled table, value and out untouched.
+        """The paper's text as far as it is known: no scaled table, value and out unchanged.
 
-        That value and out are untouched is what its appendix A says. The ratio 40:1 and the norm
-        2 are from a secondary source, since the text at hand has lost its numbers, and taking
-        the 1 as a standard deviation is our reading. At initialization the impulse is each
-        row's largest weight, but hardly stands out: it gets 1 % of the attention in a ViT-Tiny.
+        Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
+        from a secondary source, because the text available to us lacks its numbers, and reading
+        the 1 as a standard deviation is our interpretation. At initialization the impulse is each
+        row's largest weight, but only just: it gets 1 % of the attention in a ViT-Tiny.
 
         >>> Impulse.paper().norm
         2.0
@@ -82,7 +82,7 @@ class Impulse(Scheme):
         )
 
     def __post_init__(self) -> None:
-        # Mimetic checks the pair, and makes tuples of JSON's lists.
+        # Mimetic checks the pair and turns lists into tuples.
         mimetic = self._mimetic()
         object.__setattr__(self, "alpha_vo", mimetic.alpha_vo)
         object.__setattr__(self, "beta_vo", mimetic.beta_vo)
@@ -90,7 +90,7 @@ class Impulse(Scheme):
             raise InputError(f"position_scale {self.position_scale} is not a positive number")
 
     def _mimetic(self) -> Mimetic:
-        """The scheme that writes the same attention kernels, and value and out as here."""
+        """A `Mimetic` that writes the same attention kernels, with the α and β of value and out."""
         return Mimetic(alpha_vo=self.alpha_vo, beta_vo=self.beta_vo, zero_bias=self.zero_bias)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
@@ -101,15 +101,15 @@ class Impulse(Scheme):
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "value" in written:
-            # The same block key gives the value and out of Mimetic, so that arms of the two
-            # schemes differ in query and key alone.
+            # The same block key gives Mimetic's value and out, so that arms of the two schemes
+            # differ in query and key alone.
             only_value_out = dataclasses.replace(self._mimetic(), alpha_qk=None, beta_qk=None)
             new |= only_value_out(key, block, context)
         if "query" in written:
             key_qk, _ = jax.random.split(key)
             new["query"], new["key"] = self._query_key(key_qk, block, context)
         if "position" in written:
-            # All rows, the class token's too, as released.
+            # All rows, including the class token's, as in the released code.
             new["position"] = block["position"] * self.position_scale
         return new
 
@@ -118,10 +118,10 @@ class Impulse(Scheme):
     ) -> tuple[jax.Array, jax.Array]:
         if context.position is None or context.grid is None:
             raise InputError(
-                "Impulse needs one position table on a known grid: the tree has none or several, "
-                "or its patches are no square (then give grid=(h, w))"
+                "Impulse needs one position table on a known grid: the tree has no table or "
+                "several, or its patch grid isn't square (then give grid=(h, w))"
             )
-        sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+        sizes = pair_sizes(block, "query", "key")
         if context.position.shape[1] != sizes.pop("dim"):
             raise InputError(
                 f"query {block.shapes['query']} (width, heads, head width) and positions "

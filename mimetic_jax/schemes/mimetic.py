@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Depthwise, Scheme, attention_kernels
+from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, attention_kernels
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.factor import Method
 
@@ -19,15 +19,15 @@ from mimetic_jax.weights.factor import Method
 class Mimetic(Scheme):
     """Mimetic initialization of self-attention: W_Q W_Kᵀ ≈ αZ + βI, W_V W_out ≈ αZ + βI, β_vo < 0.
 
-    Every α and β is a number, a sequence with one number a layer, or a function of relative
-    depth in [0, 1]. A pair whose α and β are None is left untouched.
+    Every α and β is a number, a sequence with one number per layer, or a function of relative
+    depth in [0, 1]. A pair whose α and β are None stays unchanged.
 
     Attributes:
         alpha_qk, beta_qk: noise and identity of the query/key product.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product.
         noise: "normal" or "uniform".
         degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
-        zero_bias: whether the attention's biases become zero.
+        zero_bias: whether the biases of the written kernels become zero.
         method: "exact", or "fast" for large widths: see `weights.factorize`.
         orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
             structured paper's released code: see `weights.value_out`.
@@ -40,10 +40,10 @@ class Mimetic(Scheme):
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
 
-    alpha_qk: Depthwise | None = 0.7
-    beta_qk: Depthwise | None = 0.7
-    alpha_vo: Depthwise | None = 0.4
-    beta_vo: Depthwise | None = -0.4
+    alpha_qk: PerLayer | None = 0.7
+    beta_qk: PerLayer | None = 0.7
+    alpha_vo: PerLayer | None = 0.4
+    beta_vo: PerLayer | None = -0.4
     noise: Noise = "normal"
     degenerate: Degenerate = "first_k"
     zero_bias: bool = True
@@ -58,8 +58,8 @@ class Mimetic(Scheme):
             alpha, beta = getattr(self, f"alpha_{pair}"), getattr(self, f"beta_{pair}")
             if (alpha is None) != (beta is None):
                 raise InputError(
-                    f"alpha_{pair}={alpha} and beta_{pair}={beta}: a pair is left untouched by "
-                    "setting both to None"
+                    f"alpha_{pair}={alpha} and beta_{pair}={beta}: set both to None to leave the "
+                    "pair unchanged"
                 )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
@@ -68,7 +68,7 @@ class Mimetic(Scheme):
         )
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        # Of one layer, α and β are numbers.
+        # For one layer, α and β are numbers.
         scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
         style: dict[str, Any] = {
@@ -79,16 +79,17 @@ class Mimetic(Scheme):
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
-            sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
             new["query"], new["key"] = weights.query_key(
-                key_qk, **sizes, alpha=scheme.alpha_qk, beta=scheme.beta_qk, **style
+                key_qk,
+                **pair_sizes(block, "query", "key"),
+                alpha=scheme.alpha_qk,
+                beta=scheme.beta_qk,
+                **style,
             )
         if "value" in written:
-            H, K, D = block.shapes["out"]
-            sizes = attention_sizes((D, H, K), block.shapes["value"], "out", "value")
             new["value"], new["out"] = weights.value_out(
                 key_vo,
-                **sizes,
+                **pair_sizes(block, "out", "value"),
                 alpha=scheme.alpha_vo,
                 beta=scheme.beta_vo,
                 orientation=self.orientation,
@@ -101,11 +102,11 @@ class Mimetic(Scheme):
 class SameNoise(Scheme):
     """The paper's simplest construction: W_Q = W_K = Z and W_V = Z, W_out = −Zᵀ; biases 0.
 
-    The products lean to ±I as those of `Mimetic`, but how much can't be chosen.
+    The products lean to ±I like those of `Mimetic`, but by a fixed amount.
 
     Attributes:
         query_key: whether query and key are written.
-        value_out: whether value and out are.
+        value_out: whether value and out are written.
 
     Example:
         >>> sorted(SameNoise(value_out=False).writes(frozenset({"query", "key", "value", "out"})))
@@ -125,11 +126,10 @@ class SameNoise(Scheme):
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
-            sizes = attention_sizes(block.shapes["query"], block.shapes["key"], "query", "key")
+            sizes = pair_sizes(block, "query", "key")
             new["query"], new["key"] = weights.same_noise_query_key(key_qk, **sizes)
         if "value" in written:
-            H, K, D = block.shapes["out"]
-            sizes = attention_sizes((D, H, K), block.shapes["value"], "out", "value")
+            sizes = pair_sizes(block, "out", "value")
             new["value"], new["out"] = weights.same_noise_value_out(key_vo, **sizes)
         return new
 
@@ -150,7 +150,7 @@ def mimetic_language(**constants: Any) -> Mimetic:
 def pair_roles(
     roles: frozenset[str], query_key: bool, value_out: bool, zero_bias: bool
 ) -> frozenset[str]:
-    """The roles of the pairs to be written, with their biases if these become zero."""
+    """The roles of the pairs to write, and of their biases if these become zero."""
     written: set[str] = set()
     kernels = attention_kernels(roles)
     for pair, wanted in ((("query", "key"), query_key), (("value", "out"), value_out)):
@@ -168,14 +168,14 @@ def pair_roles(
     return frozenset(written)
 
 
-def attention_sizes(
-    wide: tuple[int, ...], narrow: tuple[int, ...], wide_role: str, narrow_role: str
-) -> dict[str, Any]:
-    """D, H, G, K from the shapes [D, H, K] and [D, G, K] of a pair."""
-    if len(wide) != 3 or len(narrow) != 3 or wide[0] != narrow[0] or wide[2] != narrow[2]:
+def pair_sizes(block: Block, role: str, partner: str) -> dict[str, int]:
+    """D, H, K and G of a block's query and key, or of its out and value."""
+    wide, narrow = block.shapes[role], block.shapes[partner]
+    if role == "out":
+        wide = (*wide[2:], *wide[:2])
+    if len(wide) != 3 or len(narrow) != 3 or wide[::2] != narrow[::2]:
         raise InputError(
-            f"{wide_role} {wide} and {narrow_role} {narrow} (width, heads, head width) have no "
-            "square product"
+            f"{role} {wide} and {partner} {narrow} (width, heads, head width) have no square "
+            "product"
         )
-    D, H, K = wide
-    return {"dim": D, "num_heads": H, "head_dim": K, "num_kv_heads": narrow[1]}
+    return dict(zip(("dim", "num_heads", "head_dim"), wide, strict=True), num_kv_heads=narrow[1])

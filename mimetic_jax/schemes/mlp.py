@@ -15,16 +15,16 @@ from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_
 
 @dataclasses.dataclass(frozen=True)
 class MeanShift(Scheme):
-    """Mimetic initialization of MLPs: the first kernel gets a mean.
+    """Mimetic initialization of MLPs: the first kernel gets a nonzero mean.
 
-    It adds to the kernel that it finds, so applying it twice shifts twice. Behind a LayerNorm of
-    scale 1 and bias 0 the default form changes nothing of the forward pass at initialization: see
-    `weights.mlp.mean_shift`.
+    The mean is added to the existing kernel, so applying the scheme twice adds it twice. After a
+    LayerNorm of scale 1 and bias 0 the default form doesn't change the forward pass at
+    initialization: see `weights.mlp.mean_shift`.
 
     Attributes:
-        b: the mean in standard deviations of the kernel; with `per_input` the standard deviation
-            of the means, likewise.
-        per_input: draw a mean for each input, the same for all hidden units (eq. 1), instead of
+        b: the mean, or with `per_input` the standard deviation of the means, in standard
+            deviations of the kernel.
+        per_input: draw one mean per input, the same for all hidden units (eq. 1), instead of
             one number for the whole kernel (eq. 2, the paper's results).
 
     Example:
@@ -48,9 +48,9 @@ class MeanShift(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class AntiCorrelated(Scheme):
-    """The first kernel of an MLP becomes ½ (W₁ − W₂ᵀ): a structure that the paper found no use for.
+    """The first kernel of an MLP becomes ½ (W₁ − W₂ᵀ): a structure without benefit in the paper.
 
-    It starts from the kernels that it finds, so applying it twice goes further.
+    It starts from the existing kernels, so applying it twice gives ¼ W₁ − ¾ W₂ᵀ.
 
     Example:
         >>> sorted(AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
@@ -73,10 +73,10 @@ class AntiCorrelated(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class ConstantBias(Scheme):
-    """The control for `MeanShift`: a constant bias of the first layer, its kernel untouched.
+    """The control for `MeanShift`: a constant bias of the first layer; its kernel is unchanged.
 
     Attributes:
-        value: the constant, which the paper doesn't state; not relative to anything.
+        value: the constant, which the paper doesn't state; absolute, not in standard deviations.
 
     Example:
         >>> sorted(ConstantBias(0.01).writes(frozenset({"mlp_in", "mlp_in_bias"})))

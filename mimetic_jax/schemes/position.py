@@ -46,7 +46,8 @@ class SinCos(Scheme):
             return {"position": weights.sincos_1d(N, D, **waves)}
         if context.grid is None:
             raise InputError(
-                f"{N} positions are no square grid, with or without a class token: give grid=(h, w)"
+                f"{N} positions aren't a square grid, with or without a class token: give "
+                "grid=(h, w)"
             )
         h, w = context.grid
         if not 0 <= N - h * w <= 2:

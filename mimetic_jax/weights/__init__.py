@@ -1,6 +1,6 @@
 """The mathematics: a key and sizes in, float32 arrays out. JAX, NumPy and SciPy only.
 
-Shape letters, used in names and docstrings throughout the package:
+Shape letters of docstrings and of names such as `query_DxHxK`, throughout the package:
 
 | letter | meaning                              | letter | meaning                          |
 |--------|--------------------------------------|--------|----------------------------------|
@@ -10,7 +10,7 @@ Shape letters, used in names and docstrings throughout the package:
 | G      | key/value heads (`num_kv_heads`)     | C      | image channels or classes        |
 | K      | head width (`head_dim`)              | R      | rank                             |
 
-Kernels are stored as Flax stores them, for row vectors: `y = x @ kernel`.
+Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 """
 
 from mimetic_jax.weights.attention import query_key, value_out

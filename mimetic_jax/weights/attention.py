@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.host.cores import sharing
+from mimetic_jax.host.cores import concurrency
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 
 Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
 Orientation = Literal["paper", "port"]
 
-# Concrete targets are made and factorized this many bytes at a time, by all tasks together.
+# Concrete targets are drawn and factorized in chunks of this many bytes, over all tasks together.
 CHUNK_BYTES = 2**30
 
 
@@ -36,7 +36,7 @@ def query_key(
     degenerate: Degenerate = "first_k",
     method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
-    """Query and key kernels whose product leans to the identity, head by head.
+    """Query and key kernels whose product leans to the identity in every head.
 
     query[:, h] @ key[:, g].T = best rank-K approximation of A_g = α Z_g + β I, where head h
     reads key/value head g = h // (H / G), and Z_g is fresh D×D noise of variance 1/D.
@@ -47,21 +47,21 @@ def query_key(
         num_heads: H, the query heads.
         head_dim: K; D / H unless given.
         num_kv_heads: G, a divisor of H; H unless given. With G < H (grouped or multi-query
-            attention) noise is drawn per group and its query heads start equal: one key
-            shared by different targets could not meet the law.
+            attention) the noise is drawn per group and its query heads start equal, because
+            one key can't match several targets.
         alpha: α ≥ 0, the noise.
         beta: β, the identity; any finite sign.
-        noise: "normal" (the paper) or "uniform" (the released port): the same variance.
-        degenerate: what truncation keeps when α = 0 and all singular values are equal:
-            "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
+        noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
+        degenerate: what truncation keeps when α = 0, where all singular values are equal:
+            the "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
         method: "exact", or "fast" for large D: see `factorize`.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
 
     Raises:
-        InputError: if heads don't divide, α < 0, a value isn't finite, or α = β = 0 (query and
-            key would be zero and get no gradient).
+        InputError: if G doesn't divide H, or H doesn't divide D and K isn't given; if α < 0, a
+            value isn't finite, or α = β = 0 (query and key would be zero and get no gradient).
 
     Example:
         >>> query, key = query_key(jax.random.key(0), dim=192, num_heads=3)
@@ -76,10 +76,10 @@ def query_key(
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
     left, right = _factors(keys, dim, rank, alpha, beta, noise, degenerate, method)
-    left, right = widen(key, left, right, head_dim)
-    xp: Any = np if isinstance(left, np.ndarray) else jnp
-    query = xp.repeat(xp.moveaxis(left, 0, 1), num_heads // num_kv_heads, axis=1)
-    return jnp.asarray(query), jnp.asarray(xp.moveaxis(right, 0, 1))
+    left_GxDxK, right_GxDxK = pad_columns(key, left, right, head_dim)
+    xp: Any = np if isinstance(left_GxDxK, np.ndarray) else jnp
+    query_DxHxK = xp.repeat(xp.moveaxis(left_GxDxK, 0, 1), num_heads // num_kv_heads, axis=1)
+    return jnp.asarray(query_DxHxK), jnp.asarray(xp.moveaxis(right_GxDxK, 0, 1))
 
 
 def value_out(
@@ -103,7 +103,7 @@ def value_out(
     1/r of it. With G·K > D the surplus value columns are noise and the surplus out rows zero,
     so that the product is A and no unit is dead.
 
-    Heads are not exchangeable: they take the singular vectors in descending order.
+    Heads are not exchangeable: they get the singular vectors in descending order.
 
     Args:
         key: a `jax.random` key; concrete or traced.
@@ -113,12 +113,12 @@ def value_out(
         num_kv_heads: G, a divisor of H; H unless given.
         alpha: α ≥ 0, the noise.
         beta: β, signed: the paper's −β₂ I is a negative number here.
-        noise: "normal" (the paper) or "uniform" (the released port): the same variance.
+        noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
         degenerate: as in `query_key`; at full rank both bases give the same product.
         orientation: "paper", A = L R with value = L and out = R; or "port", value = Lᵀ and
-            out = Rᵀ, whose product is (R L)ᵀ. So the structured paper's released code stores
-            them for its mimetic rows: the same trace and eigenvalues, but a diagonal that spreads
-            by 0.24 instead of 0.03 (D = 192). Only to reproduce those rows; needs G·K = D.
+            out = Rᵀ, whose product is (R L)ᵀ, as the structured paper's released code stores them
+            for its mimetic rows: the same trace and eigenvalues, but a diagonal with a spread of
+            0.24 instead of 0.03 (D = 192). Only to reproduce those rows; needs G·K = H·K = D.
         method: as in `query_key`; at full rank both are exact.
 
     Returns:
@@ -146,14 +146,14 @@ def value_out(
             f"{num_heads} x head_dim {head_dim}, each with its own key/value head"
         )
     left, right = _factors(key[None], dim, min(dim, width), alpha, beta, noise, degenerate, method)
-    left, right = widen(key, left, right, width)
-    group = num_heads // num_kv_heads
+    left_DxGK, right_DxGK = (factor[0] for factor in pad_columns(key, left, right, width))
     if orientation == "port":
-        left, right = left.mT, right.mT
-    xp: Any = np if isinstance(left, np.ndarray) else jnp
-    value = left[0].reshape(dim, num_kv_heads, head_dim)
-    out = xp.repeat(right[0].T.reshape(num_kv_heads, head_dim, dim) / group, group, axis=0)
-    return jnp.asarray(value), jnp.asarray(out)
+        left_DxGK, right_DxGK = left_DxGK.T, right_DxGK.T
+    xp: Any = np if isinstance(left_DxGK, np.ndarray) else jnp
+    group = num_heads // num_kv_heads
+    value_DxGxK = left_DxGK.reshape(dim, num_kv_heads, head_dim)
+    out_GxKxD = right_DxGK.T.reshape(num_kv_heads, head_dim, dim) / group
+    return jnp.asarray(value_DxGxK), jnp.asarray(xp.repeat(out_GxKxD, group, axis=0))
 
 
 def _factors(
@@ -166,7 +166,7 @@ def _factors(
     degenerate: Degenerate,
     method: Method,
 ) -> tuple[Array, Array]:
-    """Factors [B, D, R] of αZ + βI for one fresh Z a key, holding a chunk of targets at most."""
+    """Factors [B, D, R] of αZ + βI with a fresh Z per key; at most a chunk of targets in memory."""
     _check_constants(alpha, beta)
     if noise not in _DRAWS:
         raise unknown("noise", noise, _DRAWS)
@@ -186,7 +186,7 @@ def _factors(
         return _scaled_basis(keys, dim, rank, beta, noise, degenerate)
     if traced:
         return jax.lax.map(lambda key: tuple(x[0] for x in chunk(key[None])), keys)
-    step = max(1, CHUNK_BYTES // sharing() // (4 * dim * dim))
+    step = max(1, CHUNK_BYTES // concurrency() // (4 * dim * dim))
     if len(keys) <= step:
         return chunk(keys)
     parts = [chunk(keys[start : start + step]) for start in range(0, len(keys), step)]
@@ -197,7 +197,7 @@ def _factors(
 def _scaled_basis(
     keys: jax.Array, dim: int, rank: int, beta: float, noise: Noise, degenerate: Degenerate
 ) -> tuple[Array, Array]:
-    """Factors of βI: every orthonormal basis is an optimum, so the choice is made by name."""
+    """Factors of βI, for which every orthonormal basis is optimal: `degenerate` chooses one."""
     basis: Array
     if degenerate == "first_k":
         basis = jnp.broadcast_to(jnp.eye(dim, rank), (len(keys), dim, rank))
@@ -207,8 +207,8 @@ def _scaled_basis(
     return left, left * jnp.sign(beta)
 
 
-def widen(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:
-    """Fill up to `width` columns: noise on the left, zero on the right, product unchanged."""
+def pad_columns(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:
+    """Pad to `width` columns with noise on the left and zeros on the right: the same product."""
     batch, dim, rank = left.shape
     if width == rank:
         return left, right
@@ -229,7 +229,7 @@ _DRAWS: dict[str, Callable[..., jax.Array]] = {
 
 @functools.partial(jax.jit, static_argnames=("dim", "noise"))
 def _draw(keys: jax.Array, dim: int, noise: Noise) -> jax.Array:
-    """One D×D matrix a key with independent entries of variance 1/D: [B] to [B, D, D]."""
+    """One D×D matrix per key, of independent entries with variance 1/D: [B] to [B, D, D]."""
     draw = functools.partial(_DRAWS[noise], shape=(dim, dim), dtype=jnp.float32)
     return jax.vmap(draw)(keys) / math.sqrt(dim)
 
@@ -237,7 +237,7 @@ def _draw(keys: jax.Array, dim: int, noise: Noise) -> jax.Array:
 def attention_sizes(
     dim: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None
 ) -> tuple[int, int, int, int]:
-    """D, H, K and G, with K = D / H and G = H unless given; checked."""
+    """D, H, K and G after checks; K = D / H and G = H unless given."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     sizes = {"dim": dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
     if head_dim is not None:

@@ -1,6 +1,6 @@
 """Initializations to compare with: without them a gain says nothing about structure.
 
-LayerScale isn't here: its initialization is `jnp.full((D,), value)`, and the rest of it is a model.
+LayerScale isn't here: its initialization is `jnp.full((D,), value)`, the rest of it a model change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mimetic_jax.weights.factor import haar_basis
 def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
     """Independent normal noise with the Frobenius norm of another array.
 
-    ε · ‖like‖ / ‖ε‖, ε standard normal: the control for "it was only the scale".
+    ε · ‖like‖ / ‖ε‖, ε standard normal: the control for gains that come from the scale alone.
 
     Args:
         key: a `jax.random` key; concrete or traced.
@@ -43,8 +43,8 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
 
     Args:
         key: a `jax.random` key; concrete or traced.
-        shape: of the result.
-        std: its standard deviation; ≥ 0.
+        shape: the shape of the result.
+        std: the standard deviation; ≥ 0.
 
     Returns:
         An array of that shape, float32.
@@ -56,8 +56,8 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
         >>> print(f"{uniform_noise(jax.random.key(0), (100, 100), std=0.5).std():.1f}")
         0.5
 
-    Reference: with std = ½ D^−½ for query, key, value and out alike this is what the nanoGPT
-    speed-run (modded-nanogpt, pull request 214 and the commit after it) settled on.
+    Reference: with std = ½ D^−½ for query, key, value and out this is the final choice of the
+    nanoGPT speed-run (modded-nanogpt, pull request 214 and the commit after it).
     """
     if not (isinstance(std, jax.core.Tracer) or (math.isfinite(std) and std >= 0)):
         raise InputError(f"std {std} is not a finite number ≥ 0")
@@ -68,17 +68,17 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
 def tfixup(
     key: jax.Array, fan_in: int, fan_out: int, num_layers: int, *, decoder: bool = False
 ) -> jax.Array:
-    """A value, out or MLP kernel of T-Fixup: Xavier's, smaller the deeper the network.
+    """A value, out or MLP kernel of T-Fixup: Xavier's, scaled down with depth.
 
     s U(±√(6 / (fan_in + fan_out))), s = 0.67 L^−¼ in an encoder and (9 L)^−¼ in a decoder. Query
-    and key are not scaled: they are Xavier's with gain 1/√2.
+    and key don't scale with depth: they are Xavier's with gain 1/√2.
 
     Args:
         key: a `jax.random` key; concrete or traced.
         fan_in: rows; all heads together.
         fan_out: columns; all heads together.
         num_layers: L, of the encoder or decoder.
-        decoder: which of the two.
+        decoder: whether it is a decoder.
 
     Returns:
         [fan_in, fan_out] float32.
@@ -103,10 +103,10 @@ def tfixup(
 
 
 def zero_init(fan_in: int, fan_out: int) -> jax.Array:
-    """ZerO's kernel: zeros and ones, or Hadamard's where a layer widens.
+    """ZerO's kernel: an identity, or a Hadamard matrix where the layer widens.
 
     A (partial) identity if fan_out ≤ fan_in, else I · H_p / √p · I, H_p the Hadamard matrix of the
-    next power of two p ≥ fan_out, cut to size. Nothing is random.
+    next power of two p ≥ fan_out, truncated to shape. Nothing is random.
 
     Args:
         fan_in: rows.
@@ -133,7 +133,7 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     _check_fans(fan_in, fan_out)
     if fan_out <= fan_in:
         return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
-    # Sylvester's H[i, j] is −1 to the number of binary ones that i and j have in common.
+    # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.
     common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)
     signs = 1 - 2 * (jax.lax.population_count(common) & 1)
     return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)
@@ -142,8 +142,8 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
 def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
     """A random matrix whose singular values are all 1.
 
-    W ᵀW = I if fan_out ≤ fan_in, else W Wᵀ = I; distributed by Haar's measure. If the columns are
-    those of several heads, each head's are orthonormal too as long as all fit into fan_in.
+    WᵀW = I if fan_out ≤ fan_in, else W Wᵀ = I; Haar-distributed. If the columns belong to several
+    heads, each head's columns are orthonormal as long as fan_out ≤ fan_in.
 
     Args:
         key: a `jax.random` key; concrete or traced.

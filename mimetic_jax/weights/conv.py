@@ -1,4 +1,4 @@
-"""Depthwise convolution filters [k, k, C]: drawn from a covariance, or as simple as can be."""
+"""Depthwise convolution filters [k, k, C]: drawn from a covariance, or simple controls."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.weights.factor import Array
+from mimetic_jax.weights.factor import Array, traced_eigh
 
 FilterKind = Literal["random", "impulse", "box"]
 
 
 def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
-    """Covariance of the pixels of a filter, in closed form. Experimental.
+    """Covariance of a filter's pixels in closed form. Experimental.
 
     Σ = ½ (Σ̂ + Σ̂ᵀ), Σ̂ = M ⊙ (C − ½ S), over pairs of pixels (i, j), (l, m): with the Gaussian
     Z[i, j] = exp(−((i − c)² + (j − c)²) / 2σ), c = ⌊k/2⌋, M holds Z[i, j], S holds Z[l, m] and C
-    holds Z moved to (i, j), around the edges, at (l, m). Negative eigenvalues (a few percent of
+    holds, at (l, m), Z shifted to (i, j) with wrap-around. Negative eigenvalues (a few percent of
     the largest) become zero.
 
-    Experimental: no code of the paper is public, and this formula was written down from memory,
-    not checked against its text. Don't call what it gives the paper's results. The empirical
-    route, `empirical_covariance` of a trained network's filters, needs no formula.
+    Experimental: the paper has no public code, and this formula was written from memory, not
+    checked against its text, so don't report its results as the paper's. The empirical route,
+    `empirical_covariance` of a trained network's filters, needs no formula.
 
     Args:
         size: k.
-        sigma: σ > 0, the width of the Gaussian (in it like a variance).
+        sigma: σ > 0, the width of the Gaussian; it enters as a variance.
 
     Returns:
-        [k², k²] float32, pixels in row-major order. A NumPy array: it is a constant.
+        [k², k²] float32, pixels in row-major order; a NumPy array, as it is a constant.
 
     Raises:
         InputError: if k or σ isn't positive.
@@ -51,19 +51,19 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
         raise InputError(f"sigma {sigma} is not a finite number > 0")
     pixels, center = np.arange(size), size // 2
     line = np.exp(-((pixels - center) ** 2) / (2 * sigma))
-    moved = line[(pixels - pixels[:, None] + center) % size]
-    # Gaussians are separable: a plane is the Kronecker product of lines.
+    shifted = line[(pixels - pixels[:, None] + center) % size]
+    # Gaussians are separable: in two dimensions they are Kronecker products.
     plane = np.kron(line, line)
-    halves = plane[:, None] * (np.kron(moved, moved) - plane / 2)
+    halves = plane[:, None] * (np.kron(shifted, shifted) - plane / 2)
     root = _root((halves + halves.T) / 2)
     return np.asarray(root @ root, np.float32)
 
 
 def empirical_covariance(filters: jax.Array) -> jax.Array:
-    """Covariance of the pixels of given filters, over their channels.
+    """Covariance of the pixels of given filters over their channels.
 
     Σ_c (f_c − f̄)(f_c − f̄)ᵀ / (C − 1), f_c the k² pixels of channel c. To pool layers or networks,
-    concatenate their filters along the channels. The same paper reports that covariances of a
+    concatenate their filters along the channels. The paper reports that the covariances of a
     small trained network initialize larger ones.
 
     Args:
@@ -73,7 +73,7 @@ def empirical_covariance(filters: jax.Array) -> jax.Array:
         [k², k²] float32, pixels in row-major order.
 
     Raises:
-        InputError: for another shape.
+        InputError: if the shape isn't [k, k, C] with C ≥ 2.
 
     Example:
         >>> filters = jax.random.normal(jax.random.key(0), (3, 3, 1000))
@@ -90,10 +90,11 @@ def empirical_covariance(filters: jax.Array) -> jax.Array:
 
 
 def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Array:
-    """Filters with normal pixels of a given covariance, independent from channel to channel.
+    """Filters with normal pixels of a given covariance, independent across channels.
 
-    f_c = Σ^½ ε_c, ε_c standard normal and Σ^½ the symmetric root, which is unique: the same key
-    gives the same filters on every backend, to float precision. Negative eigenvalues count as 0.
+    f_c = Σ^½ ε_c, ε_c standard normal and Σ^½ the symmetric root. The root is unique, so that a
+    key gives the same filters on every backend, to float precision. Negative eigenvalues count
+    as 0.
 
     Args:
         key: a `jax.random` key; concrete or traced.
@@ -104,7 +105,7 @@ def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Arra
         [k, k, C] float32.
 
     Raises:
-        InputError: if the covariance is no symmetric [k², k²] or there are no channels.
+        InputError: if the covariance isn't a symmetric [k², k²] or C isn't positive.
 
     Example:
         >>> filters = sample_filters(jax.random.key(0), conv_covariance_2022(7, 0.5), channels=256)
@@ -125,13 +126,13 @@ def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Arra
 def conv_filters(
     key: jax.Array, size: int, channels: int, kind: FilterKind = "random"
 ) -> jax.Array:
-    """Plain filters of equal energy: random, one pixel, or all pixels alike.
+    """Simple filters of equal energy: random, one pixel, or constant.
 
     "random": uniform in ±1/k, PyTorch's default; "impulse": √⅓ at one random pixel of each
     channel; "box": √⅓ / k everywhere. The squared norm of a channel is ⅓, in "random" on average.
 
-    The paper also freezes these filters; that is for the optimizer to do. Of two public codes this
-    is the energy-matched one; the later has √(1/k) in place of √⅓, the same at k = 3 only.
+    The paper also freezes these filters, which is the optimizer's task. Of two public codes this
+    follows the energy-matched one; the later one has √(1/k) in place of √⅓, equal only at k = 3.
 
     Args:
         key: a `jax.random` key; concrete or traced. Unused by "box".
@@ -155,7 +156,7 @@ def conv_filters(
     if kind not in ("random", "impulse", "box"):
         raise unknown("kind of filter", kind, ("random", "impulse", "box"))
     if size < 1 or channels < 1:
-        raise InputError(f"{channels} filters of size {size} are none")
+        raise InputError(f"channels {channels} and filter size {size} must both be positive")
     shape = (size, size, channels)
     if kind == "random":
         return jax.random.uniform(key, shape, jnp.float32, -1 / size, 1 / size)
@@ -166,9 +167,9 @@ def conv_filters(
 
 
 def _root(covariance: Array) -> Array:
-    """The symmetric root of a covariance, negative eigenvalues clipped."""
+    """The symmetric root of a covariance, with negative eigenvalues clipped to 0."""
     if isinstance(covariance, jax.core.Tracer):
-        values, vectors = _eigh(covariance)
+        values, vectors = traced_eigh(covariance)
         scaled = vectors * jnp.sqrt(values.clip(min=0))
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.
@@ -178,10 +179,3 @@ def _root(covariance: Array) -> Array:
         raise InputError(f"the covariance {matrix.shape} is not symmetric and finite")
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-
-
-@jax.custom_batching.sequential_vmap
-def _eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # Sequential under vmap: a batched LAPACK call can deadlock XLA's thread pool (see `factor`).
-    values, vectors = jnp.linalg.eigh(matrix)
-    return values, vectors

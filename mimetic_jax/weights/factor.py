@@ -1,14 +1,14 @@
-"""Target matrices into balanced factors: A ≈ left @ right.T, of best rank K or exact.
+"""Balanced factors of target matrices: A ≈ left @ right.T, the best of rank K or exact.
 
 The leading right singular vectors V of A are the leading eigenvectors of the Gram matrix
-AᵀA, and `left = A V Σ^-½, right = V Σ^½` with Σ = ‖A V‖ per column. That never forms an SVD:
-the best rank-K product costs a partial eigensolve, and at full rank the product A V Vᵀ is A
-to float precision whatever the small singular values are.
+AᵀA, and `left = A V Σ^-½, right = V Σ^½` with Σ = ‖A V‖ per column. This needs no SVD: the
+best rank-K product costs a partial eigensolve, and at full rank the product A V Vᵀ is A to
+float precision, however small the smallest singular values are.
 
 Two routes give the same products. *Concrete* arrays go to LAPACK on the host, outside XLA:
-calls inside XLA:CPU can wait for threads of the pool they themselves fill, and hang.
-*Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, one
-unbatched LAPACK call at a time, which is the form that cannot hang.
+LAPACK calls inside XLA:CPU can wait for threads of the very pool that they fill, and hang.
+*Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, with one
+unbatched LAPACK call at a time, which can't hang.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.host.cores import calm_virtual_devices, limited_blas, on_cores
+from mimetic_jax.host.cores import limit_blas_of_virtual_devices, limited_blas, on_cores
 from mimetic_jax.host.lapack import leading_eigenvectors
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -34,16 +34,16 @@ KRYLOV_STEPS = 5
 def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Array, Array]:
     """Balanced factors of the best rank-R approximation of each matrix.
 
-    left_b @ right_b.T = best rank-R approximation of A_b, with equal column norms √σ_i in
-    both factors and columns in descending order of σ. Signs and, for close singular values,
-    the vectors themselves depend on backend and route: compare products, never factors.
+    left_b @ right_b.T = best rank-R approximation of A_b, with column norms √σ_i in both
+    factors and columns in descending order of σ. Signs and, for close singular values, the
+    vectors themselves depend on the backend and the route: compare products, never factors.
 
     Args:
-        targets: the matrices A, [B, D, D] float32. Any number of them; concrete or traced.
+        targets: the matrices A, [B, D, D] float32; concrete or traced.
         rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
         method: "exact"; or "fast", which finds the leading vectors in a block Krylov space of
             AᵀA by matrix products, for large D (0.99 of the exact rank-R energy of αZ + βI at
-            D = 2048, R = 128). It is exact where that space would not be smaller than D.
+            D = 2048, R = 128). It is exact where that space would be no smaller than D.
 
     Returns:
         left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
@@ -68,7 +68,6 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         raise unknown("method", method, ("exact", "fast"))
     krylov = method == "fast" and KRYLOV_STEPS * _block_width(rank) < dim
     if isinstance(targets, jax.core.Tracer):
-        calm_virtual_devices()
         return jax.lax.map(functools.partial(_factorize_traced, rank=rank, krylov=krylov), targets)
     return _factorize_host(np.asarray(targets), rank, krylov)
 
@@ -100,11 +99,11 @@ def _factorize_traced(target: jax.Array, rank: int, krylov: bool) -> tuple[jax.A
     # Full float32 products: TF32 or bf16 passes would break the product law on accelerators.
     with jax.default_matmul_precision("highest"):
         if krylov:
-            basis = _krylov_basis(target, rank, jnp, lambda x: _qr(x)[0])
+            basis = _krylov_basis(target, rank, jnp, lambda x: _traced_qr(x)[0])
             image = target @ basis
-            vectors = basis @ eigenvectors(image.T @ image)[:, ::-1][:, :rank]
+            vectors = basis @ traced_eigh(image.T @ image)[1][:, ::-1][:, :rank]
         else:
-            vectors = eigenvectors(target.T @ target)[:, ::-1][:, :rank]
+            vectors = traced_eigh(target.T @ target)[1][:, ::-1][:, :rank]
         image = target @ vectors
         root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0)))
         return image / root, vectors * root
@@ -113,8 +112,8 @@ def _factorize_traced(target: jax.Array, rank: int, krylov: bool) -> tuple[jax.A
 def _krylov_basis(target: Any, rank: int, xp: Any, orthonormal: Callable[[Any], Any]) -> Any:
     """Orthonormal basis [D, steps · width] of span{GX, G²X, …} for G = AᵀA and a fixed random X.
 
-    Rayleigh-Ritz in it gives what a power iteration of the last block alone would need many
-    more steps for: the spectrum of αZ + βI has no gap.
+    Rayleigh-Ritz in all of it needs far fewer steps than power iteration, which keeps the last
+    block only, because the spectrum of αZ + βI has no gap.
     """
     blocks = [xp.asarray(_sketch(len(target), _block_width(rank)))]
     for _ in range(KRYLOV_STEPS):
@@ -127,41 +126,43 @@ def _block_width(rank: int) -> int:
 
 
 def _sketch(dim: int, width: int) -> np.ndarray:
-    # Any generic start will do, so long as it is always the same.
+    # Any generic start works; a fixed one makes the result reproducible.
     return np.random.default_rng(0).standard_normal((dim, width), np.float32)
 
 
-@jax.custom_batching.sequential_vmap
-def eigenvectors(gram: jax.Array) -> jax.Array:
-    """Eigenvectors of a traced symmetric matrix [D, D], by ascending eigenvalue."""
-    # Sequential under vmap: only a batched LAPACK call can deadlock XLA's thread pool.
-    return jnp.linalg.eigh(gram)[1]
-
-
 def _positive(norms: Any) -> Any:
-    # A singular target has σ = 0 and no direction to balance: keep the division finite.
+    # A singular target has σ = 0 and nothing to balance there: keep the division finite.
     return norms.clip(min=np.finfo(np.float32).tiny ** 0.5)
 
 
 def haar_basis(normal: Array) -> Array:
-    """Orthonormal columns from normal noise: [B, D, R] to [B, D, R], Haar-distributed.
+    """Haar-distributed orthonormal columns from normal noise, [B, D, R] to [B, D, R].
 
     >>> basis = haar_basis(np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32))
     >>> bool(np.allclose(basis.mT @ basis, np.eye(3), atol=1e-6))
     True
     """
     if isinstance(normal, jax.core.Tracer):
-        calm_virtual_devices()
-        basis, triangle = jax.lax.map(_qr, normal)
+        basis, triangle = jax.lax.map(_traced_qr, normal)
     else:
         with limited_blas():
             basis, triangle = np.linalg.qr(np.asarray(normal))
-    # QR fixes each column's sign by its algorithm; the sign of R's diagonal undoes that.
+    # The algorithm of QR fixes each column's sign; the signs of R's diagonal undo that.
     diagonal = triangle.diagonal(axis1=-2, axis2=-1)
     return basis * (1 - 2 * (diagonal < 0)).astype(basis.dtype)[:, None, :]
 
 
+# Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.
 @jax.custom_batching.sequential_vmap
-def _qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+def traced_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Eigenvalues [D], ascending, and eigenvectors [D, D] of a traced symmetric matrix."""
+    limit_blas_of_virtual_devices()
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors
+
+
+@jax.custom_batching.sequential_vmap
+def _traced_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    limit_blas_of_virtual_devices()
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle

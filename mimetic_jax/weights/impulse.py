@@ -1,8 +1,8 @@
-"""Convolution in attention maps: every head starts out looking at one neighbor of each token.
+"""Convolution in attention maps: at the start, every head attends to one neighbor of each token.
 
-An *offset* (m, n) says which: the token at row r and column q of the grid looks at (r+m, q+n).
-Its *impulse matrix* T is the convolution with a filter that is 1 at the offset and else 0, zero
-padded: the rows of tokens whose target is outside the grid are zero.
+The head's *offset* (m, n) names it: the token at row r and column q of the grid attends to
+(r+m, q+n). The *impulse matrix* T is the zero-padded convolution with a filter that is 1 at the
+offset and 0 elsewhere: rows of tokens whose target is outside the grid are zero.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import scipy.linalg
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.weights.attention import attention_sizes, widen
-from mimetic_jax.weights.factor import Array, eigenvectors, factorize
+from mimetic_jax.weights.attention import attention_sizes, pad_columns
+from mimetic_jax.weights.factor import Array, factorize, traced_eigh
 
 Order = Literal["released", "random"]
 
-# Singular values of the position table below this part of the largest don't count. Those that
-# are used of a random table are far above it, those of sin-cos tables fall through it after the
-# 17th, and float32 still resolves its square, which is what a traced Gram matrix holds.
+# Singular values of the position table below this fraction of the largest count as zero. Those
+# used of a random table are far above it and those of sin-cos tables drop below it after the 17th;
+# float32 still resolves its square, which is what a traced Gram matrix contains.
 RCOND = 1e-3
 
-# The released noise is N(0, 0.6²) cut at ±2, here in standard deviations.
+# The released noise is N(0, 0.6²) truncated at ±2; here in standard deviations.
 _CUT = 2 / 0.6
 
 # Center, edges, corners: the order of the released code.
@@ -38,13 +38,13 @@ def offsets(kernel_size: int, num: int) -> np.ndarray:
     """The first offsets of a filter, from its center outwards.
 
     Size 3 has the order of the released code: center, up, right, left, down, then the diagonals
-    up-left, up-right, down-left, down-right. Larger sizes go on by distance from the center, row
-    by row where it is equal: an order of ours, as the released code knows size 3 only. More
-    heads than offsets begin again at the center.
+    up-left, up-right, down-left, down-right. Larger sizes continue by distance from the center,
+    row by row at equal distance; that order is ours, since the released code has size 3 only.
+    With more heads than offsets the list repeats from the center.
 
     Args:
         kernel_size: side of the filter, odd.
-        num: how many offsets; one a head.
+        num: the number of offsets, one per head.
 
     Returns:
         (row, column) of each offset, [num, 2] integers.
@@ -67,12 +67,12 @@ def offsets(kernel_size: int, num: int) -> np.ndarray:
 
 
 def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
-    """Offsets of a filter in random order; none comes twice before all have come.
+    """Offsets of a filter in random order; none repeats before all have occurred.
 
     Args:
         key: a `jax.random` key; concrete or traced.
         kernel_size: side of the filter, odd.
-        num: how many offsets; one a head.
+        num: the number of offsets, one per head.
 
     Returns:
         (row, column) of each offset, [num, 2] integers.
@@ -86,7 +86,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
         True
 
     Reference: Structured Initialization for Vision Transformers, corollary 2 ("random impulse
-    filters"). That no offset comes twice is our choice.
+    filters"). That no offset repeats is our choice.
     """
     half = _half(kernel_size)
     cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
@@ -141,16 +141,16 @@ def impulse_query_key(
     norm: float = 7.0,
     rank: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Query and key kernels whose attention map at initialization is an impulse, head by head.
+    """Query and key kernels whose attention map at initialization is an impulse in every head.
 
     query[:, h] @ key[:, h].T ∝ P⁺ M_h P⁺ᵀ with M = amplitude · T + noise · Z where T is 0,
     P = LayerNorm(position) and P⁺ its pseudo-inverse of rank K, so that softmax(P Q Kᵀ Pᵀ / √K)
     ≈ T on positions alone. Only the ratio of amplitude to noise matters.
 
-    The map is sharp where positions dominate what enters attention: the released code also
-    multiplies the position table by 18 (`schemes.Impulse`), which hardly changes what is
-    returned here. And it is as sharp as rank K allows: on 14×14 tokens K = 64 puts the largest
-    weight on the offset in 99 of 100 rows, K = 32 in every other.
+    The map is sharp where positions dominate the input of attention: the released code also
+    multiplies the position table by 18 (`schemes.Impulse`), which hardly changes the kernels
+    returned here. And it is as sharp as rank K allows: on 14×14 tokens the largest weight is at
+    the offset in 99 of 100 rows for K = 64 and in every other row for K = 32.
 
     Args:
         key: a `jax.random` key; concrete or traced.
@@ -159,31 +159,31 @@ def impulse_query_key(
         num_heads: H.
         head_dim: K; D / H unless given.
         num_kv_heads: G, a divisor of H; H unless given. With G < H each group has one offset and
-            its query heads start equal: one key can't serve several maps at rank K.
+            its query heads start equal, since one key can't give several maps at rank K.
         kernel_size: side of the filters, odd.
         order: of the offsets over heads (groups): "released" (see `offsets`) or "random".
         amplitude: of the logits at the impulse.
-        noise: standard deviation of the other logits, normal and cut at ±3⅓ of it.
+        noise: standard deviation of the other logits, normal and truncated at ±3⅓ of it.
         norm: Frobenius norm of each head's query and of its key.
-        rank: of the pseudo-inverse and so of the product; K unless given. With less, surplus
-            query columns are noise and surplus key columns zero, so that no unit is dead. For
-            sin-cos tables about 10 is best: the weakest direction takes most of the norm, and
-            where it is too weak the map gets flat.
+        rank: of the pseudo-inverse and so of the product; K unless given. At a lower rank the
+            surplus query columns are noise and the surplus key columns zero, so that no unit is
+            dead. For sin-cos tables about 10 is best: the weakest direction takes most of the
+            norm, and if it is too weak the map becomes flat.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
 
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
-            table is below the rank needed, as it is for sin-cos tables. That last can't be
-            seen in a traced table: there, directions too weak to be inverted are left out.
+            table is below the rank needed, as it is for sin-cos tables. The rank of a traced
+            table can't be checked; there, directions too weak to invert are dropped.
 
     Example:
         >>> position = 0.02 * jax.random.normal(jax.random.key(0), (196, 192))
         >>> query, key = impulse_query_key(jax.random.key(1), position, (14, 14), num_heads=3)
         >>> tokens = np.asarray(_layer_norm(position))
         >>> logits = (tokens @ query[:, 1]) @ (tokens @ key[:, 1]).T
-        >>> int(logits[100].argmax())  # head 1 looks up, by one row of 14
+        >>> int(logits[100].argmax())  # head 1 attends to the token above, 14 earlier
         86
 
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14; constants, order
@@ -212,21 +212,19 @@ def impulse_query_key(
         raise unknown("order", order, ("released", "random"))
     drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, (groups, count, count))
     logits = _logits(impulse_matrices(grid, shifts), amplitude, noise * _host(drawn))
-    left, right = _unit_factors(position, logits, rank)
-    query, key_kernel = widen(key_fill, norm * left, norm * right, head_dim)
-    query, key_kernel = (
-        jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in (query, key_kernel)
-    )
-    return jnp.repeat(query, num_heads // groups, axis=1), key_kernel
+    left_GxDxR, right_GxDxR = _unit_factors(position, logits, rank)
+    padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
+    query_DxGxK, key_DxGxK = (jnp.asarray(kernel.swapaxes(0, 1), jnp.float32) for kernel in padded)
+    return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
 
 
 def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5.0) -> jax.Array:
-    """Relative position biases of a Swin block that look at one neighbor a head.
+    """Relative position biases of a Swin block whose heads each attend to one neighbor.
 
     table[(W−1−m)·(2W−1) + (W−1−n), h] = strength for offset (m, n) of head h, else N(0, .02²):
     the layout of Microsoft's code, which indexes by query − key.
 
-    The paper gives neither magnitude nor code: `strength` is ours. At 5, the offset gets ¾ of
+    The paper gives neither the magnitude nor code; `strength` is ours. At 5, the offset gets ¾ of
     the attention in a window of 7×7.
 
     Args:
@@ -243,7 +241,7 @@ def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5
 
     Example:
         >>> table = swin_bias(jax.random.key(0), offsets(3, num=4), window=7)
-        >>> table.shape, float(table[6 * 13 + 6, 0])  # head 0 looks at its own token
+        >>> table.shape, float(table[6 * 13 + 6, 0])  # head 0 attends to the token itself
         ((169, 4), 5.0)
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
@@ -261,7 +259,7 @@ def swin_shared_bias(
 
     Args:
         key: a `jax.random` key; concrete or traced.
-        shift: the block's offset, [2] integers: a row of `offsets`, another for each block.
+        shift: the block's offset, [2] integers: a row of `offsets`, different for each block.
         window: W, side of the window.
         strength: the bias at the offset; ours, see `swin_bias`.
 
@@ -291,19 +289,19 @@ def mixer_token_mixing(
     kernel_size: int = 3,
     noise: float = 0.1,
 ) -> tuple[jax.Array, jax.Array]:
-    """Kernels of an MLP-Mixer's token mixing whose product is a mean of shifts.
+    """Token-mixing kernels of an MLP-Mixer whose product is a mean of shifts.
 
     fc1 ∝ [T_1ᵀ … T_rᵀ] with random offsets and fc2 ∝ [I … I]ᵀ, each scaled to the Frobenius norm
-    that PyTorch's default U(±1/√fan_in) has, plus noise · a draw from that default.
+    of PyTorch's default U(±1/√fan_in), plus noise · a draw from that default.
 
-    The paper gives no construction: this one is ours.
+    The paper gives no construction; this one is ours.
 
     Args:
         key: a `jax.random` key; concrete or traced.
         grid: (h, w), row-major: N = h·w tokens.
         hidden: F = r·N, the hidden width.
         kernel_size: side of the filters, odd.
-        noise: of the default initialization that is added.
+        noise: factor on the draw from the default initialization.
 
     Returns:
         fc1 [N, F] and fc2 [F, N], float32, for rows of tokens: y = σ(x @ fc1) @ fc2.
@@ -338,17 +336,17 @@ def _logits(impulses: Array, amplitude: float, noise: Array) -> Array:
 
 
 def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Array]:
-    """Factors [H, D, R] of P⁺ M_h P⁺ᵀ, each of Frobenius norm 1 (eqs. 11-14).
+    """Factors [G, D, R] of P⁺ M_g P⁺ᵀ, each of Frobenius norm 1 (eqs. 11-14).
 
     P⁺ = U Wᵀ, so that the D×D matrix is U (Wᵀ M W) Uᵀ, and only the R×R core is factorized:
-    in float64 on the host, or in float32 at full precision within the caller's program.
+    in float64 on the host, or in float32 at full precision in the caller's program.
     """
-    # One BLAS thread on the host: waiting threads spin, which crawls on a busy machine.
+    # One BLAS thread on the host, since waiting threads spin: see `limited_blas`.
     with jax.default_matmul_precision("highest"), limited_blas():
-        basis, coordinates = _pseudo_inverse(_layer_norm(position), rank)
-        core = coordinates.T @ (_float64(logits) @ coordinates)
-        left, right = (_unit(factor) for factor in factorize(core, basis.shape[1]))
-        return basis @ left, basis @ right
+        U_DxR, W_NxR = _pseudo_inverse(_layer_norm(position), rank)
+        core_GxRxR = W_NxR.T @ (_float64(logits) @ W_NxR)
+        left_GxRxR, right_GxRxR = map(_unit, factorize(core_GxRxR, U_DxR.shape[1]))
+        return U_DxR @ left_GxRxR, U_DxR @ right_GxRxR
 
 
 def _layer_norm(position: Array) -> Array:
@@ -359,12 +357,12 @@ def _layer_norm(position: Array) -> Array:
 
 
 def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
-    """U [D, R] and W [N, R] of the pseudo-inverse P⁺ = U Wᵀ of P̂ [N, D], cut to rank R."""
+    """U [D, R] and W [N, R] of the pseudo-inverse P⁺ = U Wᵀ of P̂ [N, D], truncated to rank R."""
     dim = inputs.shape[1]
     gram = inputs.T @ inputs
     traced = isinstance(gram, jax.core.Tracer)
     if traced:
-        basis = eigenvectors(gram)[:, -rank:]
+        basis = traced_eigh(gram)[1][:, -rank:]
     else:
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
@@ -374,9 +372,9 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
     if traced:
         return basis, jnp.where(strong, image / power, 0)
     if (found := strong.sum()) < rank:
-        sturdy = (power > 0.01 * power.max()).sum()
+        robust = (power > 0.01 * power.max()).sum()
         lower = (
-            f"rank={found} or less ({sturdy} keeps singular values above a tenth of the largest)"
+            f"rank={found} or less ({robust} keeps singular values above a tenth of the largest)"
         )
         raise InputError(
             f"the position table has numerical rank {found} and {rank} is needed: use random "
@@ -391,7 +389,7 @@ def _unit(factors: Any) -> Any:
 
 def _float64(array: Array) -> Any:
     # The Gram matrix squares condition numbers of hundreds: float32 would leave three digits,
-    # and on the host more of them cost nothing.
+    # and on the host double precision costs nothing.
     return array if isinstance(array, jax.core.Tracer) else np.asarray(array, np.float64)
 
 
@@ -402,7 +400,7 @@ def _host(array: jax.Array) -> Array:
 def _bias_tables(
     key: jax.Array, shifts: Array, window: int, strength: float, sign: int
 ) -> jax.Array:
-    """[H, (2W−1)²]: strength at W−1 ± offset, small noise elsewhere."""
+    """[H, (2W−1)²]: `strength` at W−1 ± offset, small noise elsewhere."""
     if shifts.ndim != 2 or shifts.shape[1] != 2:
         raise InputError(f"offsets must be (row, column) pairs, not of shape {shifts.shape}")
     if not isinstance(shifts, jax.core.Tracer) and (far := np.abs(shifts).max()) >= window:
@@ -410,12 +408,12 @@ def _bias_tables(
     side = 2 * window - 1
     row, column = (window - 1 + sign * jnp.asarray(shifts)).T
     hit = (row * side + column)[:, None] == np.arange(side**2)
-    # "Truncated normal" of the Swin codes is cut at 100 standard deviations: a normal.
+    # The "truncated normal" of the Swin codes is truncated at 100 standard deviations: a normal.
     return jnp.where(hit, strength, 0.02 * jax.random.normal(key, hit.shape))
 
 
 def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Array:
-    """A 0/1 structure with the Frobenius norm of PyTorch's default draw, plus some of the draw."""
+    """A 0/1 structure scaled to the norm of PyTorch's default draw, plus `noise` of such a draw."""
     bound = structure.shape[0] ** -0.5
     norm = bound * math.sqrt(structure.size / 3)
     draw = jax.random.uniform(key, structure.shape, minval=-bound, maxval=bound)

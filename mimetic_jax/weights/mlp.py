@@ -1,7 +1,7 @@
-"""The first layer of an MLP: a mean that isn't zero, and what it was compared with.
+"""The first layer of an MLP: a nonzero mean, and an initialization to compare with.
 
-The paper's other control, a learnable scalar b · sum(x) added to every hidden unit, is a change
-of the model and not of its weights: it isn't here.
+The paper's other control, a learnable scalar b · sum(x) added to every hidden unit, changes the
+model rather than its weights, and isn't here.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
     W₁ + b s 1 1ᵀ, s the standard deviation of the entries of W₁: b = 0.5 means half a standard
     deviation (the paper states no value, and sweeps both signs).
 
-    Behind a LayerNorm of scale 1 and bias 0 the inputs of the MLP sum to zero, so at
-    initialization this changes neither the forward pass nor the gradient that reaches the residual
-    stream; only the gradients of the LayerNorm's own scale and bias and what weight decay sees.
-    It works through a trainable LayerNorm, or behind a BatchNorm. `mean_shift_per_input` changes
-    the output at once.
+    After a LayerNorm of scale 1 and bias 0 the inputs of the MLP sum to zero, so at initialization
+    this changes neither the forward pass nor the gradient of the residual activations, only the
+    gradients of the LayerNorm's own scale and bias and the effect of weight decay. It works
+    through a trainable LayerNorm, or after a BatchNorm. `mean_shift_per_input` changes the output
+    from the start.
 
     Args:
         kernel: W₁ [D, F], for row vectors.
         b: the mean in standard deviations; any finite sign.
 
     Returns:
-        [D, F] float32; a kernel of zeros stays as it is.
+        [D, F] float32; a kernel of zeros stays zero.
 
     Raises:
-        InputError: if the kernel is no matrix or b isn't finite.
+        InputError: if the kernel isn't a matrix or b isn't finite.
 
     Example:
         >>> kernel = jax.random.normal(jax.random.key(0), (192, 768))
@@ -51,22 +51,22 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
 
 
 def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) -> jax.Array:
-    """The first kernel of an MLP with one random number an input added for all hidden units.
+    """The first kernel of an MLP with one random number added per input, equal for all units.
 
     W₁ + b 1ᵀ, b_n ~ N(0, (σ s)²), s the standard deviation of the entries of W₁: σ = 0.5 means
-    half a standard deviation. The mean over all inputs stays near zero; unlike `mean_shift` it
-    also changes the output behind a LayerNorm.
+    half a standard deviation. The mean over all inputs stays near zero; unlike `mean_shift` this
+    also changes the output after a LayerNorm.
 
     Args:
         key: a `jax.random` key; concrete or traced.
         kernel: W₁ [D, F], for row vectors.
-        sigma: standard deviation of the numbers, in those of the kernel; ≥ 0.
+        sigma: σ ≥ 0, the standard deviation of the numbers in units of the kernel's.
 
     Returns:
-        [D, F] float32; a kernel of zeros stays as it is.
+        [D, F] float32; a kernel of zeros stays zero.
 
     Raises:
-        InputError: if the kernel is no matrix or σ isn't a finite number ≥ 0.
+        InputError: if the kernel isn't a matrix or σ isn't a finite number ≥ 0.
 
     Example:
         >>> kernel = jax.random.normal(jax.random.key(0), (192, 768))
@@ -87,9 +87,9 @@ def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) 
 def anti_correlated(kernel_in: jax.Array, kernel_out: jax.Array) -> jax.Array:
     """The first kernel of an MLP, anti-correlated with the second.
 
-    ½ (W₁ − W₂ᵀ), as it is seen in trained ViTs (not in ConvNeXts). The paper saw no benefit from
-    it; here it is to be compared with. Nothing is rescaled: independent kernels of equal standard
-    deviation give one of 1/√2 of it, correlated by −1/√2 with W₂ᵀ.
+    ½ (W₁ − W₂ᵀ), as in trained ViTs (not in ConvNeXts). The paper found no benefit; it is here for
+    comparison. Nothing is rescaled: from independent kernels of equal standard deviation s the
+    result has s/√2 and a correlation of −1/√2 with W₂ᵀ.
 
     Args:
         kernel_in: W₁ [D, F], for row vectors.

@@ -58,7 +58,7 @@ def sincos_1d(
 
     Args:
         length: N, the number of positions.
-        dim: D; any width, an odd one drops the last cosine.
+        dim: D; an odd width drops the last cosine.
         temperature: ratio of the highest to the lowest frequency.
         scale: γ, the amplitude.
 

@@ -1,7 +1,7 @@
 """The self-attention paper's simplest construction: one normal matrix for both kernels of a pair.
 
-It shows where the method comes from. The ratio of identity to noise can't be chosen here, which is
-why `query_key` and `value_out` go through singular vectors.
+It motivates the method. Its ratio of identity to noise is fixed, which is why `query_key` and
+`value_out` use singular vectors instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def same_noise_query_key(
     head_dim: int | None = None,
     num_kv_heads: int | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Query and key kernels that are the same normal noise, head by head.
+    """Query and key kernels that are the same normal noise in every head.
 
     query[:, h] = key[:, g] = Z_g with entries of variance 1/K, so that query[:, h] @ key[:, g].T
     = Z_g Z_gᵀ has a diagonal of 1 ± √(2/K) and off-diagonal entries of standard deviation 1/√K.
@@ -38,7 +38,7 @@ def same_noise_query_key(
         query [D, H, K] and key [D, G, K], float32.
 
     Raises:
-        InputError: if heads don't divide.
+        InputError: if G doesn't divide H, or H doesn't divide D and K isn't given.
 
     Example:
         >>> query, key = same_noise_query_key(jax.random.key(0), dim=192, num_heads=3)
@@ -77,7 +77,7 @@ def same_noise_value_out(
         value [D, G, K] and out [H, K, D], float32.
 
     Raises:
-        InputError: if heads don't divide.
+        InputError: if G doesn't divide H, or H doesn't divide D and K isn't given.
 
     Example:
         >>> value, out = same_noise_value_out(jax.random.key(0), dim=192, num_heads=3)

@@ -1,4 +1,4 @@
-"""Weight selection: a small model starts from evenly spaced weights of a large trained one."""
+"""Weight selection: initialize a small model with evenly spaced weights of a large trained one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def select_indices(teacher: int, student: int) -> np.ndarray:
 
     Args:
         teacher: T, the size to choose from.
-        student: S, how many to choose; 1 ≤ S ≤ T.
+        student: S, the number of indices; 1 ≤ S ≤ T.
 
     Returns:
         [S] int64, increasing.
@@ -45,25 +45,25 @@ def select(
     *,
     skip: str = r"(^|[/.])head",
 ) -> dict[str, Array]:
-    """A student's weights: of the teacher's leaf of the same path, evenly spaced indices.
+    """A student's weights: evenly spaced indices of the teacher's leaves of the same paths.
 
     student[path][i, j, …] = teacher[path][t_i, t_j, …], t = `select_indices` of each dimension.
-    Layers go by name, so a deeper teacher gives its first ones. How heads meet depends on the
-    storage: where they are flattened into one axis a student's head may mix two of the teacher's
-    (what the released code does), with heads on an axis of their own whole heads are chosen.
+    Layers match by name, so a deeper teacher gives its first layers. The storage decides about
+    heads: flattened into one axis, a student's head may mix two of the teacher's (as in the
+    released code); with an axis of their own, whole heads are chosen.
 
     Args:
         teacher: arrays by path, such as those of a flattened checkpoint.
         student: shapes by path.
-        skip: regular expression, searched in each path: what keeps its own initialization. By
-            default what is called head…, as the classes differ. (The released code skips every
-            path with "head" in it, which would be all of "multihead_attention".)
+        skip: regular expression, searched in each path, for leaves that keep their own
+            initialization. By default names that start with "head", as the classes differ. (The
+            released code skips every path that contains "head", thus all "multihead_attention".)
 
     Returns:
-        Arrays by path, of the teacher's kind and dtype, for all of the student but what is skipped.
+        Arrays by path, of the teacher's kind and dtype, for all paths that aren't skipped.
 
     Raises:
-        InputError: if the teacher lacks a path or has a smaller or differently shaped leaf.
+        InputError: if the teacher lacks a path, or its leaf is smaller or has another rank.
 
     Example:
         >>> teacher = {"fc1/kernel": np.arange(8.).reshape(2, 4), "head/kernel": np.ones((2, 10))}

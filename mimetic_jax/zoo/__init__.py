@@ -1,19 +1,19 @@
 """Tables of rules for the parameter trees of well-known model zoos: data, no code.
 
-A table goes to `plan` or `rewrite` as `rules`; further rules of your own stand before it, since
-the first that matches wins:
+Pass a table as `rules` to `plan`, `rewrite` or `blocks`. Put rules of your own in front, since the
+first match wins:
 
     rules=(Rule(r"my_pool/out/kernel", "out", "h k d"), *zoo.BIG_VISION)
 
-Every name, shape and orientation was read in the source that the table's docstring cites. Three
-things hold for all of them:
+Every name, shape and orientation was read in the source that the table's docstring cites. All
+tables have this in common:
 
-- Self-attention only. Cross-attention and attention pooling (whose queries are not of the
-  tokens that they look at) have no rules: they keep their initialization, or raise an error
-  where their names can't be told from attention that was forgotten.
+- They describe self-attention only. Cross-attention and attention pooling, whose queries come
+  from other tokens than their keys, have no rules: they keep their initialization, or raise an
+  error where their names don't tell them from self-attention that a table has missed.
 - An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
-  them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no one first layer, and constants meant for two
-  layers don't transfer to it: its leaves stay untouched.
+  them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
+  two layers don't transfer to it: its leaves stay unchanged.
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
 
 >>> import jax, jax.numpy as jnp

@@ -10,8 +10,8 @@ EASYLM_LLAMA: tuple[Rule, ...] = (
 )
 """LLaMA in EasyLM.
 
-Blocks are transformer/h/N, kernels [D, D] stored (in, out) with heads flattened: `num_heads` must
-be given. No biases; positions are rotary; the MLP (feed_forward/w1, w2, w3) is gated.
+Blocks are transformer/h/N, kernels [D, D] stored (in, out) with flattened heads: give `num_heads`.
+No biases; positions are rotary; the MLP (feed_forward/w1, w2, w3) is gated.
 
 Read from: young-geng/EasyLM EasyLM/models/llama/llama_model.py (9e466cf).
 """

@@ -16,12 +16,12 @@ GEMMA: tuple[Rule, ...] = (
 )
 """Gemma 2 and 3 of the gemma library, and big_vision's Gemma (PaliGemma's llm).
 
-Blocks are layer_N in gemma; layers, stacked in front, in big_vision with `scan=True`, and
-layers/N without. Where every query head has its own key and value, attn/qkv_einsum/w is
-[3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w [2, G, D, K].
-attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed. Positions are
-rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product. PaliGemma's
-img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Gemma 3n and 4 are others.
+Blocks are layer_N in gemma; in big_vision they are layers with `scan=True`, which stacks them
+along axis 0, and layers/N without. Where every query head has its own key and value,
+attn/qkv_einsum/w is [3, H, D, K]; else attn/q_einsum/w is [H, D, K] and attn/kv_einsum/w
+[2, G, D, K]. attn/attn_vec_einsum/w is [H, K, D]. H·K need not be D. `num_heads` isn't needed.
+Positions are rotary, the MLP is gated. Gemma 3 normalizes queries and keys before their product.
+PaliGemma's img tower needs `BIG_VISION` too: rules=(*GEMMA, *BIG_VISION). Gemma 3n and 4 differ.
 
 >>> import jax, jax.numpy as jnp
 >>> from mimetic_jax import rewrite, schemes

@@ -7,7 +7,7 @@ _ENCODER_LAYER = (
     Rule(r"attention/output/dense/bias", "out_bias", "d"),
     Rule(r"intermediate/dense/kernel", "mlp_in", "d f"),
     Rule(r"intermediate/dense/bias", "mlp_in_bias", "f"),
-    # Without the lookbehind it would also end crossattention/output/dense/kernel.
+    # Without the lookbehind it would also match crossattention/output/dense/kernel.
     Rule(r"(?<!attention/)output/dense/kernel", "mlp_out", "f d"),
     Rule(r"(?<!attention/)output/dense/bias", "mlp_out_bias", "d"),
 )
@@ -24,9 +24,9 @@ HUGGING_FACE_VIT: tuple[Rule, ...] = (
 )
 """FlaxViTModel and FlaxViTForImageClassification.
 
-Blocks are vit/encoder/layer/N (without vit/ in the bare model), kernels [D, D] with heads
-flattened: `num_heads` must be given. Biases of query, key and value exist with `qkv_bias`. The
-position table [1, N + 1, D] has a row for the class token.
+Blocks are vit/encoder/layer/N (without vit/ in the bare model), kernels [D, D] with flattened
+heads: give `num_heads`. Biases of query, key and value exist with `qkv_bias`. The position table
+[1, N + 1, D] has a row for the class token.
 
 Read from: huggingface/transformers src/transformers/models/vit/modeling_flax_vit.py (ae19f01).
 """
@@ -43,10 +43,10 @@ HUGGING_FACE_BERT: tuple[Rule, ...] = (
 )
 """FlaxBert and FlaxRoberta models.
 
-Blocks are bert/encoder/layer/N, kernels [D, D] with heads flattened: `num_heads` must be given.
-The position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalize
-after the residual, unlike those in which the structure of trained weights was measured.
-A decoder's crossattention keeps its initialization.
+Blocks are bert/encoder/layer/N, kernels [D, D] with flattened heads: give `num_heads`. The
+position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalize after
+the residual, unlike the models in which the structure of trained weights was measured. A
+decoder's crossattention keeps its initialization.
 
 Read from: huggingface/transformers src/transformers/models/bert/modeling_flax_bert.py (299108c)
 and src/transformers/models/roberta/modeling_flax_roberta.py (54242e2).
@@ -67,8 +67,8 @@ HUGGING_FACE_GPT2: tuple[Rule, ...] = (
 
 Blocks are transformer/h/N (h/N in the bare model). FlaxConv1D stores its kernel as (out, in)
 and transposes it in use, the opposite of both nn.Dense and PyTorch's Conv1D; c_attn holds
-query, key and value one after the other: [3 D, D]. `num_heads` must be given. Positions are
-wpe/embedding [N, D], of text: `SinCos(axes=1)`. A model with cross-attention raises an error.
+query, key and value one after the other: [3 D, D]. Give `num_heads`. Positions are wpe/embedding
+[N, D], for text: `SinCos(axes=1)`. A model with cross-attention raises an error.
 
 Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b).
 """
@@ -85,9 +85,9 @@ HUGGING_FACE_LLAMA: tuple[Rule, ...] = (
 )
 """FlaxLlama, FlaxMistral and FlaxGemma models.
 
-Blocks are model/layers/N (layers/N in the bare model), kernels (in, out) with heads flattened:
-`num_heads` must be given, and `num_kv_heads` where heads are grouped (Mistral, Gemma; FlaxLlama
-has as many key/value heads as query heads whatever its config says). Biases exist with
+Blocks are model/layers/N (layers/N in the bare model), kernels (in, out) with flattened heads:
+give `num_heads`, and `num_kv_heads` where heads are grouped (Mistral, Gemma; FlaxLlama has as
+many key/value heads as query heads whatever its config specifies). Biases exist with
 `attention_bias`. Positions are rotary, the MLP (gate_proj, up_proj, down_proj) is gated.
 
 Read from: huggingface/transformers src/transformers/models/llama/modeling_flax_llama.py

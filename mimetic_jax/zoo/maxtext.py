@@ -2,8 +2,8 @@
 
 from mimetic_jax.rules import Rule
 
-# Lookbehinds have a fixed width, hence one for each way to name the module. They keep its name in
-# the block's path: a layer of Gemma 2 has two attentions, local and global.
+# A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
+# in the block's path, since a layer of Gemma 2 has two attentions, local and global.
 _ATTENTION = r"(?:(?<=self_attention/)|(?<=self_attention_local/)|(?<=self_attention_global/))"
 _SCANNED = (
     r"(?:(?<=layers/self_attention/)|(?<=layers/self_attention_local/)"
@@ -34,16 +34,16 @@ MAXTEXT: tuple[Rule, ...] = (
 """MaxText's Llama 2 and 3, Mistral, Mixtral, Gemma 1 to 3, Qwen 2 and 3, Llama 4, all with their
 attention in self_attention (Gemma 2: self_attention_local and _global).
 
-`scan_layers` (the default) stacks a leaf's layers along its axis 1, `param_scan_axis`: under
+`scan_layers` (the default) stacks layers along axis 1 of a leaf, `param_scan_axis`: under
 decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
-(Gemma 3, Llama 4) have a stack for every place in the group, decoder/layers/layers_N. Without
-scan, blocks are decoder/layers_N. With another `param_scan_axis` the table raises an error, and
-so does `fused_qkv`, which stores H + 2 G heads along one axis. `num_heads` isn't needed.
-The trees of Linen and of NNX have the same names. MLPs are gated or mixtures of experts.
+(Gemma 3, Llama 4) have one stack per position in the group, decoder/layers/layers_N. Without
+scan, blocks are decoder/layers_N. Another `param_scan_axis` raises an error, and so does
+`fused_qkv`, which stores H + 2 G heads along one axis. `num_heads` isn't needed. Linen and NNX
+trees have the same names. MLPs are gated or mixtures of experts.
 
 Where neither query and key are normalized nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
-Mistral, Mixtral, Gemma 1 and 2), the model never divides logits by √K: its own initializer folds
-that into the query. There, give α and β of the query/key pair divided by √K:
+Mistral, Mixtral, Gemma 1 and 2), the model doesn't divide logits by √K, because its own
+initializer folds that into the query. There, divide α and β of the query/key pair by √K:
 
 >>> from mimetic_jax.schemes import Mimetic
 >>> head_dim = 64
@@ -75,7 +75,7 @@ MAXTEXT_GPT3: tuple[Rule, ...] = (
 
 As `MAXTEXT`, but `fused_qkv` (the default of its configs) has an axis for query, key and value,
 [D, L, 3, H, K] under decoder/layers, and the MLP is two layers. This model does divide logits
-by √K. Positions are decoder/position_embedder/embedding [N, D], of text: `SinCos(axes=1)`.
+by √K. Positions are decoder/position_embedder/embedding [N, D], for text: `SinCos(axes=1)`.
 
 Read from: AI-Hypercomputer/maxtext src/maxtext/models/gpt3.py, src/maxtext/layers/linears.py,
 src/maxtext/configs/models/gpt3-175b.yml (e591f30).

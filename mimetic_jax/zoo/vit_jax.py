@@ -2,11 +2,11 @@
 
 from mimetic_jax.rules import Rule
 
-# A pooling head attends from a learned probe, and its MLP is no block's: neither is claimed.
+# A pooling head attends from a learned probe and has an MLP of its own: no rule matches them.
 _ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"
 _MLP = r"(?<!MAPHead_0/)MlpBlock_\d+/"
 
-# The lookbehind, not the pattern, holds the name of the stack: the block's path keeps it.
+# The lookbehind keeps the name of the stack in the block's path.
 _SCANNED_ATTENTION = r"(?<=encoderblock/)MultiHeadDotProductAttention_\d+/"
 _SCANNED_MLP = r"(?<=encoderblock/)MlpBlock_\d+/"
 
@@ -25,12 +25,12 @@ VIT_JAX: tuple[Rule, ...] = (
     Rule(_MLP + r"Dense_1/bias", "mlp_out_bias", "d"),
     Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
 )
-"""vit_jax, and the trees of scenic and big_vision (without scan), which are alike.
+"""vit_jax, and the equal trees of scenic and big_vision (without scan).
 
-Blocks are Transformer/encoderblock_N, holding MultiHeadDotProductAttention_0 with separate
-kernels [D, H, K], out [H, K, D], and MlpBlock_0. Checkpoints from before Linen number the
-submodules of a block together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the
-same. The position table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for
+Blocks are Transformer/encoderblock_N with MultiHeadDotProductAttention_0, whose kernels are
+separate, [D, H, K] and out [H, K, D], and MlpBlock_0. Checkpoints from before Linen number the
+submodules of a block together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the same
+numbers. The position table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for
 the class token if there is one; big_vision's is pos_embedding, without. `num_heads` isn't needed.
 
 >>> import jax, jax.numpy as jnp
@@ -62,11 +62,11 @@ BIG_VISION: tuple[Rule, ...] = (
     Rule(_SCANNED_MLP + r"Dense_1/bias", "mlp_out_bias", "l d"),
     *VIT_JAX,
 )
-"""big_vision, with `scan=True` (layers stacked in front, under encoderblock) and without.
+"""big_vision, with `scan=True` (layers stacked along axis 0, under encoderblock) and without.
 
 The names are those of `VIT_JAX`; a text tower (txt/Encoder_0/encoderblock_N, as in two_towers)
 has the same blocks, and the attention pooling of MAPHead_0 keeps its initialization. Two towers
-have two position tables: schemes that need one position table go to each tower's subtree.
+have two position tables: apply schemes that need one position table to each tower's subtree.
 `num_heads` isn't needed.
 
 Read from: google-research/big_vision big_vision/models/vit.py,

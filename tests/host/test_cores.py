@@ -1,4 +1,4 @@
-"""Work is spread over threads without changing what it gives or what it leaves behind."""
+"""Threads change neither the results nor, afterward, the BLAS limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mimetic_jax.host import cores as cores_module
-from mimetic_jax.host.cores import cores, limited_blas, on_cores, sharing
+from mimetic_jax.host.cores import concurrency, cores, limited_blas, on_cores
 
 
 def blas_threads():
-    """Of NumPy's and SciPy's; a library that another test has loaded since isn't called here."""
+    """Of NumPy's and SciPy's libraries; later libraries of other tests don't matter here."""
     known = cores_module._blas().info()
     return [library["num_threads"] for library in known if library["user_api"] == "blas"]
 
@@ -25,16 +25,16 @@ def test_results_keep_their_order_and_tasks_run_elsewhere():
 
 
 def test_nested_tasks_stay_in_their_thread():
-    """Tasks that waited for tasks of the same pool would wait for ever."""
+    """A task that waits for other tasks of its pool could wait forever."""
 
     def outer(item):
         here = threading.get_ident()
         inner = list(on_cores(lambda _: threading.get_ident(), range(3)))
         assert inner == [here] * 3
-        return sharing()
+        return concurrency()
 
     assert set(on_cores(outer, range(4 * cores()))) == {cores()}
-    assert sharing() == 1
+    assert concurrency() == 1
 
 
 def test_blas_limit_is_one_inside_and_what_it_was_after():
@@ -49,7 +49,7 @@ def test_blas_limit_is_one_inside_and_what_it_was_after():
     assert blas_threads() == before
 
 
-def test_an_error_comes_through_and_the_limit_goes():
+def test_errors_propagate_and_end_the_limit():
     before = blas_threads()
 
     def task(item):

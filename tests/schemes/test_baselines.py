@@ -95,7 +95,7 @@ def test_roles(scheme, kernels):
     written = scheme.writes(frozenset(block()))
     assert written == kernels | {f"{kernel}_bias" for kernel in kernels}
     assert not scheme.writes(frozenset({"value", "value_bias", "position"}))
-    # Without biases none are made up; half an attention layer is still one.
+    # No biases are added; half an attention layer still counts as one.
     assert scheme.writes(frozenset({"query", "out"})) == kernels & {"query", "out"}
 
 
@@ -110,7 +110,7 @@ def test_zero():
     assert set(np.abs(np.unique(wide))) == {np.float32(1 / 8)}
 
 
-def test_zero_out_leaves_a_layer_the_identity():
+def test_zero_out_makes_a_layer_the_identity():
     new = ZeroOut()(KEY, block(), Context())
     assert not any(array.any() for array in new.values())
 
@@ -162,7 +162,7 @@ def test_conditioned(head_dim):
 
 
 @pytest.mark.parametrize("scheme", [TFixup(), UniformAttention(), Conditioned()])
-def test_kernels_are_independent_of_what_else_is_there(scheme):
+def test_kernels_do_not_depend_on_other_roles(scheme):
     whole = scheme(KEY, block(), Context())
     part = Block.of({role: block()[role] for role in ("query", "value")})
     for role, array in scheme(KEY, part, Context()).items():

@@ -128,7 +128,7 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
         KEY, {"m": attention, "z": {"pos_embed": vit["pos_embed"]}}, Impulse()
     )
     np.testing.assert_array_equal(before["pos_embed"], after["z"]["pos_embed"])
-    # Equal but for the LayerNorm's ε of 1e-5 beside a variance of .02².
+    # Equal except for the LayerNorm's ε of 1e-5 against a variance of .02².
     assert_same_products(before["m"], after["m"], rtol=0.03)
 
 

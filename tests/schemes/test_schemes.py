@@ -53,7 +53,7 @@ def test_mimetic_writes_kernels_and_zeroes_biases():
         (Mimetic(alpha_qk=None, beta_qk=None), {"value", "out"}),
     ],
 )
-def test_a_pair_of_none_is_left_alone(scheme, kernels):
+def test_a_pair_of_none_is_unchanged(scheme, kernels):
     roles = frozenset(attention_block())
     assert scheme.writes(roles) == kernels | {f"{role}_bias" for role in kernels}
 
@@ -114,7 +114,7 @@ EVERY = [
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**31 - 1))
 def test_every_scheme_is_finite_in_every_dtype(scheme, dtype, seed):
-    """Through the door that users take, on a tree with everything that schemes write."""
+    """Through `rewrite`, on a tree with every role that schemes write."""
     key = jax.random.key(seed)
     block = attention_block()
     layer = {
@@ -190,7 +190,7 @@ def test_schemes_survive_json(scheme):
 
 @dataclasses.dataclass(frozen=True)
 class OfTheUser(Scheme):
-    """Defined outside of the package, with every kind of field that can be stored."""
+    """Defined outside the package, with every kind of field that can be stored."""
 
     number: float
     per_layer: tuple[float, ...]
@@ -203,7 +203,7 @@ class OfTheUser(Scheme):
         return {"out": jnp.full(block.shapes["out"], self.per_layer[context.layer])}
 
 
-def test_a_scheme_of_the_users_own_is_stored_by_its_name():
+def test_a_users_own_scheme_is_stored_by_its_name():
     scheme = OfTheUser(0.5, (1.0, 2.0), (SinCos(), NormMatched(Mimetic(beta_vo=(0.1, 0.2)))))
     again = schemes.from_dict(json.loads(json.dumps(schemes.to_dict(scheme))))
     assert again == scheme

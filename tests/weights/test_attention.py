@@ -34,7 +34,7 @@ def test_query_key_law_of_the_paper(dim, heads, diagonal, noise):
     """The diagonals that truncation leaves, measured on float64 SVDs (REFERENCES 2.2)."""
     products = head_products(*query_key(KEY, dim, heads, noise=noise))
     assert products.diagonal(axis1=1, axis2=2).mean() == pytest.approx(diagonal, abs=0.01)
-    # 64 singular values and then nothing.
+    # 64 singular values; the rest are zero.
     values = np.linalg.svd(products[0], compute_uv=False)
     assert values[63] > 1
     assert values[64] < 1e-5
@@ -47,7 +47,7 @@ def test_value_out_law_of_the_paper():
 
 
 def test_products_are_those_of_the_drawn_targets():
-    """Same noise, float64 SVDs: the law itself, not a statistic of it."""
+    """Same noise, float64 SVDs: the exact law, not a statistic of it."""
     noise = np.asarray(attention._draw(jax.random.split(KEY, 4), 32, "normal"), np.float64)
     targets = 0.7 * noise + 0.7 * np.eye(32)
     u, s, vt = np.linalg.svd(targets)
@@ -66,7 +66,7 @@ def test_orientation_of_the_port(golden):
     assert product.trace() == pytest.approx(paper.trace(), abs=1e-3)
     assert product.diagonal().std() == pytest.approx(0.24, abs=0.02)
     assert paper.diagonal().std() == pytest.approx(0.03, abs=0.005)
-    # Signs of singular vectors are free, and (R L)ᵀ, unlike L R, shows them: up to a sign each.
+    # Unlike L R, (R L)ᵀ depends on the arbitrary signs of singular vectors: equal up to signs.
     arrays = golden("mimetic_svd")
     target = (0.4 * arrays["z_vo"] - 0.4 * np.eye(48)).astype(np.float32)
     left, right = (factor[0] for factor in attention.factorize(target[None], 48))
@@ -130,7 +130,7 @@ def test_no_noise_keeps_the_first_coordinates(beta):
 
 
 def test_no_noise_random_basis():
-    """β times a projection on K random directions, another for each head."""
+    """β times a projection on K random directions, different for each head."""
     options = {"alpha": 0.0, "beta": 0.5, "degenerate": "random_basis"}
     products = head_products(*query_key(KEY, 12, 3, **options))
     np.testing.assert_allclose(products @ products, 0.5 * products, atol=1e-6)

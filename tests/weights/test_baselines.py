@@ -57,7 +57,7 @@ def test_golden_zero_init(golden):
 
 @settings(max_examples=10, deadline=None)
 @given(fan_in=st.integers(1, 20), fan_out=st.integers(1, 40))
-def test_zero_init_is_cut_from_identity_or_hadamard(fan_in, fan_out):
+def test_zero_init_is_a_part_of_identity_or_hadamard(fan_in, fan_out):
     kernel = np.asarray(zero_init(fan_in, fan_out))
     if fan_out <= fan_in:
         np.testing.assert_array_equal(kernel, np.eye(fan_in, fan_out))
@@ -77,7 +77,7 @@ def test_semi_orthogonal_singular_values_are_one(fan_in, fan_out, seed):
 
 
 def test_semi_orthogonal_has_no_preferred_direction():
-    """Haar: entries of variance 1/D without a mean, whichever column."""
+    """Haar: entries of mean 0 and variance 1/D in every column."""
     draws = np.stack([semi_orthogonal(key, 6, 3) for key in jax.random.split(KEY, 300)])
     assert np.abs(draws.mean(axis=0)).max() < 0.12
     np.testing.assert_allclose(draws.var(axis=0), 1 / 6, atol=0.06)

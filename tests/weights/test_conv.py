@@ -37,14 +37,14 @@ def formula(size, sigma):
     ("sigma", "smallest", "largest"), [(0.3, -0.0014, 0.5), (1.0, -0.022, 1.0), (2.0, -0.077, 2.0)]
 )
 def test_closed_form_and_what_clipping_costs(sigma, smallest, largest):
-    """Eigenvalues measured elsewhere (REFERENCES 4.3); clipping moves it by the negative ones."""
+    """Eigenvalues measured elsewhere (REFERENCES 4.3); clipping removes the negative ones."""
     truth = formula(7, sigma)
     values = np.linalg.eigvalsh(truth)
     assert values[0] == pytest.approx(smallest, rel=0.05)
     assert values[-1] == pytest.approx(largest, rel=0.15)
     clipped = conv_covariance_2022(7, sigma)
-    moved = np.linalg.norm(clipped - truth, ord=2)
-    assert moved == pytest.approx(-values[0], rel=1e-3)
+    change = np.linalg.norm(clipped - truth, ord=2)
+    assert change == pytest.approx(-values[0], rel=1e-3)
     assert truth[24, 24] == pytest.approx(0.5)
 
 
@@ -75,7 +75,7 @@ def test_empirical_covariance_is_that_of_numpy():
 
 
 def test_trained_filters_can_be_mimicked_in_one_program():
-    """Covariance and samples inside jit and vmap: those of the host."""
+    """Covariance and samples inside jit and vmap equal those of the host."""
     trained = jax.random.normal(KEY, (2, 3, 3, 30)) * jnp.arange(1.0, 4.0)[:, None]
 
     def mimic(key, trained):

@@ -40,7 +40,7 @@ def softmax(logits):
 
 
 def hit_and_mass(attention, intended):
-    """Of the rows whose target is in the grid: how many look there most, and how much."""
+    """Over rows whose target is in the grid: how many attend to it most, and its mean weight."""
     rows = intended.sum(axis=-1) > 0
     hits = attention.argmax(axis=-1) == intended.argmax(axis=-1)
     return hits[rows].mean(), (attention * intended).sum(axis=-1)[rows].mean()
@@ -110,7 +110,7 @@ def test_attention_starts_at_the_offsets(dim, heads):
 
 
 def test_other_grids_offsets_and_orders():
-    """A grid that is no square, a larger filter, offsets from the key, another head width."""
+    """A grid that isn't square, a larger filter, random offsets, another head width."""
     position = table(60, 64)
     options = {"head_dim": 32, "kernel_size": 5, "order": "random"}
     query, key = impulse_query_key(KEY, position, (6, 10), 4, **options)
@@ -140,7 +140,7 @@ def test_offsets_of_all_sizes():
     assert (np.diff((large**2).sum(axis=1)) >= 0).all()
 
 
-def test_random_offsets_come_once_and_differ_by_key():
+def test_random_offsets_do_not_repeat_and_differ_by_key():
     drawn = np.asarray(jax.vmap(lambda key: random_offsets(key, 3, 12))(jax.random.split(KEY, 8)))
     for one in drawn:
         assert sorted(one[:9].tolist()) == sorted(offsets(3, 9).tolist())
@@ -214,7 +214,7 @@ def test_sincos_tables_work_at_a_low_rank():
 
 
 def test_a_weak_traced_table_stays_finite():
-    """No error can be raised in a program: what can't be inverted is left out."""
+    """A program can't raise; directions too weak to invert are dropped."""
     position = sincos_2d(14, 14, 192)
     kernels = jax.jit(lambda key, p: impulse_query_key(key, p, (14, 14), 3))(KEY, position)
     for product in head_products(*kernels):
@@ -238,7 +238,7 @@ def window_attention(table, window, sign):
 
 
 @pytest.mark.parametrize(("window", "expected"), [(7, 0.75), (4, 0.9)])
-def test_swin_tables_look_at_the_offsets(window, expected):
+def test_swin_tables_attend_to_the_offsets(window, expected):
     side = 2 * window - 1
     shifts = offsets(3, 9)
     intended = impulse_matrices((window, window), shifts)

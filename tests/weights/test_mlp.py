@@ -37,8 +37,8 @@ def normalized(x):
     return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
 
 
-def test_scalar_shift_is_invisible_behind_a_layer_norm():
-    """Inputs that sum to zero can't see a constant; a number for each input they can."""
+def test_scalar_shift_has_no_effect_after_a_layer_norm():
+    """For inputs that sum to zero a constant has no effect, a number per input has."""
     x = normalized(np.random.default_rng(0).normal(size=(16, 64)))
     before, scalar, per_input = (
         x @ np.asarray(array, np.float64)
@@ -46,12 +46,12 @@ def test_scalar_shift_is_invisible_behind_a_layer_norm():
     )
     np.testing.assert_allclose(scalar, before, atol=1e-6)
     assert np.abs(per_input - before).std() > 0.1 * before.std()
-    # With an affine LayerNorm, or none, the scalar shows.
+    # With an affine LayerNorm, or none, the scalar has an effect.
     affine = (x + 1) @ np.asarray(mean_shift(kernel()), np.float64)
     assert np.abs(affine - before - np.asarray(kernel()).sum(axis=0)).min() > 0.1
 
 
-def test_gradient_to_the_residual_stream_is_unchanged_behind_a_layer_norm():
+def test_gradient_of_residual_activations_is_unchanged_before_a_layer_norm():
     def loss(x, kernel):
         mean = x.mean(axis=-1, keepdims=True)
         x = (x - mean) / jnp.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)

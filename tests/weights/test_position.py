@@ -23,7 +23,7 @@ def test_scale_is_the_amplitude():
 
 
 def test_neighbors_are_alike():
-    """What the method rests on: P Pᵀ falls with distance on the grid."""
+    """The method needs this: P Pᵀ falls with distance on the grid."""
     table = np.asarray(sincos_2d(16, 16, 192), np.float64).reshape(16, 16, 192)
     center = table[8, 8]
     similar = [center @ table[8, 8 + step] for step in range(4)]

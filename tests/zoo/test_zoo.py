@@ -488,7 +488,7 @@ def products(case, params, layer):
 
 
 def drawn(case, scheme, layer):
-    """The same products of what the scheme itself gives for that block's key."""
+    """The same products of the scheme's own draw for that block's key."""
     H, G, K = case.heads
     wide, narrow = (D, H, K), (D, G, K)
     shapes = {"query": wide, "key": narrow, "value": narrow, "out": (H, K, D)}
@@ -539,7 +539,7 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize(("case", "layout"), AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 def test_another_orientation_would_be_seen(case, layout):
-    """Diagonals survive a transposition, equality with what was drawn doesn't."""
+    """A transposition keeps diagonals, but not equality with the draw."""
     stacked = case.blocks[0][1] is not None
     assert any(rule.role == "out" and rule.stacked == stacked for rule in case.rules)
     wrong = tuple(
@@ -556,7 +556,7 @@ def test_another_orientation_would_be_seen(case, layout):
 
 
 @every_zoo
-def test_all_of_attention_is_planned_and_nothing_else_is_touched(case):
+def test_all_of_attention_is_planned_and_nothing_else_changes(case):
     before = case.params()
     writes = mimetic_jax.plan(before, Mimetic(), rules=case.rules, **case.given)
     planned = {write.path for write in writes}
@@ -679,7 +679,7 @@ def test_another_scan_axis_is_an_error():
 @pytest.mark.parametrize("rules", [zoo.MAXTEXT, zoo.MAXTEXT_GPT3])
 @pytest.mark.parametrize("scan", [True, False])
 def test_heads_fused_along_one_axis_are_an_error(rules, scan):
-    """`fused_qkv`: H + 2 G heads, which no layout says."""
+    """`fused_qkv`: H + 2 G heads, which no layout can express."""
     case = maxtext(4, 1, 8, scan=scan, bias=False)
     shapes = {}
     for path, shape in case.shapes.items():
@@ -693,7 +693,7 @@ def test_heads_fused_along_one_axis_are_an_error(rules, scan):
 
 
 def test_logits_that_maxtext_does_not_divide():
-    """The constants that the table's docstring gives make up for it."""
+    """The constants in the table's docstring compensate for that."""
     case, K = CASES["maxtext"], 16
     scaled = Mimetic(alpha_qk=0.7 / K**0.5, beta_qk=0.7 / K**0.5)
     logits, _ = products(case, case.rewrite(case.params(), scaled), 0)

@@ -1,1 +1,1 @@
-"""Augmentation on the device, checked operation by operation against Pillow."""
+"""Augmentation on the device; tests check each operation against Pillow."""

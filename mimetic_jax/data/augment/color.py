@@ -1,8 +1,8 @@
-"""Operations on color, as Pillow's on bytes: levels 0..255 in, levels 0..255 out.
+"""Color operations equal to Pillow's on bytes: levels 0..255 in, levels 0..255 out.
 
-An image is float32 [h, w, C] with C = 3 (Pillow's "RGB") or 1 ("L"), and holds whole numbers after
-every operation, so that operations can be chained as on Pillow's images. What depends on the level
-alone takes levels of any shape, a ramp of all 256 as well: see `apply_table`.
+An image is float32 [h, w, C] with C = 3 (Pillow's "RGB") or 1 ("L"). It has whole numbers after
+every operation, so that operations chain as on Pillow's images. Operations that depend on the
+level alone take levels of any shape, even a ramp of all 256: see `apply_table`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def invert(levels: jax.Array) -> jax.Array:
 
 
 def posterize(levels: jax.Array, bits: jax.Array | float) -> jax.Array:
-    """Keeps the highest bits of each level, as `ImageOps.posterize`.
+    """Keep the highest bits of each level, as `ImageOps.posterize`.
 
     >>> posterize(jnp.array([37.0, 200.0]), 3).tolist()
     [32.0, 192.0]
 
     Args:
         levels: float32 of any shape.
-        bits: how many of the eight to keep, a whole number from 0 to 8; may be traced.
+        bits: number of bits to keep, a whole number from 0 to 8; may be traced.
     """
     step = jnp.exp2(8 - jnp.clip(jnp.asarray(bits, jnp.float32), 0, 8))
     return jnp.floor(levels / step) * step
 
 
 def solarize(levels: jax.Array, threshold: jax.Array | float) -> jax.Array:
-    """Inverts the levels from the threshold on, as `ImageOps.solarize`.
+    """Invert the levels from the threshold up, as `ImageOps.solarize`.
 
     >>> solarize(jnp.array([127.0, 128.0]), 128).tolist()
     [127.0, 127.0]
@@ -51,7 +51,7 @@ def solarize(levels: jax.Array, threshold: jax.Array | float) -> jax.Array:
 
 
 def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
-    """Lifts the levels below 128, as timm's operation of that name.
+    """Add to the levels below 128, as timm's operation of that name.
 
     >>> solarize_add(jnp.array([10.0, 127.0, 128.0]), 50).tolist()
     [60.0, 177.0, 128.0]
@@ -60,7 +60,7 @@ def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
 
 
 def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`.
+    """Scale away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`.
 
     >>> brightness(jnp.array([10.0, 201.0]), 1.5).tolist()
     [15.0, 255.0]
@@ -69,37 +69,37 @@ def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
 
 
 def contrast(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from the mean gray, or toward it, as `ImageEnhance.Contrast`.
+    """Blend away from the mean gray, or toward it, as `ImageEnhance.Contrast`.
 
     Args:
         image: float32 [h, w, C].
-        factor: 1 keeps the image, 0 leaves gray.
+        factor: 1 gives the image, 0 gray.
     """
     return blend(mean_gray(image), image, factor)
 
 
 def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from gray, or toward it, as `ImageEnhance.Color`: the saturation.
+    """Change the saturation, as `ImageEnhance.Color`.
 
     Args:
-        image: float32 [h, w, C]; one of a single channel stays as it is.
-        factor: 1 keeps the image, 0 leaves gray.
+        image: float32 [h, w, C]; unchanged if C = 1.
+        factor: 1 gives the image, 0 gray.
     """
     return blend(grayscale(image), image, factor)
 
 
 def sharpness(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Away from the smoothed image, or toward it, as `ImageEnhance.Sharpness`.
+    """Blend away from the smoothed image, or toward it, as `ImageEnhance.Sharpness`.
 
     Args:
         image: float32 [h, w, C].
-        factor: 1 keeps the image, 0 leaves it smoothed.
+        factor: 1 gives the image, 0 the smoothed image.
     """
     return blend(smooth(image), image, factor)
 
 
 def autocontrast(image: jax.Array) -> jax.Array:
-    """Stretches each channel from 0 to 255, as `ImageOps.autocontrast`.
+    """Stretch each channel to the range 0 to 255, as `ImageOps.autocontrast`.
 
     Args:
         image: float32 [h, w, C].
@@ -108,7 +108,7 @@ def autocontrast(image: jax.Array) -> jax.Array:
 
 
 def equalize(image: jax.Array) -> jax.Array:
-    """Makes the levels of each channel about equally frequent, as `ImageOps.equalize`.
+    """Make the levels of each channel about equally frequent, as `ImageOps.equalize`.
 
     Args:
         image: float32 [h, w, C].
@@ -117,19 +117,19 @@ def equalize(image: jax.Array) -> jax.Array:
 
 
 def hue(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Turns the color circle, as torchvision's `adjust_hue` does on Pillow's images.
+    """Rotate the hue, as torchvision's `adjust_hue` does on Pillow's images.
 
     Args:
-        image: float32 [h, w, C]; one of a single channel stays as it is.
-        factor: of a turn, from -1/2 to 1/2.
+        image: float32 [h, w, C]; unchanged if C = 1.
+        factor: part of a full turn, from -1/2 to 1/2.
 
-    Reference: torchvision/transforms/_functional_pil.py; the bytes of hue, saturation and value
-    between are those of Pillow's Convert.c.
+    Reference: torchvision/transforms/_functional_pil.py; the intermediate bytes of hue, saturation
+    and value are those of Pillow's Convert.c.
     """
     if image.shape[-1] == 1:
         return image
     turn, saturation, value = _hue_saturation_value(image)
-    # The bytes of torchvision wrap around: a turn is 256 of them here, and 255 everywhere else.
+    # torchvision's bytes wrap around: a full turn is 256 levels here, and 255 everywhere else.
     turn = (turn + jnp.trunc(jnp.asarray(factor, jnp.float32) * 255)) % 256
     sector = turn * 6 / 255
     part = sector - jnp.floor(sector)
@@ -151,19 +151,19 @@ def grayscale(image: jax.Array) -> jax.Array:
     L = ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋
 
     Args:
-        image: float32 [h, w, C]; one of a single channel stays as it is.
+        image: float32 [h, w, C]; unchanged if C = 1.
     """
     _check_channels(image)
     if image.shape[-1] == 1:
         return image
-    # These sums are below 2^24, where float32 has every whole number.
+    # These sums are below 2^24, up to which float32 represents every whole number.
     luma = image[..., 0] * 19595 + image[..., 1] * 38470 + image[..., 2] * 7471
     luma = jnp.floor((luma + 32768) / 65536)
     return jnp.broadcast_to(luma[..., None], image.shape)
 
 
 def mean_gray(image: jax.Array) -> jax.Array:
-    """The mean luma, rounded: what `ImageEnhance.Contrast` blends with.
+    """The rounded mean luma, with which `ImageEnhance.Contrast` blends.
 
     Args:
         image: float32 [h, w, C] of at most four million pixels.
@@ -176,9 +176,9 @@ def mean_gray(image: jax.Array) -> jax.Array:
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """A mean over 3×3 with weight 5 at the center, as `ImageFilter.SMOOTH`.
+    """A 3×3 mean with weight 5 at the center, as `ImageFilter.SMOOTH`.
 
-    The outermost pixels stay as they are.
+    The outermost pixels are unchanged.
 
     Args:
         image: float32 [h, w, C].
@@ -193,18 +193,18 @@ def smooth(image: jax.Array) -> jax.Array:
 
 
 def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """`start + factor · (end - start)`, truncated and clipped as by `Image.blend`.
+    """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does.
 
     Args:
-        start: float32 levels, what factor 0 gives.
-        end: float32 levels, what factor 1 gives.
-        factor: beyond 1 it extrapolates; may be traced.
+        start: float32 levels, the result at factor 0.
+        end: float32 levels, the result at factor 1.
+        factor: extrapolates above 1; may be traced.
     """
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
 
 
 def histogram(image: jax.Array) -> jax.Array:
-    """How many pixels of each channel have each level.
+    """The number of pixels at each level, per channel.
 
     Args:
         image: float32 [h, w, C].
@@ -214,22 +214,22 @@ def histogram(image: jax.Array) -> jax.Array:
     """
     channels = image.shape[-1]
     bins = image.astype(jnp.int32) + LEVELS * jnp.arange(channels)
-    # One scatter beats comparing each pixel with 256 levels at least thirty times on a CPU.
+    # On a CPU, one scatter is at least 30 times as fast as comparing each pixel with 256 levels.
     counts = jnp.zeros(channels * LEVELS, jnp.int32)
     counts = counts.at[bins.reshape(-1)].add(1, mode="promise_in_bounds")
     return counts.reshape(channels, LEVELS)
 
 
 def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
-    """Looks every level up, channel by channel, as `Image.point`.
+    """Map each level through its channel's table, as `Image.point`.
 
     Args:
         image: float32 [h, w, C].
         table: float32 [C, 256], or [1, 256] for all channels.
     """
     offset = LEVELS * jnp.arange(table.shape[0])
-    place = image.astype(jnp.int32) + offset
-    return table.reshape(-1).at[place].get(mode="promise_in_bounds")
+    index = image.astype(jnp.int32) + offset
+    return table.reshape(-1).at[index].get(mode="promise_in_bounds")
 
 
 def autocontrast_table(counts: jax.Array) -> jax.Array:
@@ -247,15 +247,15 @@ def autocontrast_table(counts: jax.Array) -> jax.Array:
     stretched = 255 * (level - lowest) // jnp.maximum(highest - lowest, 1)
     code = (lowest * LEVELS + highest) * LEVELS + level
     short = jnp.asarray(_truncated_short())
-    place = jnp.minimum(jnp.searchsorted(short, code), len(short) - 1)
-    stretched = jnp.clip(stretched - (short[place] == code), 0, 255)
+    index = jnp.minimum(jnp.searchsorted(short, code), len(short) - 1)
+    stretched = jnp.clip(stretched - (short[index] == code), 0, 255)
     return jnp.where(highest > lowest, stretched, level).astype(jnp.float32)
 
 
 def equalize_table(counts: jax.Array) -> jax.Array:
     """The table of `equalize`: ⌊(pixels below + step / 2) / step⌋.
 
-    step is 1/255 of the pixels that aren't of the highest level present.
+    step is 1/255 of the number of pixels below the highest level of the channel.
 
     Args:
         counts: int32 [C, 256] of `histogram`.
@@ -283,10 +283,10 @@ def color_jitter(
     """Brightness, contrast, saturation and hue in random order, as torchvision's `ColorJitter`.
 
     The factor of each of the first three is uniform over max(0, 1 - range) to 1 + range, that of
-    hue over ±range. An operation of range 0 is left out.
+    hue over ±range. Operations of range 0 are skipped.
 
     Args:
-        key: decides the order and the factors.
+        key: draws the order and the factors.
         image: float32 [h, w, C].
         brightness_range: at least 0.
         contrast_range: at least 0.
@@ -297,7 +297,7 @@ def color_jitter(
         float32 [h, w, C].
 
     Raises:
-        InputError: a range is outside of its bounds.
+        InputError: a range is out of bounds.
 
     Reference: torchvision/transforms/transforms.py.
     """
@@ -315,13 +315,13 @@ def color_jitter(
             factor = low + (high - low) * uniform[index]
             operations.append(functools.partial(operation, factor=factor))
     order = jax.random.permutation(order_key, len(operations))
-    for place in range(len(operations)):
-        image = jax.lax.switch(order[place], operations, image)
+    for position in range(len(operations)):
+        image = jax.lax.switch(order[position], operations, image)
     return image
 
 
 def _hue_saturation_value(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Pillow's bytes of HSV, each float32 [h, w]."""
+    """Hue, saturation and value as Pillow's bytes, each float32 [h, w]."""
     _check_channels(image)
     red, green, blue = image[..., 0], image[..., 1], image[..., 2]
     value, lowest = image.max(axis=-1), image.min(axis=-1)
@@ -349,10 +349,11 @@ def _rounded(levels: jax.Array) -> jax.Array:
 
 @functools.cache
 def _truncated_short() -> np.ndarray:
-    """Codes (lowest, highest, level) where Pillow truncates a whole number one short, ascending.
+    """Codes (lowest, highest, level), ascending, where Pillow's result is one too low.
 
-    It stretches in float64 and truncates, so that 255 (level - lowest) / (highest - lowest) may
-    come out as 254.99…: at one of six pairs of lowest and highest.
+    Pillow stretches in float64 and truncates, so that 255 (level - lowest) / (highest - lowest),
+    where it is a whole number, may become 254.99…; so it is for one in six pairs of lowest and
+    highest.
     """
     codes = []
     highest, level = np.mgrid[:LEVELS, :LEVELS]

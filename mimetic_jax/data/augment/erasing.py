@@ -11,19 +11,19 @@ from mimetic_jax.errors import InputError, unknown
 
 ERASE_MODES = ("const", "pixel")
 
-# Least and most of the image's area and of height / width, and how often a rectangle is sought.
+# Range of the part of the image's area, range of height / width, and number of attempts.
 AREA = (0.02, 1 / 3)
 ASPECT = (0.3, 1 / 0.3)
 ATTEMPTS = 10
 
 
 def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
-    """Sets a square to 0, the mean color; its center is uniform and it is clipped at the border.
+    """Set a square to 0, the mean color; its center is uniform and it is clipped at the border.
 
     Args:
-        key: decides where.
+        key: draws the center.
         image: float [h, w, C], normalized.
-        side: of the square, in pixels.
+        side: side of the square, in pixels.
 
     Raises:
         InputError: the square is larger than the image.
@@ -42,16 +42,16 @@ def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
 def random_erasing(
     key: jax.Array, image: jax.Array, probability: float, mode: str = "pixel"
 ) -> jax.Array:
-    """Fills a random rectangle, with some probability.
+    """Fill a random rectangle, with some probability.
 
-    Up to ten times: area ~ U(0.02, 1/3) · h · w and log(h' / w') ~ U(log 0.3, log 1/0.3); the first
-    rectangle that is lower and narrower than the image is taken, at a uniform place.
+    Up to ten draws of area ~ U(0.02, 1/3) · h · w and log(h' / w') ~ U(log 0.3, log 1/0.3); the
+    first rectangle that is lower and narrower than the image is put at a uniform position.
 
     Args:
-        key: decides.
+        key: draws everything.
         image: float [h, w, C], normalized.
-        probability: that anything is erased.
-        mode: "const" fills with 0, "pixel" with a normal number for each pixel and channel.
+        probability: probability of erasing anything.
+        mode: "const" fills with 0, "pixel" with a normal number per pixel and channel.
 
     Raises:
         InputError: the probability isn't in 0 to 1, or the mode is unknown.
@@ -62,7 +62,7 @@ def random_erasing(
     check_erasing(probability, mode)
     height, width, _ = image.shape
     apply_key, draw_key, noise_key = jax.random.split(key, 3)
-    # One call, for each is slow to compile: the attempts, and in the last column the place.
+    # One call, since each is slow to compile: the attempts, and in the last column the position.
     drawn = jax.random.uniform(draw_key, (2, ATTEMPTS + 1))
     area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * drawn[0, :-1])
     low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
@@ -82,7 +82,7 @@ def random_erasing(
 
 
 def check_erasing(probability: float, mode: str) -> None:
-    """Raise InputError unless `random_erasing` can work with these."""
+    """Raise InputError unless `random_erasing` accepts these."""
     if not 0 <= probability <= 1:
         raise InputError(f"erase {probability} isn't a probability from 0 to 1")
     if mode not in ERASE_MODES:
@@ -97,6 +97,6 @@ def _rectangle(
     tall: jax.Array | int,
     wide: jax.Array | int,
 ) -> jax.Array:
-    """The pixels inside of it, [h, w, 1]."""
+    """Mask of the pixels inside a rectangle, [h, w, 1]."""
     rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     return (rows >= top) & (rows < top + tall) & (columns >= left) & (columns < left + wide)

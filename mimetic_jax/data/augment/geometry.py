@@ -1,7 +1,6 @@
-"""Operations on places: crops, resampling to another size, and affine maps, as Pillow's on bytes.
+"""Geometric operations equal to Pillow's on bytes: crops, resizing, and affine maps.
 
-An image is [h, w, C]; what is resampled is float32 and holds levels 0..255, whole numbers before
-and after.
+An image is [h, w, C]. Resampling is in float32 on levels 0..255, whole numbers before and after.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ from mimetic_jax.errors import InputError, unknown
 INTERPOLATIONS = ("bilinear", "bicubic", "random")
 AFFINE_INTERPOLATIONS = ("nearest", *INTERPOLATIONS)
 
-# Of torchvision's RandomResizedCrop, and of timm's RandomErasing.
+# Number of attempts in torchvision's RandomResizedCrop.
 ATTEMPTS = 10
 
 
 def flip(key: jax.Array, image: jax.Array) -> jax.Array:
-    """Mirrors left and right with probability 1/2.
+    """Mirror left and right with probability 1/2.
 
     Args:
-        key: decides.
-        image: [h, w, C] of any type.
+        key: draws whether.
+        image: [h, w, C] of any dtype.
     """
     return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
 
 
 def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
-    """A random window of the image's own size, after black was put around it.
+    """A random window of the image's own size, after padding with black.
 
     Args:
-        key: decides where.
-        image: [h, w, C] of any type.
+        key: draws the window.
+        image: [h, w, C] of any dtype.
         padding: pixels of black on each side.
     """
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
-    # Under vmap a slice beats a gather by row and column, and a sum over offsets by far.
+    # Under vmap a slice is faster than a gather by row and column, or a sum over offsets.
     return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
 
 
@@ -53,15 +52,15 @@ def random_box(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The box of torchvision's `RandomResizedCrop`.
 
-    Ten times: area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits is
-    taken, at a uniform place. If none does, the largest central one with a ratio in range.
+    Ten draws of area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits
+    is put at a uniform position. If none fits, the largest central box with a ratio in range.
 
     Args:
-        key: decides.
+        key: draws the box.
         height: h, of the image.
         width: w, of the image.
-        scale: least and most of the image's area.
-        ratio: least and most width / height.
+        scale: least and greatest area, as parts of the image's.
+        ratio: least and greatest width / height.
 
     Returns:
         top, left, height and width, int32 [] each.
@@ -69,7 +68,7 @@ def random_box(
     Reference: Szegedy et al. 2015, "Going deeper with convolutions";
     torchvision/transforms/transforms.py.
     """
-    # One call, for each is slow to compile: the attempts, and in the last column the place.
+    # One call, since each is slow to compile: the attempts, and in the last column the position.
     drawn = jax.random.uniform(key, (2, ATTEMPTS + 1))
     area = height * width * (scale[0] + (scale[1] - scale[0]) * drawn[0, :-1])
     low, high = math.log(ratio[0]), math.log(ratio[1])
@@ -84,8 +83,8 @@ def random_box(
     box_width = jnp.where(found, widths[first], central_width)
     box_height = jnp.where(found, heights[first], central_height)
     most = jnp.stack([height - box_height, width - box_width])
-    place = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
-    top, left = jnp.where(found, place, most // 2)
+    corner = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
+    top, left = jnp.where(found, corner, most // 2)
     return top, left, box_height, box_width
 
 
@@ -97,21 +96,21 @@ def resized_crop(
     ratio: tuple[float, ...] = (3 / 4, 4 / 3),
     interpolation: str = "bilinear",
 ) -> jax.Array:
-    """A box of random area, shape and place, resized: torchvision's `RandomResizedCrop`.
+    """A box of random area, shape and position, resized: torchvision's `RandomResizedCrop`.
 
-    As `crop(box).resize(size)` of Pillow, with its antialiasing: pixels outside of the box play no
-    part.
+    Equals Pillow's `crop(box).resize(size)` with its antialiasing: pixels outside the box have no
+    influence.
 
     Args:
-        key: decides the box, and a random interpolation.
-        image: [h, w, C] levels of any type.
+        key: draws the box, and a random interpolation.
+        image: [h, w, C] levels of any dtype.
         size: height and width of the result.
-        scale: least and most of the image's area.
-        ratio: least and most width / height of the box.
+        scale: least and greatest area, as parts of the image's.
+        ratio: least and greatest width / height of the box.
         interpolation: "bilinear", "bicubic", or "random" for either with probability 1/2.
 
     Returns:
-        [*size, C] of the type of `image`.
+        [*size, C] of the dtype of `image`.
 
     Raises:
         InputError: the interpolation is unknown.
@@ -131,19 +130,19 @@ def resize(
     interpolation: str = "bilinear",
     key: jax.Array | None = None,
 ) -> jax.Array:
-    """The whole images in another size, as Pillow's `resize` with its antialiasing.
+    """Resize whole images, as Pillow's `resize` with its antialiasing.
 
     >>> resize(jnp.array([[[0.0], [100.0]]]), (1, 4))[0, :, 0].tolist()
     [0.0, 25.0, 75.0, 100.0]
 
     Args:
-        images: [..., h, w, C] levels of any type.
+        images: [..., h, w, C] levels of any dtype.
         size: height and width of the result.
         interpolation: "bilinear", "bicubic" or, with a key, "random".
-        key: decides a random interpolation.
+        key: draws a random interpolation.
 
     Returns:
-        [..., *size, C] of the type of `images`.
+        [..., *size, C] of the dtype of `images`.
 
     Raises:
         InputError: the interpolation is unknown, or random without a key.
@@ -158,18 +157,18 @@ def resize(
 def central_view(
     images: jax.Array, size: int, fraction: float, interpolation: str = "bicubic"
 ) -> jax.Array:
-    """What evaluation sees: the shorter side resized to ⌊size / fraction⌋, then the center.
+    """The view for evaluation: the shorter side resized to ⌊size / fraction⌋, then the center.
 
-    As torchvision's Resize and CenterCrop on Pillow's images.
+    Equals torchvision's Resize and CenterCrop on Pillow's images.
 
     Args:
-        images: [..., h, w, C] levels of any type.
+        images: [..., h, w, C] levels of any dtype.
         size: s, side of the result.
-        fraction: of the shorter side that is seen; 0.875 is 224 of 256.
+        fraction: part of the shorter side in the view; 0.875 is 224 of 256.
         interpolation: "bilinear" or "bicubic".
 
     Returns:
-        [..., s, s, C] of the type of `images`.
+        [..., s, s, C] of the dtype of `images`.
 
     Raises:
         InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
@@ -185,38 +184,38 @@ def central_view(
     for side in (height, width):
         resized = int(shorter * side / min(height, width))
         start = round((resized - size) / 2)
-        # Only the rows and columns that are seen are computed.
+        # Compute only the rows and columns in the view.
         views.append(_weights(resized, side, 0, side, cubic)[start : start + size])
     return _resample(images, *views)
 
 
 def identity() -> jax.Array:
-    """The matrix that leaves every pixel where it is, for `affine`."""
+    """The matrix that keeps every pixel in place, for `affine`."""
     return _matrix(1, 0, 0, 0, 1, 0)
 
 
 def shear_x(factor: jax.Array | float) -> jax.Array:
-    """The matrix whose rows shift by factor · y, for `affine`."""
+    """The matrix that shifts rows by factor · y, for `affine`."""
     return _matrix(1, factor, 0, 0, 1, 0)
 
 
 def shear_y(factor: jax.Array | float) -> jax.Array:
-    """The matrix whose columns shift by factor · x, for `affine`."""
+    """The matrix that shifts columns by factor · x, for `affine`."""
     return _matrix(1, 0, 0, factor, 1, 0)
 
 
 def translate_x(pixels: jax.Array | float) -> jax.Array:
-    """The matrix that moves what is seen to the left, for `affine`."""
+    """The matrix that shifts the image to the left, for `affine`."""
     return _matrix(1, 0, pixels, 0, 1, 0)
 
 
 def translate_y(pixels: jax.Array | float) -> jax.Array:
-    """The matrix that moves what is seen up, for `affine`."""
+    """The matrix that shifts the image up, for `affine`."""
     return _matrix(1, 0, 0, 0, 1, pixels)
 
 
 def rotate(degrees: jax.Array | float, height: int, width: int) -> jax.Array:
-    """The matrix that turns counter-clockwise about the center, as `Image.rotate`, for `affine`."""
+    """The counterclockwise rotation about the center, as `Image.rotate`, for `affine`."""
     angle = -jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
     cos, sin, x, y = jnp.cos(angle), jnp.sin(angle), width / 2, height / 2
     return _matrix(cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
@@ -229,17 +228,17 @@ def affine(
     fill: jax.Array | float = 0.0,
     key: jax.Array | None = None,
 ) -> jax.Array:
-    """Takes each pixel (x, y) from (ax + by + c, dx + ey + f), as `Image.transform`.
+    """Take each pixel (x, y) from (ax + by + c, dx + ey + f), as `Image.transform`.
 
-    Places count from the image's corner, so that the center of the first pixel is (1/2, 1/2).
+    Coordinates start at the image's corner: the center of the first pixel is (1/2, 1/2).
 
     Args:
         image: float32 [h, w, C].
         matrix: a, b, c, d, e, f: float32 [6].
         interpolation: "nearest", "bilinear", "bicubic" (steeper than that of `resize`: Keys'
             constant is -1 here) or, with a key, "random" for one of the latter two.
-        fill: levels of what comes from outside: a number, or C of them.
-        key: decides a random interpolation.
+        fill: level for pixels from outside the image: a number, or C numbers.
+        key: draws a random interpolation.
 
     Returns:
         float32 [h, w, C].
@@ -259,13 +258,13 @@ def affine(
         x = matrix[0] * columns + matrix[1] * rows + matrix[2]
         y = matrix[3] * columns + matrix[4] * rows + matrix[5]
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    # The fill is one more pixel: masking it in afterward costs as much as the look-up.
+    # The fill is one more pixel, because masking it in later costs as much as the look-up.
     outside = jnp.broadcast_to(jnp.asarray(fill, image.dtype), (1, channels))
     pixels = jnp.concatenate([image.reshape(-1, channels), outside])
 
     def take(row: jax.Array, column: jax.Array) -> jax.Array:
-        place = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
-        return pixels.at[jnp.where(inside, place, height * width)].get(mode="promise_in_bounds")
+        index = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
+        return pixels.at[jnp.where(inside, index, height * width)].get(mode="promise_in_bounds")
 
     if interpolation == "nearest":
         return take(y, x)
@@ -273,13 +272,13 @@ def affine(
     left, top = jnp.floor(x - 0.5), jnp.floor(y - 0.5)
     dx, dy = (x - 0.5 - left)[..., None], (y - 0.5 - top)[..., None]
     column, row = left.astype(jnp.int32), top.astype(jnp.int32)
-    # A pixel more on each side for the cubic; the linear one leaves it out.
+    # The cubic uses one pixel more on each side than the linear.
     taps = range(0, 2) if cubic is False else range(-1, 3)
 
     def line(down: jax.Array) -> jax.Array:
         return _interpolate([take(row + down, column + right) for right in taps], dx, cubic)
 
-    # One line of taps after the other: unrolled, XLA computes all of them anew for every use.
+    # A loop over lines of taps: unrolled, XLA would recompute all of them for every use.
     lines = jax.lax.map(line, jnp.array(taps))
     return jnp.floor(jnp.clip(_interpolate(lines, dy, cubic), 0, 255))
 
@@ -289,11 +288,11 @@ def _matrix(*entries: jax.Array | float) -> jax.Array:
 
 
 def _fixed_point(matrix: jax.Array, height: int, width: int) -> tuple[jax.Array, jax.Array]:
-    """Where each pixel comes from, in whole pixels, int32 [h, w] each: sums of 1/65536 pixels."""
+    """The source pixel of each pixel, int32 [h, w] each, summed in units of 1/65536 pixel."""
 
     def fixed(number: jax.Array) -> jax.Array:
         whole = jnp.floor(number)
-        # Apart, because float32 hasn't the digits of both.
+        # Separately, because float32 hasn't enough digits for both.
         rest = jnp.floor((number - whole) * 65536 + 0.5)
         return whole.astype(jnp.int32) * 65536 + rest.astype(jnp.int32)
 
@@ -305,7 +304,7 @@ def _fixed_point(matrix: jax.Array, height: int, width: int) -> tuple[jax.Array,
 
 
 def _interpolate(values: list[jax.Array], part: jax.Array, cubic: jax.Array | bool) -> jax.Array:
-    """Between the middle two of four values, or between two; in Pillow's order of sums."""
+    """Interpolate between the middle two of four values, or between two, in Pillow's order."""
     if cubic is False:
         return values[0] + (values[1] - values[0]) * part
     first, second, third, fourth = values
@@ -316,7 +315,7 @@ def _interpolate(values: list[jax.Array], part: jax.Array, cubic: jax.Array | bo
 
 
 def _is_cubic(interpolation: str, key: jax.Array | None) -> jax.Array | bool:
-    """Known beforehand, unless it is left to the key."""
+    """Whether the interpolation is bicubic: static, unless the key draws it."""
     if interpolation not in INTERPOLATIONS:
         raise unknown("interpolation", interpolation, INTERPOLATIONS)
     if interpolation != "random":
@@ -333,27 +332,27 @@ def _weights(
     length: jax.Array | int,
     cubic: jax.Array | bool,
 ) -> jax.Array:
-    """What pixels of a side [size] take from those of the full one: [size, full], rows sum to 1.
+    """Weights [size, full] that resize the part start .. start + length of a side; rows sum to 1.
 
-    Pillow's filters, stretched where the side shrinks, over the part start .. start + length.
+    Pillow's filters, stretched where the side shrinks.
     """
-    place = jnp.arange(full) - start
-    # Twice the distance of centers, times size: a whole number, so that none of it is lost.
-    apart = (2 * place + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
-    x = jnp.abs(apart / (2 * jnp.maximum(length, size)))
+    pixel = jnp.arange(full) - start
+    # Twice the distance of centers, times size: a whole number, hence exact.
+    distance = (2 * pixel + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
+    x = jnp.abs(distance / (2 * jnp.maximum(length, size)))
     linear = jnp.maximum(1 - x, 0)
     # Keys' cubic with a = -1/2.
     near = (1.5 * x - 2.5) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * -0.5
     keys = jnp.where(x < 1, near, jnp.where(x < 2, far, 0))
     weights = jnp.where(cubic, keys, linear)
-    weights = jnp.where((place >= 0) & (place < length), weights, 0)
+    weights = jnp.where((pixel >= 0) & (pixel < length), weights, 0)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _resample(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
-    """Along the width and then the height, rounded to levels after each, as Pillow does."""
-    # Anything below float32, as accelerators like to take, would be off by whole levels.
+    """Resample the width, then the height, rounding to levels after each, as Pillow does."""
+    # Lower precision than float32, the default on accelerators, would be off by whole levels.
     exact = jax.lax.Precision.HIGHEST
     levels = images.astype(jnp.float32)
     levels = _to_levels(jnp.einsum("ow,...hwc->...hoc", columns, levels, precision=exact))

@@ -15,13 +15,13 @@ class Mixing:
     """How a batch is mixed; nothing by default.
 
     Args:
-        mixup: α of Beta(α, α), from which the share λ that an image keeps is drawn; 0 for no mixup.
+        mixup: α of Beta(α, α), the distribution of the share λ that an image keeps; 0 for no mixup.
         cutmix: the same for CutMix, where λ is the share of its area that an image keeps.
-        prob: probability that a batch is mixed at all.
+        prob: probability of mixing a batch at all.
         switch: probability of CutMix where both are on.
 
     Raises:
-        InputError: an α is negative, or a probability outside of 0 to 1.
+        InputError: an α is negative, or a probability outside 0 to 1.
 
     Reference: Zhang et al. 2017, "mixup"; Yun et al. 2019, "CutMix"; the fields are those of timm.
     """
@@ -46,28 +46,28 @@ def mix(
     num_classes: int,
     smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Mixes a batch with itself in reverse, and makes the targets.
+    """Mix a batch with itself in reverse, and make the targets.
 
     images: λ x + (1 - λ) x[::-1], or x with a box of x[::-1]
     targets: λ t + (1 - λ) t[::-1] with t = (1 - s) onehot + s / classes
 
-    One λ, and one box, a batch. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform center; where
-    it is cut at the border, λ becomes the true share.
+    There is one λ and one box per batch. The box has sides ⌊√(1 - λ) · (h, w)⌋ about a uniform
+    center; where the border clips it, λ becomes the true share.
 
     >>> images, targets = jnp.zeros((2, 4, 4, 3)), jnp.array([0, 1])
     >>> mix(Mixing(), jax.random.key(0), images, targets, 4, smoothing=0.2)[1][0]
     Array([0.85, 0.05, 0.05, 0.05], dtype=float32)
 
     Args:
-        mixing: what to do; static.
-        key: one a batch, and nothing else, decides.
+        mixing: how to mix; static.
+        key: one per batch, which draws everything.
         images: float [B, h, w, C].
         labels: integers [B].
         num_classes: static.
-        smoothing: s, the part of each target that is spread over all classes.
+        smoothing: s, the part of each target spread over all classes.
 
     Returns:
-        images like those given and targets float32 [B, classes].
+        images like the input and targets float32 [B, classes].
 
     Raises:
         InputError: smoothing isn't in 0 to 1.
@@ -91,7 +91,7 @@ def mix(
 def _draw(
     mixing: Mixing, key: jax.Array, height: int, width: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Whether it is CutMix, λ, and the pixels inside of the box [h, w, 1]."""
+    """Whether to use CutMix, λ, and the mask of the box [h, w, 1]."""
     uniform_key, share_key = jax.random.split(key)
     uniform = jax.random.uniform(uniform_key, (4,))
     both = mixing.mixup and mixing.cutmix
@@ -102,7 +102,7 @@ def _draw(
     share = jnp.where(uniform[1] < mixing.prob, share, 1.0)
 
     size = jnp.array([height, width])
-    # The share of 1 is a box without pixels.
+    # A share of 1 gives an empty box.
     side = jnp.floor(size * jnp.sqrt(1 - share)).astype(jnp.int32)
     center = jnp.floor(uniform[2:] * size).astype(jnp.int32)
     start, end = jnp.clip(center - side // 2, 0, size), jnp.clip(center + side // 2, 0, size)

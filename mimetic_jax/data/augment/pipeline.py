@@ -1,4 +1,4 @@
-"""Augmentation on the device: one key per example, and nothing else, decides."""
+"""Augmentation on the device: each example depends on its own key alone."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from mimetic_jax.errors import InputError, unknown
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What is done to a training image, in this order.
+    """The operations on a training image, in this order:
 
-    Resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout.
+    resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout.
 
     Args:
-        crop: pixels of black put around the image before a random window of its size is taken.
+        crop: pixels of black padding around the image before a random window of its size is cut.
         flip: mirror left and right with probability 1/2.
         cutout: side of a square set to the mean color. Its center is uniform over the image and it
           is clipped at the border (DeVries & Taylor 2017).
         size: height and width of the result; 0 for those of the image. Without `crop_scale` the
           whole image is resized, before `crop`.
-        crop_scale: least and most area of a random resized crop, as parts of the image's; empty for
-          none. It excludes `crop`.
-        crop_ratio: least and most width / height of that crop.
-        interpolation: of resizing, and of timm's RandAugment as timm has it: "bilinear", "bicubic",
-          or "random" for either.
+        crop_scale: least and greatest area of a random resized crop, as parts of the image's; empty
+          for none. It excludes `crop`.
+        crop_ratio: least and greatest width / height of that crop.
+        interpolation: of resizing and, as in timm, of timm's RandAugment: "bilinear", "bicubic", or
+          "random" for either.
         randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9" or
           "rand-m9-mstd0.5-inc1"; empty for none.
-        color_jitter: brightness, contrast and saturation change by up to this part of themselves.
-        erase: probability of a random rectangle without the image's content (Zhong et al. 2017).
+        color_jitter: greatest relative change of brightness, contrast and saturation.
+        erase: probability of erasing a random rectangle (Zhong et al. 2017).
         erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
 
     Raises:
-        InputError: a number is out of its range, a name unknown, or the policy malformed.
+        InputError: a number is out of range, a name unknown, or the policy malformed.
     """
 
     crop: int = 0
@@ -54,13 +54,13 @@ class Augmentation:
     erase_mode: str = "pixel"
 
     def __post_init__(self) -> None:
-        # Configurations hold lists, and a static argument must be hashable.
+        # Configs contain lists, and a static argument must be hashable.
         object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
         object.__setattr__(self, "crop_ratio", tuple(self.crop_ratio))
         if self.crop < 0 or self.cutout < 0:
             raise InputError(f"crop {self.crop} and cutout {self.cutout} must both be at least 0")
         if self.size < 0:
-            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for that of the image")
+            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for the image's own")
         if self.crop and self.crop_scale:
             raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
         if self.crop_scale and not _is_range(self.crop_scale, most=1):
@@ -103,7 +103,7 @@ def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) ->
         float32 [..., h, w, C].
 
     Raises:
-        InputError: the images aren't uint8, or their channels aren't C.
+        InputError: the images aren't uint8, or don't have C channels.
     """
     if images.dtype != jnp.uint8:
         raise InputError(f"images are {images.dtype}, expected uint8 from 0 to 255")
@@ -129,8 +129,8 @@ def augment(
     change the draws of the others.
 
     Args:
-        augmentation: what to do; static.
-        keys: [B], as `example_keys` makes them.
+        augmentation: the operations; static.
+        keys: [B], from `example_keys`.
         images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) where colors change.
         mean: C numbers, in units where white is 1.
         std: C numbers, likewise.
@@ -139,7 +139,7 @@ def augment(
         float32 [B, h, w, C], or [B, size, size, C].
 
     Raises:
-        InputError: the square is larger than the image, or see `normalize`.
+        InputError: as `normalize`, or the square of cutout is larger than the image.
     """
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:

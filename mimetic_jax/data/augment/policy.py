@@ -1,4 +1,4 @@
-"""RandAugment: a few random operations an image, as torchvision and as timm draw them."""
+"""RandAugment: a few random operations per image, drawn as torchvision or as timm does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mimetic_jax.errors import InputError
 
 Number = jax.Array | float
 
-# How many magnitudes torchvision's RandAugment knows, unless told otherwise.
+# The default number of magnitudes in torchvision's RandAugment.
 BINS = 31
 
 
@@ -25,9 +25,9 @@ class RandAugment:
 
     Args:
         form: "torchvision" or "timm".
-        num_ops: operations an image, one after the other.
-        magnitude: how strong: a bin of 0..30 (torchvision) or a level of 0..10 (timm).
-        magnitude_std: standard deviation of the level about it (timm alone).
+        num_ops: operations per image, one after the other.
+        magnitude: the strength: a bin of 0..30 (torchvision) or a level of 0..10 (timm).
+        magnitude_std: standard deviation of the level (timm only).
     """
 
     form: str
@@ -37,7 +37,7 @@ class RandAugment:
 
 
 def parse_policy(spec: str) -> RandAugment:
-    """Reads a policy as its users write it.
+    """Read a policy from the spec that its users know.
 
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
     - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
@@ -50,7 +50,7 @@ def parse_policy(spec: str) -> RandAugment:
         spec: the form, then its options in any order.
 
     Raises:
-        InputError: anything else, or a number out of range.
+        InputError: the spec is malformed, or a number is out of range.
     """
     form, *options = spec.split("-")
     forms = {
@@ -97,30 +97,30 @@ def rand_augment(
     mean: Sequence[float],
     interpolation: str = "random",
 ) -> jax.Array:
-    """Applies a policy to an image.
+    """Apply a policy to an image.
 
-    - torchvision: each of n operations is one of 14, signs are random, what moves is taken from
-      the nearest pixel and black comes in from outside.
+    - torchvision: each of n operations is one of 14, with random signs, nearest-neighbor
+      resampling and a black border.
     - timm: each of n operations is one of 15, applied with probability 1/2 at a level of
-      N(m, mstd²) clipped to 0..10, signs are random, and the mean color comes in from outside.
+      N(m, mstd²) clipped to 0..10, with random signs and a border of the mean color.
 
-    Whatever is chosen, an operation costs one resampling, one look-up in a table and one blend:
-    all maps are one matrix, and what depends on the level alone is one table of 256.
+    Every operation costs one resampling, one table look-up and one blend, whichever it is: all
+    affine maps are one matrix, and all operations on levels alone are one table of 256.
 
     Args:
         policy: static.
-        key: decides everything.
+        key: draws everything.
         image: float32 [h, w, C], levels 0..255.
-        mean: the mean color of the data set, C numbers in units where white is 1 (timm alone).
-        interpolation: "bilinear", "bicubic", or "random" for either (timm alone).
+        mean: the mean color of the data set, C numbers in units where white is 1 (timm only).
+        interpolation: "bilinear", "bicubic", or "random" for either (timm only).
 
     Returns:
         float32 [h, w, C], levels 0..255.
 
     Reference: Cubuk et al. 2019, "RandAugment"; torchvision/transforms/autoaugment.py;
-    timm/data/auto_augment.py and, for what comes in from outside and the interpolation,
-    timm/data/transforms_factory.py. Where timm's level asks Pillow for 0 bits, this is black as in
-    Pillow before it refused them.
+    timm/data/auto_augment.py and, for the border and the interpolation,
+    timm/data/transforms_factory.py. Where timm's level means 0 bits, the result is black, as in
+    Pillow before it rejected 0 bits.
     """
     height, width, _ = image.shape
     fill: Number = 0.0
@@ -138,17 +138,17 @@ def rand_augment(
 def torchvision_arguments(
     magnitude: int, sign: Number, height: int, width: int
 ) -> dict[str, Number]:
-    """What torchvision's RandAugment passes to each of its operations, in its order.
+    """The arguments of torchvision's RandAugment for each of its operations, in its order.
 
     Args:
         magnitude: bin of 0..30.
-        sign: 1 or -1, for those operations that have one; may be traced.
+        sign: 1 or -1, for operations that have a sign; may be traced.
         height: h, in pixels.
         width: w, in pixels.
     """
     part = magnitude / (BINS - 1)
     factor = 1 + sign * (0.9 * part)
-    # torchvision moves the image, `geometry` where it is taken from; both by whole pixels.
+    # torchvision shifts the image, `geometry` the source coordinates; both by whole pixels.
     return {
         "identity": 0.0,
         "shear_x": sign * (0.3 * part),
@@ -168,11 +168,11 @@ def torchvision_arguments(
 
 
 def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict[str, Number]:
-    """What timm's increasing operations get at a level, in its order.
+    """The arguments of timm's increasing operations at a level, in its order.
 
     Args:
         level: 0..10; may be traced.
-        sign: 1 or -1, for those operations that have one; may be traced.
+        sign: 1 or -1, for operations that have a sign; may be traced.
         height: h, in pixels.
         width: w, in pixels.
     """
@@ -199,7 +199,7 @@ def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict
 def _draw(
     policy: RandAugment, key: jax.Array, height: int, width: int
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Which operation it is, none or one of these being true, and its argument."""
+    """A flag per operation, at most one of them true, and the argument of that operation."""
     uniform_key, level_key = jax.random.split(key)
     uniform = jax.random.uniform(uniform_key, (3,))
     sign = jnp.where(uniform[0] < 0.5, 1.0, -1.0)
@@ -239,7 +239,7 @@ def _apply(
     tables["equalize"] = color.equalize_table(counts)
     image = color.apply_table(image, _choose(tables, chosen, ramp, channels))
 
-    # Factor 1 keeps what it blends.
+    # Factor 1 gives the image itself.
     colored, sharpened = chosen["color"], chosen["sharpness"]
     other = jnp.where(colored, color.grayscale(image), color.smooth(image))
     return color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
@@ -248,12 +248,12 @@ def _apply(
 def _choose(
     tables: dict[str, jax.Array], chosen: dict[str, jax.Array], ramp: jax.Array, channels: int
 ) -> jax.Array:
-    """The table of what was chosen, and the ramp for what has none: [C, 256]."""
+    """The table [C, 256] of the chosen operation; the ramp if it has none."""
     shape = (channels, color.LEVELS)
     stacked = jnp.stack([jnp.broadcast_to(table, shape) for table in tables.values()])
     weights = jnp.stack([jnp.asarray(chosen[name], jnp.float32) for name in tables])
-    # A product, because XLA would fuse a selection into the look-up and compute the table anew for
-    # every pixel. Sums of one term are exact.
+    # A product, because XLA would fuse a selection into the look-up and recompute the table for
+    # every pixel. Sums with one nonzero term are exact.
     table = jnp.einsum("k,kcl->cl", weights, stacked, precision=jax.lax.Precision.HIGHEST)
     return table + ramp * (1 - weights.sum())
 

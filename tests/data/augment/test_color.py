@@ -95,7 +95,7 @@ def test_enhancements_are_within_a_level_of_pillow(name: str, channels: int) -> 
         out = np.asarray(operation(images.astype(np.float32), factor)).astype(int)
         apart = np.abs(out - by_pillow(functools.partial(enhanced, name, factor), images))
         assert apart.max() <= 1
-        # Sums in another order may fall on the other side of a whole number.
+        # Sums in another order may round to the other side of a whole number.
         assert (apart > 0).mean() < 1e-3
 
 
@@ -107,7 +107,7 @@ def test_factor_one_keeps_the_image() -> None:
 
 
 def test_autocontrast_truncates_as_pillow_for_any_range() -> None:
-    """Where 255 (level - lowest) / span is whole, float64 may be one short: pair by pair."""
+    """For every pair of lowest and highest: where the quotient is whole, float64 may be 1 short."""
     rng = np.random.default_rng(1)
     pairs = np.sort(rng.integers(0, 256, (3000, 2)), axis=1).astype(np.uint8)
     ramp = np.arange(256, dtype=np.uint8)
@@ -142,7 +142,7 @@ def test_solarize_add_against_timms_table() -> None:
 
 
 def test_posterize_to_no_bits_is_black() -> None:
-    """Pillow 13 refuses 0 bits; for those before, that was a mask of 0."""
+    """Pillow 13 rejects 0 bits; earlier versions apply a mask of 0."""
     assert not by_us(functools.partial(color.posterize, bits=0), pictures()).any()
 
 
@@ -210,7 +210,7 @@ def test_jitter_of_nothing_is_nothing() -> None:
     np.testing.assert_array_equal(color.color_jitter(KEY, image, 0, 0, 0), image)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_bad_input() -> None:
     image = jnp.zeros((4, 4, 3))
     with pytest.raises(InputError, match=r"that of hue at most 0\.5"):
         color.color_jitter(KEY, image, 0.1, 0.1, 0.1, 0.6)
@@ -239,7 +239,7 @@ def photographs(count: int = 8, height: int = 200, width: int = 240) -> np.ndarr
     return np.stack(found)
 
 
-def test_photographs_as_pillow_has_them() -> None:
+def test_photographs_equal_pillows() -> None:
     images = photographs()
     for name, (ours, theirs) in EXACT.items():
         same = np.array_equal(by_us(ours, images), by_pillow(theirs, images))

@@ -1,4 +1,4 @@
-"""Random erasing against the law of timm; cutout is tested with `augment`."""
+"""Random erasing against timm's distribution; test_pipeline.py covers cutout."""
 
 import functools
 import math
@@ -35,13 +35,13 @@ def rectangles(images: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def test_rectangles_follow_the_law() -> None:
+def test_rectangles_follow_timms_distribution() -> None:
     images = np.asarray(erased(1.0, "const", jax.random.split(KEY, COUNT)))
     assert np.all((images == 0) | (images == 50))
     top, left, height, width = rectangles(images).T
     assert np.all((height < HEIGHT) & (width < WIDTH))
 
-    # The same law with NumPy, attempt by attempt: timm/data/random_erasing.py.
+    # The same distribution in NumPy, attempt by attempt: timm/data/random_erasing.py.
     rng = np.random.default_rng(0)
     expected = []
     while len(expected) < COUNT:
@@ -70,7 +70,7 @@ def test_the_share_erased_is_the_probability(probability: float) -> None:
     assert abs(share - probability) < 0.03 * (probability > 0) + 1e-9
 
 
-def test_the_mode_and_the_probability_leave_the_place() -> None:
+def test_the_position_does_not_depend_on_mode_or_probability() -> None:
     keys = jax.random.split(KEY, COUNT)
     const, pixel = (np.asarray(erased(1.0, mode, keys)) for mode in ("const", "pixel"))
     np.testing.assert_array_equal(const == 50, pixel == 50)
@@ -79,12 +79,12 @@ def test_the_mode_and_the_probability_leave_the_place() -> None:
     np.testing.assert_array_equal(rarely[~untouched], const[~untouched])
 
 
-def test_an_image_too_small_for_any_rectangle_stays() -> None:
+def test_an_image_too_small_for_any_rectangle_is_unchanged() -> None:
     image = jnp.ones((1, 1, 3))
     np.testing.assert_array_equal(random_erasing(KEY, image, 1.0, "const"), image)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_bad_input() -> None:
     with pytest.raises(InputError, match=r"erase 1\.5 isn't a probability"):
         random_erasing(KEY, IMAGE, 1.5)
     with pytest.raises(InputError, match="unknown erase_mode 'rand'"):

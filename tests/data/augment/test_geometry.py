@@ -1,4 +1,4 @@
-"""Resampling and affine maps against Pillow on the same bytes, boxes against their law."""
+"""Resampling and affine maps against Pillow on the same bytes, boxes against torchvision's law."""
 
 import functools
 import io
@@ -91,7 +91,7 @@ def test_affine_maps_are_pillows(interpolation: str, off: float) -> None:
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
-def test_the_identity_is_one(interpolation: str) -> None:
+def test_the_identity_changes_nothing(interpolation: str) -> None:
     images = pictures()
     for matrix in (geometry.identity(), geometry.rotate(0, 40, 48), geometry.shear_x(0)):
         np.testing.assert_array_equal(mapped(images, matrix, interpolation), images)
@@ -99,7 +99,7 @@ def test_the_identity_is_one(interpolation: str) -> None:
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_one_color_stays_that_color(interpolation: str) -> None:
-    """Truncation makes a weighted sum of 254.99…, were it one, a level less."""
+    """Truncation would turn a weighted sum of 254.99… into 254."""
     images = np.broadcast_to(np.array(FILL, np.uint8), (4, 40, 48, 3))
     turned = mapped(images, geometry.rotate(13, 40, 48), interpolation)
     np.testing.assert_array_equal(turned, images)
@@ -127,7 +127,7 @@ def test_a_random_interpolation_is_one_of_the_two() -> None:
         assert 8 < (apart[0] < 0.01).sum() < 32
 
 
-# The last has many values half-way between two levels, which round as the last digit has it.
+# The last has many values halfway between two levels, where the last digit decides the rounding.
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(
     ("size", "off"),
@@ -142,7 +142,7 @@ def test_resizing_is_pillows(size: tuple[int, int], off: float, interpolation: s
     assert (apart > 0).mean() <= off
 
 
-def test_resizing_keeps_the_type_and_takes_any_batch() -> None:
+def test_resizing_keeps_the_dtype_and_takes_any_batch() -> None:
     images = jnp.asarray(pictures())
     out = resized(images.reshape(2, 2, 40, 48, 3), (24, 16))
     assert out.dtype == jnp.uint8
@@ -181,7 +181,7 @@ def test_boxes_are_inside_and_of_the_law() -> None:
     )
 
 
-def test_places_of_boxes_are_uniform() -> None:
+def test_positions_of_boxes_are_uniform() -> None:
     top, left, height, width = boxes(3000, 30, 30, scale=(0.25, 0.25), ratio=(1, 1)).T
     assert np.all((height == 15) & (width == 15))
     for place in (top, left):
@@ -254,7 +254,7 @@ def test_the_central_view_is_torchvisions(
         assert np.abs(ours.astype(int) - theirs).max() <= 1
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_bad_input() -> None:
     image = jnp.zeros((4, 4, 3))
     with pytest.raises(InputError, match=r"unknown interpolation 'cubic'.*bicubic"):
         geometry.resize(image, (2, 2), "cubic")
@@ -287,7 +287,7 @@ def photographs(count: int = 8, height: int = 200, width: int = 240) -> np.ndarr
     return np.stack(found)
 
 
-def test_photographs_as_pillow_has_them() -> None:
+def test_photographs_equal_pillows() -> None:
     images = photographs()
     for interpolation in ("nearest", "bilinear", "bicubic"):
         for name in MAPS:

@@ -116,7 +116,7 @@ def test_compiled_or_not() -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_bad_input() -> None:
     with pytest.raises(InputError, match=r"mixup -0\.1 and cutmix 0\.0 must be at least 0"):
         Mixing(mixup=-0.1)
     with pytest.raises(InputError, match=r"prob 1\.2 and switch 0\.5"):

@@ -30,7 +30,7 @@ def normalized(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -
 
 @functools.partial(jax.jit, static_argnums=0)
 def in_levels(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
-    """Augmented, with a mean and a standard deviation that leave the levels 0..255."""
+    """Augmented, with a mean and a standard deviation that keep the levels 0..255."""
     return augment(augmentation, keys, images, PLAIN_MEAN, PLAIN_STD)
 
 
@@ -131,7 +131,7 @@ def test_an_example_depends_on_its_own_key_only() -> None:
         np.testing.assert_allclose(alone[0], out[index], atol=1e-6)
 
 
-def test_example_keys_follow_key_step_and_place() -> None:
+def test_example_keys_follow_key_step_and_index() -> None:
     keys = jax.jit(lambda step: example_keys(KEY, step, 5))(3)
     expected = jax.random.fold_in(jax.random.fold_in(KEY, 3), 4)
     assert np.array_equal(jax.random.key_data(keys[4]), jax.random.key_data(expected))
@@ -164,7 +164,7 @@ def test_members_of_a_population_can_be_mapped() -> None:
 
 
 def test_the_draws_of_crop_flip_and_cutout_are_fixed() -> None:
-    """A run of before other operations existed sees the same images, number for number."""
+    """Runs from before other operations existed get the same images, bit for bit."""
     augmentation = Augmentation(crop=3, flip=True, cutout=4)
     images, keys = pictures(20), example_keys(KEY, 2, 20)
     out = np.asarray(normalized(augmentation, keys, images))
@@ -205,7 +205,7 @@ def test_everything_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_colors_come_after_crop_and_flip_and_leave_their_draws() -> None:
+def test_colors_come_after_crop_and_flip_and_keep_their_draws() -> None:
     other = Augmentation(randaugment="torchvision-n1-m9", color_jitter=0.3)
     images = pictures(30)
     cropped = levels(Augmentation(crop=3, flip=True), images)
@@ -217,7 +217,7 @@ def test_colors_come_after_crop_and_flip_and_leave_their_draws() -> None:
     assert np.abs(both - cropped).max() > 10
 
 
-def test_erasing_leaves_the_draws_of_the_others() -> None:
+def test_erasing_keeps_the_draws_of_the_others() -> None:
     images, keys = pictures(30), example_keys(KEY, 0, 30)
     plain = Augmentation(crop=3, flip=True)
     out = np.asarray(
@@ -230,7 +230,7 @@ def test_erasing_leaves_the_draws_of_the_others() -> None:
 
 
 @pytest.mark.slow
-def test_a_resized_crop_keeps_the_size_unless_told() -> None:
+def test_a_resized_crop_keeps_the_size_by_default() -> None:
     images, keys = pictures(5), example_keys(KEY, 0, 5)
     cropped = Augmentation(crop_scale=(0.5, 1.0))
     assert normalized(cropped, keys, images).shape == images.shape
@@ -275,23 +275,23 @@ def test_lists_of_a_configuration_become_tuples() -> None:
         ({"erase_mode": "pixels"}, "unknown erase_mode 'pixels'.*did you mean 'pixel'"),
     ],
 )
-def test_impossible_fields_are_refused(fields: dict, reason: str) -> None:
+def test_bad_fields(fields: dict, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         Augmentation(**fields)
 
 
 @pytest.mark.parametrize(("crop", "cutout"), [(-1, 0), (0, -2)])
-def test_sizes_below_zero_are_refused(crop: int, cutout: int) -> None:
+def test_negative_sizes(crop: int, cutout: int) -> None:
     with pytest.raises(InputError, match=f"crop {crop} and cutout {cutout}"):
         Augmentation(crop=crop, cutout=cutout)
 
 
-def test_a_square_larger_than_the_image_is_refused() -> None:
+def test_a_square_larger_than_the_image() -> None:
     with pytest.raises(InputError, match="side 8 is larger than the 9x7 images"):
         normalized(Augmentation(cutout=8), example_keys(KEY, 0, 2), pictures(2))
 
 
-def test_images_of_another_type_or_depth_are_refused() -> None:
+def test_images_of_another_dtype_or_depth() -> None:
     with pytest.raises(InputError, match="float32, expected uint8"):
         normalize(jnp.zeros((1, 4, 4, 3)), MEAN, STD)
     with pytest.raises(InputError, match=r"3 means and 3 standard deviations .* 1 channels"):

@@ -1,4 +1,4 @@
-"""RandAugment against the operations of Pillow, and against the laws of torchvision and timm."""
+"""RandAugment against Pillow's operations, and the distributions of torchvision and timm."""
 
 import collections
 import functools
@@ -24,7 +24,7 @@ HEIGHT, WIDTH = 32, 40
 
 
 def picture(channels: int = 3) -> np.ndarray:
-    """1/f noise in color, on which no two operations do the same."""
+    """1/f noise in color, on which no two operations have the same result."""
     rng = np.random.default_rng(4)
     frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.fftfreq(WIDTH)) + 0.02
     spectrum = np.fft.fft2(rng.normal(size=(3, HEIGHT, WIDTH))) / frequency
@@ -210,7 +210,7 @@ def test_timms_arguments_at_whole_levels(level: int) -> None:
 
 
 def test_no_magnitude_changes_nothing() -> None:
-    """But for what has no magnitude, and solarize from 255 or 256 on."""
+    """Except operations without a magnitude, and solarize from 255 or 256 on."""
     neutral = {"brightness": 1, "color": 1, "contrast": 1, "sharpness": 1}
     torchvision = neutral | {"posterize": 8, "solarize": 255}
     timm = neutral | {"posterize": 4, "solarize": 256}  # timm's posterize begins at four bits
@@ -263,6 +263,6 @@ def test_specs_are_read() -> None:
         ("rand-m9--inc1", "'' .* is none of"),
     ],
 )
-def test_malformed_specs_are_refused(spec: str, reason: str) -> None:
+def test_malformed_specs(spec: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         parse_policy(spec)
