@@ -2,8 +2,7 @@
 
 Paper: Mimetic Initialization of MLPs (no row of it).
 Command:
-    python main.py --config=configs/own_model.py:model=tests.plugged:TinyMLPMixer \
-        --config.model.width=48
+    python main.py --config=configs/own_model.py:model=tests.plugged:TinyMLPMixer
 Expected: nothing is published; the schemes need MLPs named fc1 and fc2, or roles in config.rules.
 """
 

@@ -25,6 +25,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.tasks import images
 
 FOLDER = pathlib.Path(main.__file__).parent / "configs"
 SHARED = {"arms", "default", "recipes"}  # parts of configurations
@@ -387,8 +388,8 @@ def test_the_numbers_of_the_sources(spec: str) -> None:
 def test_batches_divide_over_eight_devices(spec: str) -> None:
     comparison = quiet(get(spec))
     for arm in comparison.arms.values():
-        epoch = comparison.kind.steps_per_epoch(arm, comparison.info)
-        configs.check(arm, epoch, devices=8)
+        epoch = images.steps_per_epoch(arm.config, comparison.info)
+        configs.check(arm.config, epoch, devices=8)
 
 
 @pytest.mark.parametrize("spec", ["imagenet_deit", "imagenet_resnet_style"])

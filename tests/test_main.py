@@ -112,7 +112,7 @@ def test_batch_must_divide_over_devices() -> None:
 def test_every_config_plans(config: str) -> None:
     done = run(f"--config=configs/{config}", "--mode=plan")
     assert done.returncode == 0, done.stderr
-    assert "FLOPs a step" in done.stdout
+    assert "FLOPs per step" in done.stdout
 
 
 def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -31,6 +31,7 @@ def describe(comparison: Comparison) -> str:
 def _lines(arm: Arm, with_scaling: bool) -> list[str]:
     program, config = arm.program, arm.config
     flops = flops_per_step(program)
+    per_epoch = program.feed.steps_per_epoch
     rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     state = program.shapes
@@ -48,7 +49,7 @@ def _lines(arm: Arm, with_scaling: bool) -> list[str]:
             f"{_megabytes(here.gradients + here.buffers)}"
         )
     lines = [
-        f"  {program.steps:,} steps of {program.batch} ({program.feed.steps_per_epoch:,} an epoch)",
+        f"  {program.steps:,} steps of {program.batch} ({per_epoch:,} per epoch)",
         f"  {config.optimizer.schedule} learning rate, at quarters of training: "
         + ", ".join(f"{rate:.2e}" for rate in rates),
         f"  {parameters:,} parameters, {flops:.3g} FLOPs per step",

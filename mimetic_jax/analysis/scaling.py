@@ -402,5 +402,5 @@ def _line(program: Program, config: ConfigDict, flops: float, chip: Chip, planne
         f"  on {count}{few} {chip.name} ({axes}): compute {1e3 * paper.compute:.3g} ms at "
         f"{100 * UTILIZATION:.0f} % of peak, communication {1e3 * paper.communication:.3g} ms "
         f"(takes over {when}), update {1e3 * paper.update:.3g} ms, "
-        f"{paper.memory / 1e9:.3g} of {chip.memory / 1e9:.0f} GB a device"
+        f"{paper.memory / 1e9:.3g} of {chip.memory / 1e9:.0f} GB per device"
     )

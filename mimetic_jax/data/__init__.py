@@ -7,7 +7,12 @@ a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h an
 
 from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing, mix
-from mimetic_jax.data.augment.pipeline import Augmentation, augment, example_keys, normalize
+from mimetic_jax.data.augment.pipeline import (
+    Augmentation,
+    augment_images,
+    example_keys,
+    normalize,
+)
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.open import open_source
@@ -27,7 +32,7 @@ __all__ = [
     "StreamedDataset",
     "Subset",
     "TrainOrder",
-    "augment",
+    "augment_images",
     "balanced",
     "batch_indices",
     "central_view",

@@ -20,7 +20,7 @@ from benchmarks.gpu import machine, peers, process, records, throughput, timing
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
 from launch import gpu_results
-from launch.gpu import jobs, runs
+from launch.gpu import jobs
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
@@ -236,7 +236,7 @@ def test_a_failed_run_is_reported_and_the_others_run(
         evaluation = {"eval_accuracy": 0.5, "eval_loss": 1.0, "eval_count": 360}
         run.metrics.append({"step": STEPS, **evaluation, "seconds": 1.0, "finished": True})
 
-    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(Comparison, "run", lambda self, run, say: train(run))
     queue = Queue(tmp_path)
     with pytest.raises(InputError, match=r"not everything was done: .*loss is nan at step 3"):
         queue()
@@ -254,7 +254,7 @@ def test_text_is_scored_where_validation_is_best(
             evaluation = {"eval_bpc": valid, "eval_test_bpc": test, "eval_loss": 1, "eval_count": 9}
             run.metrics.append({"step": step, **evaluation, "seconds": 2.0, "finished": step == 2})
 
-    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(Comparison, "run", lambda self, run, say: train(run))
     config = tiny_text(text_dir)
     said = Queue(tmp_path)(trainings=[config])
     (record,) = Queue(tmp_path).records("ptb_char")

@@ -116,7 +116,7 @@ def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) ->
     return (scaled - jnp.asarray(mean, jnp.float32)) / jnp.asarray(std, jnp.float32)
 
 
-def augment(
+def augment_images(
     augmentation: Augmentation,
     keys: jax.Array,
     images: jax.Array,

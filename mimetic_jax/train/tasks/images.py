@@ -53,7 +53,8 @@ class ImageTask(Task):
         """Images [B, h, w, C] float32 and targets [B, classes], from pixels and labels."""
         pixels, labels = examples
         keys = datasets.example_keys(key, step, len(labels))
-        images = datasets.augment(self.augmentation, keys, pixels, self.info.mean, self.info.std)
+        mean, std = self.info.mean, self.info.std
+        images = datasets.augment_images(self.augmentation, keys, pixels, mean, std)
         return datasets.mix(
             self.mixing,
             # Where `example_keys` has the step there is a number that no step reaches.

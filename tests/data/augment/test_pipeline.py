@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.data import Augmentation, example_keys, normalize
+from mimetic_jax.data import Augmentation, augment_images, example_keys, normalize
 from mimetic_jax.data.augment import geometry
-from mimetic_jax.data.augment import pipeline as augment
 from mimetic_jax.errors import InputError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -25,13 +24,13 @@ def pictures(count: int, height: int = 9, width: int = 7) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=0)
 def normalized(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
-    return augment(augmentation, keys, images, MEAN, STD)
+    return augment_images(augmentation, keys, images, MEAN, STD)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def in_levels(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
     """Augmented, with a mean and a standard deviation that keep the levels 0..255."""
-    return augment(augmentation, keys, images, PLAIN_MEAN, PLAIN_STD)
+    return augment_images(augmentation, keys, images, PLAIN_MEAN, PLAIN_STD)
 
 
 def levels(augmentation: Augmentation, images: np.ndarray, step: int = 0) -> np.ndarray:
@@ -156,7 +155,9 @@ def test_members_of_a_population_can_be_mapped() -> None:
     augmentation = Augmentation(crop=2, flip=True, cutout=3)
     images = jnp.asarray(pictures(12).reshape(3, 4, 9, 7, 3))
     keys = jax.vmap(lambda key: example_keys(key, 0, 4))(jax.random.split(KEY, 3))
-    mapped = jax.vmap(functools.partial(augment, augmentation, mean=MEAN, std=STD))(keys, images)
+    mapped = jax.vmap(functools.partial(augment_images, augmentation, mean=MEAN, std=STD))(
+        keys, images
+    )
     for member in range(3):
         np.testing.assert_allclose(
             mapped[member], normalized(augmentation, keys[member], images[member]), atol=1e-6
@@ -249,7 +250,7 @@ def test_size_alone_resizes_the_whole_image() -> None:
 def test_gray_images_can_have_everything() -> None:
     images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
     augmentation = Augmentation(randaugment="rand-m9-n1-inc1", color_jitter=0.3)
-    out = jax.jit(lambda keys, images: augment(augmentation, keys, images, (0.5,), (0.2,)))
+    out = jax.jit(lambda keys, images: augment_images(augmentation, keys, images, (0.5,), (0.2,)))
     assert out(keys, images).shape == (4, 8, 8, 1)
 
 
