@@ -55,7 +55,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
     ("arguments", "words"),
     [
         (
-            ["--config=configs/digits_vit.py", "--config.optimizer.eps=1"],
+            ["--config=configs/digits_vit.py", "--config.optimiser.eps=1"],
             "did you mean 'optimizer'",
         ),
         (
