@@ -24,8 +24,10 @@ def get_config(text: str = "") -> ConfigDict:
 
     for name in ("width", "depth", "heads"):
         config.model[name] = args[name]
+    config.model.base = "torch"
 
-    config.optimizer.learning_rate = 3e-3
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "constant"
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
