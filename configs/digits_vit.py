@@ -1,8 +1,12 @@
-"""A ViT on scikit-learn's 8×8 digits: the demo, minutes on two CPU cores, no download.
+"""A ViT on scikit-learn's 8×8 digits: the demo's images, no download.
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it; the smallest honest setting).
 Command: python main.py --config=configs/digits_vit.py
-Expected: see the README's table, which this command printed.
+Expected: accuracy 93.80 ± 0.89 (default), 97.22 ± 0.83 (norm_matched), 97.87 ± 0.16 (mimetic).
+Chosen by the default arm's accuracy alone, at seed 3, which the table doesn't have; depth 4 for the
+    demo's time. At 4e-3: base torch 94.2, timm 85.6 (constant rate 89.4, no clipping 80.3). With
+    torch: 2e-3 90.6, 8e-3 93.6, constant 4e-3 92.8. Pooling is the mean in all of these: a class
+    token, drawn at 1e-6, hides what attention starts with.
 """
 
 from ml_collections import ConfigDict
