@@ -3,8 +3,10 @@ BIN := .venv/bin
 
 .PHONY: demo test slow check bench clean
 
-demo: .venv/installed  ## train digits with and without mimetic init, print the table
-	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo
+demo: .venv/installed  ## train on digits and on text, with and without mimetic init: tables and curves
+	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo/digits
+	$(BIN)/python main.py --config=configs/python_docs.py --workdir=runs/demo/text
+	$(BIN)/python -m mimetic_jax.analysis.curves runs/demo/digits runs/demo/text --png=runs/demo/curves.png
 
 test: .venv/installed  ## the tests and doctests, without the slow ones
 	$(BIN)/python -m pytest -q -n 2

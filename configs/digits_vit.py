@@ -1,8 +1,12 @@
-"""A ViT on scikit-learn's 8×8 digits: the demo, minutes on two CPU cores, no download.
+"""A ViT on scikit-learn's 8×8 digits: the demo's images, no download.
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it; the smallest honest setting).
 Command: python main.py --config=configs/digits_vit.py
-Expected: see the README's table, which this command printed.
+Expected: accuracy 93.80 ± 0.89 (default), 97.22 ± 0.83 (norm_matched), 97.87 ± 0.16 (mimetic).
+Chosen by the default arm's accuracy alone, at seed 3, which the table doesn't have; depth 4 for the
+    demo's time. At 4e-3: base torch 94.2, timm 85.6 (constant rate 89.4, no clipping 80.3). With
+    torch: 2e-3 90.6, 8e-3 93.6, constant 4e-3 92.8. Pooling is the mean in all of these: a class
+    token, drawn at 1e-6, hides what attention starts with.
 """
 
 from ml_collections import ConfigDict
@@ -13,7 +17,7 @@ from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: width, depth, heads, patch, steps."""
-    args = arguments(text, width=64, depth=6, heads=2, patch=2, steps=200)
+    args = arguments(text, width=64, depth=4, heads=2, patch=2, steps=200)
     config = default()
     config.name = "digits_vit"
     config.seeds = (0, 1, 2)
@@ -23,9 +27,10 @@ def get_config(text: str = "") -> ConfigDict:
 
     for name in ("width", "depth", "heads", "patch"):
         config.model[name] = args[name]
+    config.model.pool = "mean"
+    config.model.base = "torch"
 
-    # At 3e-3 what 200 steps reach hangs on rounding: other seeds by ±6 points.
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 4e-3
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
@@ -39,7 +44,6 @@ def get_config(text: str = "") -> ConfigDict:
     config.arms = ConfigDict(
         {
             "default": {},  # learned positions
-            "sincos": {"scheme": (positions,)},
             "norm_matched": {"scheme": (positions, NormMatched(mimetic))},
             "mimetic": {"scheme": (positions, mimetic)},
         },

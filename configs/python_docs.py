@@ -2,7 +2,12 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it; the smallest honest setting).
 Command: python main.py --config=configs/python_docs.py
-Expected: see the README's table, which this command printed.
+Expected: bits/char 3.178 ± 0.015 (default), 3.205 ± 0.003 (norm_matched), 2.946 ± 0.017 (mimetic),
+    with the text of CPython 3.11.7; other versions differ.
+Chosen by the default arm's validation bits alone, at seed 3, which the table doesn't have. Constant
+    rate, base torch: 2e-3 3.440, 3e-3 3.463, 6e-3 3.722; base timm: 3e-3 3.940, 6e-3 3.868, 1e-2
+    4.037. Cosine: torch 3e-3 4.092, 6e-3 4.087; timm 3e-3 4.350, 6e-3 4.073, 1e-2 4.017. Clipping
+    at 1 in these; without (timm, constant 3e-3) 4.052.
 """
 
 from ml_collections import ConfigDict
@@ -24,8 +29,10 @@ def get_config(text: str = "") -> ConfigDict:
 
     for name in ("width", "depth", "heads"):
         config.model[name] = args[name]
+    config.model.base = "torch"
 
-    config.optimizer.learning_rate = 3e-3
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "constant"
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0

@@ -93,17 +93,19 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install matplotlib") from error
     comparisons = [read(workdir) for workdir in workdirs]
-    figure = Figure(figsize=(4.6 * len(comparisons), 3.3), layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.1)  # inches, so that labels keep clear of panels
+    figure = Figure(figsize=(4.6 * len(comparisons), 3.3), layout=layout)
     for axes, (name, results) in zip(
         figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
     ):
         _panel(axes, name, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        figure.savefig(file, format="png", dpi=180)
+        figure.savefig(file, format="png", dpi=120, pil_kwargs={"optimize": True})
     return f"learning curves drawn: {path}"
 
 

@@ -62,7 +62,7 @@ def test_a_job_for_each_row_arm_and_seed_seeds_outermost(tmp_path: pathlib.Path)
 
 def test_arms_and_seeds_are_those_of_the_config() -> None:
     made = Sweep.of(TINY, "runs/x")
-    assert made.arms == ("default", "sincos", "norm_matched", "mimetic")
+    assert made.arms == ("default", "norm_matched", "mimetic")
     assert made.seeds == (0, 1, 2)
 
 
