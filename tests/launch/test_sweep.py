@@ -373,7 +373,7 @@ def test_a_sweep_from_jobs_to_table(
     workdir = tmp_path / "width16_depth1_heads2_steps8"
     # config.json describes the whole comparison, whichever job wrote it.
     record = json.loads((workdir / "config.json").read_text())
-    assert (record["seeds"], len(record["arms"])) == ([0], 4)
+    assert (record["seeds"], len(record["arms"])) == ([0], 3)
     trained = sorted(str(path.relative_to(workdir / "runs")) for path in workdir.glob("runs/*/*"))
     assert trained == ["default/0", "mimetic/0"]
     assert sweep.main(call) == 0
