@@ -168,7 +168,7 @@ def pair_roles(
     return frozenset(written)
 
 
-def pair_sizes(block: Block, role: str, partner: str) -> dict[str, int]:
+def pair_sizes(block: Block, role: str, partner: str) -> dict[str, Any]:
     """D, H, K and G of a block's query and key, or of its out and value."""
     wide, narrow = block.shapes[role], block.shapes[partner]
     if role == "out":
