@@ -291,9 +291,7 @@ class _Tree:
             for role in sorted(attention_kernels(frozenset(leaves))):
                 leaves[role].check()
             if any(leaf.fits for leaf in leaves.values()):
-                _, _, stack = self._depth(block)
-                layers = [None] if stack is None else range(stack)
-                found += [(block, layer, self._view(block, layer)) for layer in layers]
+                found += [(block, layer, self._view(block, layer)) for layer in self._layers(block)]
         return found
 
     def _check_described(self) -> None:
@@ -336,10 +334,11 @@ class _Tree:
         block: str,
     ) -> dict[str, Any]:
         """The block's new canonical arrays by role, [...] or [L, ...]."""
-        first, count, stack = self._depth(block)
+        layers = self._layers(block)
         drawn = []
-        for layer in [None] if stack is None else range(stack):
-            context = Context(first if layer is None else layer, count, position, grid)
+        for layer in layers:
+            index, count = self._rank(block) if layer is None else (layer, len(layers))
+            context = Context(index, count, position, grid)
             with _naming(block):
                 view = self._view(block, layer)
                 drawn.append(scheme(block_key(key, block, layer), view, context))
@@ -348,7 +347,7 @@ class _Tree:
             arrays: list[Any] = [new[role] for new in drawn]
             traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
             arrays = arrays if traced else [np.asarray(array) for array in arrays]
-            joined[role] = arrays[0] if stack is None else (jnp if traced else np).stack(arrays)
+            joined[role] = arrays[0] if layers == [None] else (jnp if traced else np).stack(arrays)
         return joined
 
     def _view(self, block: str, layer: int | None) -> Block:
@@ -361,21 +360,19 @@ class _Tree:
         array = leaf.unpack(self.leaves[leaf.index])
         return jnp.asarray(array if layer is None else array[layer], jnp.float32)
 
-    def _depth(self, block: str) -> tuple[int, int, int | None]:
-        """A block's (layer, number of layers, number of stacked layers or None).
-
-        The layer of a block that isn't stacked is its rank among the paths that equal its own but
-        for numbers.
-        """
+    def _layers(self, block: str) -> list[int | None]:
+        """The layers that a block stacks; [None] if it doesn't stack layers."""
         stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits}
         if len(stacks) > 1:
             raise InputError(f"{block}: some of its leaves stack layers and some don't")
         stack = stacks.pop()
-        if stack is not None:
-            return 0, stack, stack
+        return [None] if stack is None else list(range(stack))
+
+    def _rank(self, block: str) -> tuple[int, int]:
+        """A block's index among the blocks whose paths differ in numbers only, and their number."""
         name = _without_numbers(block)
         family = [other for other in self.blocks if _without_numbers(other) == name]
-        return sorted(family, key=paths.natural).index(block), len(family), None
+        return sorted(family, key=paths.natural).index(block), len(family)
 
     def _position(
         self, grid: tuple[int, int] | None

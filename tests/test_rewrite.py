@@ -136,6 +136,8 @@ def test_flattened_heads_need_their_number():
         mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules)
     with pytest.raises(InputError, match="num_heads 3 does not divide the 16 columns"):
         mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=3)
+    with pytest.raises(InputError, match="num_kv_heads 3 does not divide the 16 columns of k_proj"):
+        mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules, num_heads=2, num_kv_heads=3)
 
 
 def test_nnx_and_linen_trees_give_the_same():

@@ -37,7 +37,7 @@ class RandAugment:
 
 
 def parse_policy(spec: str) -> RandAugment:
-    """Read a policy from the spec that its users know.
+    """Parse a policy from its spec in torchvision's or timm's form.
 
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
     - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
