@@ -133,7 +133,7 @@ def test_random_filters_have_that_energy_on_average_and_impulses_are_everywhere(
         (lambda: sample_filters(KEY, np.triu(np.ones((4, 4))), 2), "not symmetric"),
         (lambda: sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
         (lambda: conv_filters(KEY, 3, 4, "impulses"), "did you mean 'impulse'"),
-        (lambda: conv_filters(KEY, 0, 4), "4 filters of size 0"),
+        (lambda: conv_filters(KEY, 0, 4), "channels 4 and filter size 0"),
     ],
 )
 def test_bad_input(call, words):
