@@ -632,7 +632,7 @@ def test_names_from_before_linen_draw_the_same():
 def test_two_position_tables_are_an_error_for_images():
     image, text = big_vision(prefix="img/"), big_vision(prefix="txt/")
     tree = image.params() | text.params()
-    with pytest.raises(InputError, match="aren.t a square grid"):
+    with pytest.raises(InputError, match="aren't a square grid"):
         mimetic_jax.rewrite(KEY, tree, SinCos(), rules=zoo.BIG_VISION)
     new = mimetic_jax.rewrite(KEY, tree["img"], SinCos(), rules=zoo.BIG_VISION)
     assert float(jnp.abs(new["pos_embedding"]).max()) == pytest.approx(1)
@@ -672,7 +672,7 @@ def test_another_scan_axis_is_an_error():
         for path, shape in case.shapes.items()
     }
     case = dataclasses.replace(case, shapes=shapes)
-    with pytest.raises(InputError, match="some of its leaves stack layers and some don.t"):
+    with pytest.raises(InputError, match="some of its leaves stack layers and some don't"):
         case.rewrite(case.params(), Mimetic())
 
 
