@@ -38,14 +38,20 @@ class Source:
 
     def __init__(self, task: ModuleType, config: ConfigDict) -> None:
         self._task, self._config = task, config
+        self._dataset: Any = None
         self.info = task.describe(config)
 
-    @functools.cached_property
+    def load(self) -> None:
+        """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
+        if self._dataset is None:
+            self._dataset = self._task.load(self._config)
+            self.info = self._task.describe(self._config, self._dataset)
+
+    @property
     def dataset(self) -> Any:
-        """The data set, loaded once; from then on `info` has its own numbers."""
-        dataset = self._task.load(self._config)
-        self.info = self._task.describe(self._config, dataset)
-        return dataset
+        """The data set, loaded once."""
+        self.load()
+        return self._dataset
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -220,7 +226,7 @@ class Comparison:
         changed = []
         for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
             published = source.info
-            assert source.dataset is not None
+            source.load()
             if (info := source.info) != published:
                 changed.append(source)
                 self.say(
