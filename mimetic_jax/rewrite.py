@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import zlib
 from collections import Counter, defaultdict
@@ -337,7 +338,7 @@ class _Tree:
         layers = self._layers(block)
         drawn = []
         for layer in layers:
-            index, count = self._rank(block) if layer is None else (layer, len(layers))
+            index, count = self._rank(block, layer)
             context = Context(index, count, position, grid)
             with _naming(block):
                 view = self._view(block, layer)
@@ -362,17 +363,22 @@ class _Tree:
 
     def _layers(self, block: str) -> list[int | None]:
         """The layers that a block stacks; [None] if it doesn't stack layers."""
-        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits}
+        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits} or {None}
         if len(stacks) > 1:
             raise InputError(f"{block}: some of its leaves stack layers and some don't")
         stack = stacks.pop()
         return [None] if stack is None else list(range(stack))
 
-    def _rank(self, block: str) -> tuple[int, int]:
-        """A block's index among the blocks whose paths differ in numbers only, and their number."""
+    def _rank(self, block: str, layer: int | None) -> tuple[int, int]:
+        """A layer's index among the blocks whose paths differ in numbers only, and their number.
+
+        A block that stacks its layers counts as that many: the stages of a Swin are one family.
+        """
         name = _without_numbers(block)
         family = [other for other in self.blocks if _without_numbers(other) == name]
-        return sorted(family, key=paths.natural).index(block), len(family)
+        counts = {other: len(self._layers(other)) for other in sorted(family, key=paths.natural)}
+        before = itertools.takewhile(lambda other: other != block, counts)
+        return sum(counts[other] for other in before) + (layer or 0), sum(counts.values())
 
     def _position(
         self, grid: tuple[int, int] | None

@@ -33,11 +33,21 @@ ROLES = {
     "mlp_in_bias": "f",
     "mlp_out": "f d",
     "mlp_out_bias": "d",
+    "token_in": "n f",
+    "token_in_bias": "f",
+    "token_out": "f n",
+    "token_out_bias": "n",
     "depthwise": "u v c",
+    "depthwise_bias": "c",
+    "relative_bias": "r h",
+    "shared_bias": "u v",
     "position": "n d",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
-u rows and v columns of a filter, c channels, n positions."""
+n tokens or positions, u rows and v columns of a filter or of a table, c channels, r the rows and
+columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one over tokens
+`token_in` and `token_out`. Both biases of attention logits belong to windows: `relative_bias` has a
+column per head and is indexed by query − key, `shared_bias` is indexed by key − query."""
 
 _FUSED = {2: "two", 3: "three"}
 
@@ -250,16 +260,29 @@ _STOCK = (
     Rule(r"key/bias", "key_bias", "g k"),
     Rule(r"value/bias", "value_bias", "g k"),
     Rule(r"out/bias", "out_bias", "d"),
+    Rule(r"relative_bias", "relative_bias", "r h"),
+    Rule(r"shared_bias", "shared_bias", "u v"),
     Rule(r"fc1/kernel", "mlp_in", "d f"),
     Rule(r"fc1/bias", "mlp_in_bias", "f"),
     Rule(r"fc2/kernel", "mlp_out", "f d"),
     Rule(r"fc2/bias", "mlp_out_bias", "d"),
 )
+_OURS = (
+    Rule(r"token_mixing/fc1/kernel", "token_in", "n f"),
+    Rule(r"token_mixing/fc1/bias", "token_in_bias", "f"),
+    Rule(r"token_mixing/fc2/kernel", "token_out", "f n"),
+    Rule(r"token_mixing/fc2/bias", "token_out_bias", "n"),
+    Rule(r"depthwise/kernel", "depthwise", "u v 1 c"),
+    Rule(r"depthwise/bias", "depthwise_bias", "c"),
+)
 FLAX = (
     # Our models with `scan=True`. The lookbehind keeps the parent's name in the block's path.
-    *(Rule(rf"(?<=blocks/attention/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[:8]),
-    *(Rule(rf"(?<=blocks/mlp/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[8:]),
+    *(Rule(rf"(?<=blocks/attention/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[:10]),
+    *(Rule(rf"(?<=blocks/mlp/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[10:]),
+    *(Rule(rf"(?<=blocks/){r.path}", r.role, f"l {r.layout}") for r in _OURS),
+    *_OURS,
     *_STOCK,
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
 )
-"""Stock Flax attention, Linen and NNX; the MLPs and position table of our own models."""
+"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, relative position
+biases and position table of our own models."""

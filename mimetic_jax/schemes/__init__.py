@@ -11,7 +11,10 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | out                                 | [H, K, D] | out_bias     | [D]       |
 | mlp_in                              | [D, F]    | mlp_in_bias  | [F]       |
 | mlp_out                             | [F, D]    | mlp_out_bias | [D]       |
-| depthwise (filters)                 | [k, k, C] |              |           |
+| token_in (token mixing)             | [N, F]    | token_in_bias  | [F]   |
+| token_out                           | [F, N]    | token_out_bias | [N]   |
+| depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
+| relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
