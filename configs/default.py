@@ -28,6 +28,8 @@ def default() -> ConfigDict:
     config.label_smoothing = 0.0
     config.ema = 0.0  # decay of the moving average, which is tested beside the parameters; 0: none
     config.init_from = config_dict.placeholder(str)  # a run or a file: see train/warm_start.py
+    config.init_parts = ()  # of that, only "attention" and / or "position"; empty: everything
+    config.init_heads = "whole"  # of a larger model: whole heads, or "mixed" columns of all
 
     config.data = ConfigDict()
     config.data.name = "digits"  # see data/sets/table.py
