@@ -80,7 +80,7 @@ def make_schedule(
         raise InputError(
             f"{cooldown} cool-down steps don't fit {steps} training steps, {warmup} of them warm-up"
         )
-    if steps_per_epoch < 1:
+    if steps_per_epoch < 1 and name in ("timm_cosine", "kentaroy_cosine"):
         raise InputError(f"steps_per_epoch {steps_per_epoch} is not positive")
     if cooldown and name not in ("cosine", "timm_cosine"):
         raise InputError(f"the {name} schedule has no cool-down: {cooldown} steps of it given")
