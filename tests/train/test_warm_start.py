@@ -92,6 +92,10 @@ def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
         )
 
 
+def fresh_model(**change):
+    return {"params": jax.tree.map(jax.numpy.asarray, drawn(**change))}
+
+
 def changed(before, after):
     named = jax.tree_util.tree_leaves_with_path(after["params"])
     return {
@@ -104,7 +108,7 @@ def changed(before, after):
 @pytest.mark.parametrize("scan", [False, True])
 def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_path, scan):
     """Into a model of smaller patches and other classes, on the same grid or another."""
-    path = write(tmp_path / "a.safetensors", hugging_face)
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
     pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
     fresh = {
         "params": jax.tree.map(jax.numpy.asarray, drawn(patch=2, side=8, num_classes=3, scan=scan))
@@ -123,7 +127,7 @@ def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_p
     assert changed(fresh, warm_start(fresh, path, silent, parts=("position",))).keys() == {
         "pos_embed"
     }
-    finer = {"params": jax.tree.map(jax.numpy.asarray, drawn(patch=2, side=16, scan=scan))}
+    finer = fresh_model(patch=2, side=16, scan=scan)
     table = warm_start(finer, path, silent, parts=("position",))["params"]["pos_embed"]
     np.testing.assert_array_equal(
         table, resample(pretrained["pos_embed"], (4, 4), (8, 8), prefix=1)
@@ -133,9 +137,9 @@ def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_p
 @pytest.mark.parametrize("heads", ["whole", "mixed"])
 def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp_path, heads):
     """Width 24 with 3 heads gives 16 with 2: heads 0 and 2, or columns spread over all three."""
-    path = write(tmp_path / "a.safetensors", hugging_face)
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
     teacher = load_pretrained(path, shapes(), say=silent)
-    fresh = {"params": jax.tree.map(jax.numpy.asarray, drawn(width=16, heads=2))}
+    fresh = fresh_model(width=16, heads=2)
     chosen = weights.select_indices(24, 16)
     new = warm_start(fresh, path, silent, heads=heads)["params"]
     query = np.asarray(teacher["block_1"]["attention"]["query"]["kernel"])
