@@ -29,5 +29,5 @@ def get_config(text: str = "") -> ConfigDict:
     config = recipes.small_data(args.data, args.epochs)
     config.name = f"small_data_vit_{args.data}"
     config.model.base = "torch"
-    config.arms = arms.chosen(args.init, arms.structured())
+    config.arms = arms.chosen(args.init, *arms.structured())
     return config

@@ -61,7 +61,7 @@ def heads_of(role, kernel):
     return kernel if kernel.ndim == 3 else kernel[None]
 
 
-@pytest.mark.parametrize("like", OTHERS, ids=str)
+@pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
 def test_controls_of_every_scheme(like):
     """Matched norms, permuted entries, and nothing of the structure."""
     target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
@@ -92,7 +92,7 @@ def test_arms_of_one_seed_share_what_the_schemes_leave():
             assert wrapper.writes(roles) == like.writes(roles)
 
 
-@pytest.mark.parametrize("like", OTHERS, ids=str)
+@pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
 def test_polar_has_equal_singular_values_and_the_norm(like):
     target, found = draw(like), draw(Polar(like))
     for role, array in target.items():

@@ -64,12 +64,12 @@ def test_sinusoidal(fan_in, fan_out, rank, constant, variance):
 
 
 def test_golden_sinusoidal(golden):
-    """The released function's weights, [out, in] in float32."""
+    """The released function's weights, [out, in]; there the sine's argument is in float32."""
     arrays = golden("released")
     for name in ("12x12", "8x20", "20x8"):
         weight = arrays[f"sinusoidal/{name}"]
         fan_out, fan_in = weight.shape
-        np.testing.assert_allclose(sinusoidal(fan_in, fan_out, "he"), weight.T, atol=2e-6)
+        np.testing.assert_allclose(sinusoidal(fan_in, fan_out, "he"), weight.T, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 12), (9, 4), (3, 8)])
