@@ -74,7 +74,9 @@ def vision(scale: float, depth: int) -> tuple[Arms, Arms, Groups]:
     """
     compared = attention(scale)
     # All start from the paper's positions, so that they differ in attention and MLPs alone.
-    others = {name: {"scheme": (SinCos(scale=scale), *s)} for name, s in _vision(depth).items()}
+    others: Arms = {
+        name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision(depth).items()
+    }
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
     every = compared | others
     groups = {

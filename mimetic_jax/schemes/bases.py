@@ -125,8 +125,9 @@ class Sinusoidal(_Kernels):
     """Every attention and MLP kernel is the same deterministic table of sines for its size.
 
     The weights of each unit sum to zero, except in the few units whose frequency is a multiple of
-    the number of inputs: the opposite of `MeanShift`. Query and key are equal, so that W_Q W_Kᵀ is
-    positive semi-definite in every head.
+    the number of inputs: the opposite of `MeanShift`. Where H·K = D its products lean to the
+    identity, in value and out with the opposite sign to `Mimetic`: Σ_h W_Q W_Kᵀ = W_V W_out
+    ≈ I − R, R a reversal of the channels.
 
     The paper also writes patch embedding and head, which this scheme doesn't know. A fused
     query, key and value count as three kernels, as in its code for nn.MultiheadAttention. See

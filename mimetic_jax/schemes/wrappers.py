@@ -118,7 +118,7 @@ class Layers(_Wrapper):
 
     Layer l of L is in the range if its middle, (l + ½)/L, is: `Layers(like, 2/3, 1)` is the last
     third. Blocks that don't repeat, such as the position table, are always written. `plan` lists
-    all layers.
+    all layers. The control is `Layers(NormMatched(like), …)`, with the control inside.
 
     Attributes:
         like: the scheme to apply.

@@ -94,8 +94,9 @@ def sinusoidal(fan_in: int, fan_out: int, variance: Variance = "glorot") -> jax.
     variance. The weights of a unit sum to zero, unless fan_in divides its frequency j + 1: those
     are constant.
 
-    In a square kernel the units of frequencies f and fan_in − f are each other's negatives, so that
-    its rank is below fan_in / 2 (95 for 192), and the last unit is zero.
+    A square kernel of n = fan_in is symmetric, and with the "glorot" variance W W is about
+    n / (n − 2) · (I − R), R the permutation i → n − 2 − i. Units of frequencies f and n − f are
+    each other's negatives, so that its rank is below n / 2 (95 for 192), and the last unit is zero.
 
     Args:
         fan_in: rows.

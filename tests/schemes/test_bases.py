@@ -86,11 +86,21 @@ def test_sinusoidal_units_sum_to_zero():
         sums = new[role].reshape(new[role].shape[0], -1).sum(axis=0)
         exceptions = {"token_in": [9]}.get(role, [])
         assert [unit + 1 for unit in np.flatnonzero(np.abs(sums) > 1e-5)] == exceptions
-    product = np.einsum("dhk,ehk->hde", new["query"], new["key"])
-    assert np.linalg.eigvalsh(product).min() > -1e-6
     # A fused kernel would have other frequencies: these are the fans of each kernel alone.
     assert new["mlp_in"].var(ddof=1) == pytest.approx(2 / (D + HIDDEN), rel=1e-5)
     assert new["out"].var(ddof=1) == pytest.approx(1 / D, rel=1e-5)
+
+
+def test_products_of_sinusoidal_lean_to_plus_the_identity():
+    new = draw(Sinusoidal())
+    reversal = np.eye(D)[(D - 2 - np.arange(D)) % D]
+    for product in (
+        np.einsum("dhk,ehk->de", new["query"], new["key"]),
+        np.einsum("dhk,hke->de", new["value"], new["out"]),
+    ):
+        scale = product[0, 0]
+        assert scale == pytest.approx((D**2 - 1) / (D * (D - 2)), rel=1e-4)
+        np.testing.assert_allclose(product, scale * (np.eye(D) - reversal), atol=1e-5)
 
 
 @pytest.mark.parametrize(
