@@ -14,6 +14,7 @@ import importlib
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -87,3 +88,6 @@ def _import(checkout: str, module: str) -> Any:
     folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / checkout
     with mock.patch.object(sys, "path", [str(folder), *sys.path]):
         return importlib.import_module(module)
+
+
+ORIGINALS: dict[str, Callable[[], Arrays]] = {"released": released}
