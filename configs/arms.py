@@ -1,4 +1,7 @@
-"""Arms that several configurations compare, and how `init` chooses among them."""
+"""Arms that several configurations compare, and how `init` chooses among them.
+
+A comparison has the arms of "all", others, and groups of arms such as the rows of a table.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -7,30 +10,48 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.errors import unknown
 from mimetic_jax.schemes import (
+    DCT,
+    Conditioned,
     ConstantBias,
     Impulse,
+    Layers,
     MeanShift,
     Mimetic,
     NormMatched,
+    Orthogonal,
+    Polar,
+    Scheme,
+    Shuffled,
     SinCos,
+    Sinusoidal,
+    TFixup,
     UniformAttention,
+    Zero,
     ZeroOut,
     mimetic_language,
 )
 
 Arms: TypeAlias = dict[str, Mapping[str, Any]]
+Groups: TypeAlias = dict[str, Arms]
 
 
-def chosen(init: str, compared: Arms, others: Arms | None = None) -> ConfigDict:
-    """All of `compared` for "all", else the one arm of that name, of either.
+def chosen(
+    init: str, compared: Arms, others: Arms | None = None, groups: Groups | None = None
+) -> ConfigDict:
+    """The arms that `init` names, in its order: names of arms or groups, joined by "+".
+
+    "all" is the group `compared`; "table5+default" adds the default to a group.
 
     Raises:
-        InputError: there is no arm of that name.
+        InputError: there is no arm or group of that name.
     """
-    every = compared | (others or {})
-    if init != "all" and init not in every:
-        raise unknown("init", init, ["all", *every])
-    picked = compared if init == "all" else {init: every[init]}
+    arms = {name: {name: arm} for name, arm in (compared | (others or {})).items()}
+    named = {"all": compared} | arms | (groups or {})
+    picked: Arms = {}
+    for name in init.split("+"):
+        if name not in named:
+            raise unknown("init", name, named)
+        picked |= named[name]
     return ConfigDict(picked, sort_keys=False)
 
 
@@ -45,18 +66,113 @@ def attention(scale: float = 1.0) -> Arms:
     }
 
 
-def structured() -> Arms:
-    """Arms of the structured paper's released code, with the control of its method.
+def vision(scale: float, depth: int) -> tuple[Arms, Arms, Groups]:
+    """The self-attention paper's arms for images, and its rivals: compared, others and groups.
 
-    Its mimetic arm keeps the learned positions, draws uniform noise, and stores value and out
-    untransposed: `Mimetic(orientation="port")`.
+    Groups: table2 and table5 without the rows that change the model; figure4 (γ), figure6 (share
+    of the training data) and figure10 (α and β), whose values are ours; rivals, hybrids, depth.
     """
-    return {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(Impulse()),)},
-        "mimetic": {"scheme": (Mimetic(noise="uniform", orientation="port"),)},
-        "impulse": {"scheme": (Impulse(),)},
+    compared = attention(scale)
+    # All start from the paper's positions, so that they differ in attention and MLPs alone.
+    others: Arms = {
+        name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision(depth).items()
     }
+    others["mimetic_learned"] = {"scheme": (Mimetic(),)}
+    every = compared | others
+    groups = {
+        name: {arm: every[arm] for arm in members.split()}
+        for name, members in {
+            "table2": "mimetic mimetic_learned sincos query_key value_out positive",
+            "table5": "t_fixup zero mimetic",
+            "controls": "default sincos norm_matched shuffled mimetic",
+            "rivals": "conditioned orthogonal dct sinusoidal uniform t_fixup zero mimetic",
+            "hybrids": "conditioned mimetic conditioned_mimetic polar identity_query_key",
+            "depth": "mimetic fading first_third last_third",
+        }.items()
+    }
+    groups["figure4"] = {
+        f"scale_{gamma}": {"scheme": (SinCos(scale=gamma / 100), Mimetic())}
+        for gamma in (50, 100, 150, 200, 300, 400)
+    }
+    groups["figure6"] = {
+        f"{name}_{share}": {**every[name], "data": {"subset": share / 100}}
+        for share in (10, 20, 40, 60, 80, 100)
+        for name in ("default", "mimetic")
+    }
+    groups["figure10"] = _grid(scale)
+    return compared, others, groups
+
+
+def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
+    mimetic, query_key, value_out = (
+        Mimetic(),
+        Mimetic(alpha_vo=None, beta_vo=None),
+        Mimetic(alpha_qk=None, beta_qk=None),
+    )
+    fading = tuple(1 - layer / depth for layer in range(depth))
+    return {
+        "shuffled": (Shuffled(mimetic),),
+        "query_key": (query_key,),
+        "value_out": (value_out,),
+        "positive": (Mimetic(beta_vo=0.4),),
+        # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
+        "swapped": (Mimetic(alpha_qk=0.4, beta_qk=0.4, alpha_vo=0.7, beta_vo=-0.7),),
+        "t_fixup": (TFixup(),),
+        "zero": (Zero(),),
+        "uniform": (UniformAttention(),),
+        "conditioned": (Conditioned(),),
+        "orthogonal": (Orthogonal(),),
+        "dct": (DCT(),),
+        "sinusoidal": (Sinusoidal(),),
+        "conditioned_mimetic": (Conditioned(), value_out),  # Q/K of the one, V/out of the other
+        "polar": (Polar(mimetic),),
+        "identity_query_key": (Mimetic(alpha_qk=0.0, alpha_vo=None, beta_vo=None),),
+        "fading": (
+            Mimetic(
+                alpha_qk=tuple(0.7 * f for f in fading),
+                beta_qk=tuple(0.7 * f for f in fading),
+                alpha_vo=tuple(0.4 * f for f in fading),
+                beta_vo=tuple(-0.4 * f for f in fading),
+            ),
+        ),
+        "first_third": (Layers(mimetic, 0, 1 / 3),),
+        "last_third": (Layers(mimetic, 2 / 3, 1),),
+    }
+
+
+def _grid(scale: float) -> Arms:
+    """Figure 10: first V/out with Q/K at .6, .3, then Q/K with V/out at the paper's choice."""
+    pairs = [(a, b) for a in range(0, 101, 20) for b in range(0, 101, 20) if a or b]
+    value_out = {
+        f"vo_{a}_{b}": Mimetic(alpha_qk=0.6, beta_qk=0.3, alpha_vo=a / 100, beta_vo=-b / 100)
+        for a, b in pairs
+    }
+    query_key = {f"qk_{a}_{b}": Mimetic(alpha_qk=a / 100, beta_qk=b / 100) for a, b in pairs}
+    grid = value_out | query_key
+    return {name: {"scheme": (SinCos(scale=scale), mimetic)} for name, mimetic in grid.items()}
+
+
+def structured() -> tuple[Arms, Arms]:
+    """Arms of the structured paper's released code: compared by default, and the others.
+
+    The mimetic arm of that code keeps the learned positions, draws uniform noise, and stores value
+    and out untransposed: `Mimetic.port()`. None of its arms touches a bias.
+    """
+    impulse = Impulse.released()
+    compared: Arms = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(impulse),)},
+        "mimetic": {"scheme": (Mimetic.port(),)},
+        "impulse": {"scheme": (impulse,)},
+    }
+    others: Arms = {
+        "shuffled": {"scheme": (Shuffled(impulse),)},
+        "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
+        "impulse_paper": {"scheme": (Impulse.paper(),)},
+        "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
+        "conditioned": {"scheme": (Conditioned(),)},
+    }
+    return compared, others
 
 
 def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
@@ -80,8 +196,8 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     return compared, others
 
 
-def language(depth: int) -> tuple[Arms, Arms]:
-    """Arms of the self-attention paper's language models: compared by default, and the others."""
+def language(depth: int) -> tuple[Arms, Arms, Groups]:
+    """Arms of the self-attention paper's language models: compared, others and groups."""
     mimetic = mimetic_language()
     turning = tuple(0.4 * layer / max(depth - 1, 1) - 0.2 for layer in range(depth))
     compared: Arms = {
@@ -90,6 +206,9 @@ def language(depth: int) -> tuple[Arms, Arms]:
         "mimetic": {"scheme": (mimetic,)},
     }
     others: Arms = {
+        "shuffled": {"scheme": (Shuffled(mimetic),)},
+        "query_key": {"scheme": (mimetic_language(alpha_vo=None, beta_vo=None),)},
+        "value_out": {"scheme": (mimetic_language(alpha_qk=None, beta_qk=None),)},
         "zero_out": {"scheme": (ZeroOut(),)},
         # It replaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
         "uniform": {"scheme": (UniformAttention(),)},
@@ -97,5 +216,21 @@ def language(depth: int) -> tuple[Arms, Arms]:
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},
         # As in trained GPT-2s: W_V W_out leans to -I in the first layers, to +I in the last.
         "turning": {"scheme": (mimetic_language(beta_vo=turning),)},
+        # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
+        "swapped": {"scheme": (Mimetic(alpha_qk=0.2, beta_qk=0.2, alpha_vo=0.0, beta_vo=-0.5),)},
+        "t_fixup": {"scheme": (TFixup(decoder=True),)},
+        "conditioned": {"scheme": (Conditioned(),)},
+        "orthogonal": {"scheme": (Orthogonal(),)},
+        "dct": {"scheme": (DCT(),)},
+        "sinusoidal": {"scheme": (Sinusoidal(),)},
     }
-    return compared, others
+    every = compared | others
+    groups = {
+        name: {arm: every[arm] for arm in members.split()}
+        for name, members in {
+            "table6": "default mimetic",
+            "ablations": "mimetic query_key value_out positive turning random_basis",
+            "rivals": "conditioned orthogonal dct sinusoidal uniform zero_out t_fixup mimetic",
+        }.items()
+    }
+    return compared, others, groups

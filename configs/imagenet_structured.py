@@ -44,7 +44,7 @@ def get_config(text: str = "") -> ConfigDict:
         raise unknown("row", args.row, [*ROWS, "all"])
     config = recipes.structured(args.variant)
     config.name = f"imagenet_structured_{args.variant}_{args.row}"
-    config.arms = arms.chosen(args.init, arms.structured())
+    config.arms = arms.chosen(args.init, *arms.structured())
     if args.row == "all":
         every = {
             f"{name}_{row}": {**config.arms[name], **settings}

@@ -9,7 +9,6 @@ from configs.default import arguments, default, default_text
 from mimetic_jax.data import describe
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
-from mimetic_jax.schemes import Mimetic, SinCos, TFixup, Zero
 
 SMALL_DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")
 """The data sets of the structured paper's table 4."""
@@ -27,9 +26,8 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, init. `size` is
     the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the sin-cos
     positions, `randaugment` a policy or nothing. `init` is "all" for the comparison of the
-    arms default, sincos, norm_matched and mimetic, or one arm: one of these, query_key (only Q/K),
-    value_out (only V/out), positive (V/out with +βI), mimetic_learned (random positions), t_fixup,
-    zero.
+    arms default, sincos, norm_matched and mimetic; or names of arms and groups joined by "+", such
+    as table5+default: see `configs.arms.vision`.
     """
     args = arguments(
         text,
@@ -51,16 +49,7 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     for name in ("width", "depth", "heads", "patch"):
         config.model[name] = args[name]
 
-    positions, mimetic = SinCos(scale=args.scale), Mimetic()
-    ablations: arms.Arms = {
-        "query_key": {"scheme": (positions, Mimetic(alpha_vo=None, beta_vo=None))},
-        "value_out": {"scheme": (positions, Mimetic(alpha_qk=None, beta_qk=None))},
-        "positive": {"scheme": (positions, Mimetic(beta_vo=0.4))},
-        "mimetic_learned": {"scheme": (mimetic,)},
-        "t_fixup": {"scheme": (positions, TFixup())},
-        "zero": {"scheme": (positions, Zero())},
-    }
-    config.arms = arms.chosen(args.init, arms.attention(args.scale), ablations)
+    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.depth))
     return config
 
 

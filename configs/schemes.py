@@ -28,6 +28,8 @@ def get_config(text: str = "") -> ConfigDict:
             "default": {},
             "mimetic": {"scheme": (positions, mimetic)},
             "norm_matched": {"scheme": (positions, schemes.NormMatched(mimetic))},
+            "shuffled": {"scheme": (positions, schemes.Shuffled(mimetic))},
+            "polar": {"scheme": (positions, schemes.Polar(mimetic))},
             "language": {"scheme": (positions, schemes.mimetic_language())},
             "impulse": {"scheme": (schemes.Impulse(),)},
             "impulse_paper": {"scheme": (schemes.Impulse.paper(),)},
@@ -35,6 +37,9 @@ def get_config(text: str = "") -> ConfigDict:
             "t_fixup": {"scheme": (positions, schemes.TFixup())},
             "uniform": {"scheme": (positions, schemes.UniformAttention())},
             "conditioned": {"scheme": (positions, schemes.Conditioned())},
+            "orthogonal": {"scheme": (positions, schemes.Orthogonal())},
+            "dct": {"scheme": (positions, schemes.DCT())},
+            "sinusoidal": {"scheme": (positions, schemes.Sinusoidal())},
         },
         sort_keys=False,
     )

@@ -32,5 +32,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.data.augment.erase_mixed = True  # timm's loader
     config.model.base = "torch"
     config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
-    config.arms = arms.chosen(args.init, arms.structured())
+    config.arms = arms.chosen(args.init, *arms.structured())
     return config

@@ -44,7 +44,7 @@ def get_config(text: str = "") -> ConfigDict:
     )
     if args.stage not in STAGES:
         raise unknown("stage", args.stage, STAGES)
-    compared = arms.structured()
+    compared, _ = arms.structured()
     if args.stage == "pretrain":
         config = recipes.structured("S")
         config.optimizer.scaling = "sqrt"

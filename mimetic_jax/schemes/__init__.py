@@ -22,21 +22,17 @@ right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict
-from mimetic_jax.schemes.baselines import (
-    Conditioned,
-    NormMatched,
-    TFixup,
-    UniformAttention,
-    Zero,
-    ZeroOut,
-)
+from mimetic_jax.schemes.baselines import TFixup, UniformAttention, Zero, ZeroOut
+from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 
 __all__ = [
+    "DCT",
     "AntiCorrelated",
     "Block",
     "Conditioned",
@@ -45,12 +41,17 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Impulse",
+    "Layers",
     "MeanShift",
     "Mimetic",
     "NormMatched",
+    "Orthogonal",
+    "Polar",
     "SameNoise",
     "Scheme",
+    "Shuffled",
     "SinCos",
+    "Sinusoidal",
     "TFixup",
     "UniformAttention",
     "Zero",

@@ -1,4 +1,4 @@
-"""Controls to compare a scheme with: matched noise, and other people's initializations.
+"""Other people's initializations, to compare a scheme with.
 
 Those for attention set its biases to zero, as their papers do. LayerScale changes the model and
 isn't here.
@@ -8,75 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax import weights
-from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
-from mimetic_jax.weights.baselines import semi_orthogonal, tfixup, uniform_noise, zero_init
-
-Shape: TypeAlias = tuple[int, ...]
-
-_KERNELS = ("query", "key", "value", "out", "mlp_in", "mlp_out")
-
-
-@dataclasses.dataclass(frozen=True)
-class NormMatched(Scheme):
-    """The control: independent normal noise with the Frobenius norm that `like` gives each kernel.
-
-    Attributes:
-        like: the scheme whose norms are matched. Kernels that it sets to zero become zero.
-
-    Example:
-        >>> from mimetic_jax.schemes import Mimetic
-        >>> sorted(NormMatched(Mimetic()).writes(frozenset({"query", "key", "position"})))
-        ['key', 'query']
-    """
-
-    like: Scheme
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return self.like.writes(roles)
-
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        target = self.like(key, block, context)
-        # Not `key` itself: the noise must be independent of the draw whose norm it matches.
-        keys = jax.random.split(jax.random.fold_in(key, 1), len(target))
-        return {
-            role: weights.norm_matched(role_key, target[role])
-            for role_key, role in zip(keys, sorted(target), strict=True)
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kernels(Scheme):
-    """Base of schemes that draw each kernel separately and set the kernels' biases to zero."""
-
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        """The roles to draw."""
-        raise NotImplementedError
-
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        """One kernel, with its heads flattened or not."""
-        raise NotImplementedError
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        kernels = self._kernels(roles)
-        return kernels | (roles & {f"{role}_bias" for role in kernels})
-
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        # One key per role, present or not, so that no kernel depends on which others exist.
-        keys = dict(zip(_KERNELS, jax.random.split(key, len(_KERNELS)), strict=True))
-        new = {}
-        for role in self.writes(frozenset(block)):
-            shape = block.shapes[role]
-            if role.endswith("_bias"):
-                new[role] = jnp.zeros(shape)
-            else:
-                new[role] = self._draw(keys[role], role, shape, context.num_layers).reshape(shape)
-        return new
+from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.schemes.kernels import Shape, _Kernels, fans
+from mimetic_jax.weights.baselines import tfixup, uniform_noise, zero_init
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +36,7 @@ class Zero(_Kernels):
         return attention_kernels(roles)
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        return jnp.zeros(shape) if role in ("query", "out") else zero_init(*_fans(role, shape))
+        return jnp.zeros(shape) if role in ("query", "out") else zero_init(*fans(role, shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +63,10 @@ class TFixup(_Kernels):
         return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out"})
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        fans = _fans(role, shape)
+        fan_in, fan_out = fans(role, shape)
         if role in ("query", "key"):
-            return uniform_noise(key, shape, 1 / math.sqrt(sum(fans)))
-        return tfixup(key, *fans, num_layers, decoder=self.decoder)
+            return uniform_noise(key, shape, 1 / math.sqrt(fan_in + fan_out))
+        return tfixup(key, fan_in, fan_out, num_layers, decoder=self.decoder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,33 +110,3 @@ class UniformAttention(_Kernels):
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         D = shape[-1] if role == "out" else shape[0]
         return uniform_noise(key, shape, self.scale / math.sqrt(D))
-
-
-@dataclasses.dataclass(frozen=True)
-class Conditioned(_Kernels):
-    """Attention kernels of condition number 1: W_Q and W_K semi-orthogonal, W_V an identity.
-
-    The singular values are 1 for all heads side by side, [D, H·K] and [D, G·K], and if H·K ≤ D for
-    every head [D, K]: head h of the value reads the K coordinates from h·K on. Out is unchanged.
-    Only summaries of the submission were available: it may build heads one by one, every value
-    head reading the same first K coordinates.
-
-    Example:
-        >>> sorted(Conditioned().writes(frozenset({"query", "key", "value", "out", "out_bias"})))
-        ['key', 'query', 'value']
-
-    Reference: Conditioned Initialization for Attention (ICLR 2026 submission).
-    """
-
-    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return attention_kernels(roles) & {"query", "key", "value"}
-
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
-        fans = _fans(role, shape)
-        return jnp.eye(*fans) if role == "value" else semi_orthogonal(key, *fans)
-
-
-def _fans(role: str, shape: Shape) -> tuple[int, int]:
-    """Rows and columns of a kernel whose heads are flattened."""
-    split = -1 if role == "out" else 1
-    return math.prod(shape[:split]), math.prod(shape[split:])

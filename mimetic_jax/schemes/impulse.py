@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme
 from mimetic_jax.schemes.mimetic import Mimetic, pair_sizes
+from mimetic_jax.weights.attention import Noise
 from mimetic_jax.weights.impulse import Order, impulse_query_key
 
 
@@ -22,6 +23,11 @@ class Impulse(Scheme):
     Query and key are solved for the tree's position table, which must be random (sin-cos tables
     have too low a rank), with fresh noise in every layer. All rows of the table are multiplied by
     `position_scale`. Value and out are mimetic.
+
+    The defaults are the constants of the released code in this library's conventions: normal noise
+    for value and out, and zero biases. With one block key value and out then equal those of
+    `Mimetic()`, so that arms of the two differ in query and key alone. `Impulse.released()` is
+    the released code to the letter, `Impulse.paper()` the paper's text.
 
     Not idempotent: each application scales the table again.
 
@@ -36,6 +42,7 @@ class Impulse(Scheme):
             numerical rank is lower.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
+        noise_vo: distribution of that noise, "normal" or "uniform".
         zero_bias: whether the biases of the written kernels become zero.
 
     Example:
@@ -54,16 +61,20 @@ class Impulse(Scheme):
     rank: int | None = None
     alpha_vo: PerLayer | None = 0.4
     beta_vo: PerLayer | None = -0.4
+    noise_vo: Noise = "normal"
     zero_bias: bool = True
 
     @classmethod
     def released(cls) -> Self:
-        """The authors' released code: the defaults.
+        """The authors' released code (osiriszjq/structured_initialization, `impulse`).
 
-        >>> Impulse.released() == Impulse()
-        True
+        The defaults, but uniform noise in value and out, and the model's own biases: PyTorch's
+        U(±1/√D) there.
+
+        >>> Impulse.released().zero_bias
+        False
         """
-        return cls()
+        return cls(noise_vo="uniform", zero_bias=False)
 
     @classmethod
     def paper(cls) -> Self:
@@ -90,8 +101,13 @@ class Impulse(Scheme):
             raise InputError(f"position_scale {self.position_scale} is not a positive number")
 
     def _mimetic(self) -> Mimetic:
-        """A `Mimetic` that writes the same attention kernels, with the α and β of value and out."""
-        return Mimetic(alpha_vo=self.alpha_vo, beta_vo=self.beta_vo, zero_bias=self.zero_bias)
+        """A `Mimetic` that writes the same attention kernels, with this value and out."""
+        return Mimetic(
+            alpha_vo=self.alpha_vo,
+            beta_vo=self.beta_vo,
+            noise=self.noise_vo,
+            zero_bias=self.zero_bias,
+        )
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         table = frozenset() if self.position_scale == 1 else roles & {"position"}

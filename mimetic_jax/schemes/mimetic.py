@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from mimetic_jax.weights.factor import Method
 @dataclasses.dataclass(frozen=True)
 class Mimetic(Scheme):
     """Mimetic initialization of self-attention: W_Q W_Kᵀ ≈ αZ + βI, W_V W_out ≈ αZ + βI, β_vo < 0.
+
+    The defaults are the paper's constants for vision, with normal noise as in its text and biases
+    set to zero, of which it says nothing.
 
     Every α and β is a number, a sequence with one number per layer, or a function of relative
     depth in [0, 1]. A pair whose α and β are None stays unchanged.
@@ -49,6 +52,18 @@ class Mimetic(Scheme):
     zero_bias: bool = True
     method: Method = "exact"
     orientation: Orientation = "paper"
+
+    @classmethod
+    def port(cls) -> Self:
+        """The port in the structured paper's released code, for its mimetic rows.
+
+        The paper's constants with uniform noise, value and out stored transposed, and the model's
+        own biases. The self-attention paper itself released no code.
+
+        >>> Mimetic.port().orientation
+        'port'
+        """
+        return cls(noise="uniform", zero_bias=False, orientation="port")
 
     def __post_init__(self) -> None:
         for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo"):

@@ -16,11 +16,12 @@ Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 from mimetic_jax.weights.attention import query_key, value_out
 from mimetic_jax.weights.baselines import (
     norm_matched,
-    semi_orthogonal,
+    shuffled,
     tfixup,
     uniform_noise,
     zero_init,
 )
+from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
 from mimetic_jax.weights.conv import (
     conv_covariance_2022,
     conv_filters,
@@ -44,6 +45,7 @@ __all__ = [
     "anti_correlated",
     "conv_covariance_2022",
     "conv_filters",
+    "dct",
     "empirical_covariance",
     "factorize",
     "impulse_matrices",
@@ -52,6 +54,7 @@ __all__ = [
     "mean_shift_per_input",
     "mixer_token_mixing",
     "norm_matched",
+    "polar",
     "query_key",
     "same_noise_query_key",
     "same_noise_value_out",
@@ -59,8 +62,10 @@ __all__ = [
     "select",
     "select_indices",
     "semi_orthogonal",
+    "shuffled",
     "sincos_1d",
     "sincos_2d",
+    "sinusoidal",
     "swin_bias",
     "swin_shared_bias",
     "tfixup",

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.weights.factor import haar_basis
+from mimetic_jax.weights.bases import check_fans
 
 
 def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
@@ -34,6 +34,27 @@ def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
     """
     noise = jax.random.normal(key, like.shape, jnp.float32)
     return noise * (jnp.linalg.norm(like.ravel()) / jnp.linalg.norm(noise.ravel()))
+
+
+def shuffled(key: jax.Array, like: jax.Array) -> jax.Array:
+    """The entries of another array in random order.
+
+    It keeps the norm, the mean and the whole distribution of the entries, and destroys every
+    relation between them: a stricter control than `norm_matched`, but none for a method that only
+    changes the mean.
+
+    Args:
+        key: a `jax.random` key; concrete or traced.
+        like: the array, any shape.
+
+    Returns:
+        An array of the shape and dtype of `like`.
+
+    Example:
+        >>> shuffled(jax.random.key(0), jnp.arange(6).reshape(2, 3)).sum()
+        Array(15, dtype=int32)
+    """
+    return jax.random.permutation(key, like.ravel()).reshape(like.shape)
 
 
 def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Array:
@@ -95,7 +116,7 @@ def tfixup(
     2020), as in its released code. The paper drops LayerNorm and warm-up too; this is
     its initialization alone.
     """
-    _check_fans(fan_in, fan_out)
+    check_fans(fan_in, fan_out)
     if num_layers < 1:
         raise InputError(f"num_layers {num_layers} is not positive")
     scale = (9 * num_layers) ** -0.25 if decoder else 0.67 * num_layers**-0.25
@@ -130,45 +151,10 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     Reference: ZerO Initialization (Zhao, Schäfer and Anandkumar 2021), as in its
     released code.
     """
-    _check_fans(fan_in, fan_out)
+    check_fans(fan_in, fan_out)
     if fan_out <= fan_in:
         return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
     # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.
     common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)
     signs = 1 - 2 * (jax.lax.population_count(common) & 1)
     return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)
-
-
-def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
-    """A random matrix whose singular values are all 1.
-
-    WᵀW = I if fan_out ≤ fan_in, else W Wᵀ = I; Haar-distributed. If the columns belong to several
-    heads, each head's columns are orthonormal as long as fan_out ≤ fan_in.
-
-    Args:
-        key: a `jax.random` key; concrete or traced.
-        fan_in: rows.
-        fan_out: columns; all heads together.
-
-    Returns:
-        [fan_in, fan_out] float32.
-
-    Raises:
-        InputError: if a size isn't positive.
-
-    Example:
-        >>> query = semi_orthogonal(jax.random.key(0), 12, 8)
-        >>> bool(jnp.allclose(query.T @ query, jnp.eye(8), atol=1e-5))
-        True
-
-    Reference: Conditioned Initialization for Attention (ICLR 2026 submission), query and key.
-    """
-    _check_fans(fan_in, fan_out)
-    tall = (max(fan_in, fan_out), min(fan_in, fan_out))
-    basis = jnp.asarray(haar_basis(jax.random.normal(key, (1, *tall), jnp.float32))[0])
-    return basis if fan_out <= fan_in else basis.T
-
-
-def _check_fans(fan_in: int, fan_out: int) -> None:
-    if fan_in < 1 or fan_out < 1:
-        raise InputError(f"a kernel of {fan_in} x {fan_out} is empty")

@@ -133,7 +133,8 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
 
 
 def test_presets(vit):
-    assert Impulse.released() == Impulse()
+    released = Impulse.released()
+    assert released == dataclasses.replace(Impulse(), noise_vo="uniform", zero_bias=False)
     new = mimetic_jax.rewrite(KEY, vit, Impulse.paper())
     np.testing.assert_array_equal(new["pos_embed"], vit["pos_embed"])
     attention, old = (tree["block_0"]["attention"] for tree in (new, vit))

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimetic_jax import InputError, rewrite, schemes
-from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import (
+    Block,
+    Context,
+    Mimetic,
+    NormMatched,
+    Polar,
+    Scheme,
+    Shuffled,
+    SinCos,
+)
 
 KEY = jax.random.key(0)
 
@@ -106,6 +115,8 @@ EVERY = [
     schemes.UniformAttention(),
     schemes.Zero(),
     schemes.ZeroOut(),
+    Shuffled(schemes.Impulse()),
+    Polar(Mimetic()),
 ]
 
 
@@ -181,6 +192,13 @@ def test_sincos_for_text_needs_no_grid():
         schemes.SameNoise(value_out=False),
         schemes.TFixup(decoder=True),
         schemes.ConvMimetic(),
+        schemes.Shuffled(schemes.Conditioned(per_head=False)),
+        schemes.Layers(schemes.Polar(Mimetic(beta_vo=(-0.4, 0.4))), 0.5, 1.0),
+        schemes.DCT(value=True),
+        schemes.Orthogonal(gain=2.0),
+        schemes.Sinusoidal("he"),
+        schemes.Impulse.released(),
+        Mimetic.port(),
     ],
 )
 def test_schemes_survive_json(scheme):

@@ -1,0 +1,132 @@
+"""Arms and their groups: what `init` of a configuration chooses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import mimetic_jax
+from configs import arms, cifar10_vit, ptb_char, small_data_vit
+from mimetic_jax import models, schemes
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import Mimetic
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.compare import Comparison
+
+DEPTH = 3
+VISION = arms.vision(1.0, DEPTH)
+LANGUAGE = arms.language(DEPTH)
+STRUCTURED = (*arms.structured(), {})
+
+
+def every_arm(kind: tuple[arms.Arms, arms.Arms, arms.Groups]) -> arms.Arms:
+    compared, others, groups = kind
+    found = compared | others
+    for group in groups.values():
+        found |= group
+    return found
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, Any]:
+    """Shapes of the parameters of a ViT with a class token, and of a GPT."""
+    vit = models.ViT(num_classes=10, width=24, depth=DEPTH, heads=3, patch=4)
+    gpt = models.GPT(vocab=11, width=24, depth=DEPTH, heads=3)
+    key = jax.random.key(0)
+    return {
+        "vit": jax.eval_shape(vit.init, key, jnp.ones((1, 16, 16, 3)))["params"],
+        "gpt": jax.eval_shape(gpt.init, key, jnp.ones((1, 8), jnp.int32))["params"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "tree"),
+    [(VISION, "vit"), (STRUCTURED, "vit"), (LANGUAGE, "gpt")],
+    ids=["vision", "structured", "language"],
+)
+def test_every_arm_applies_and_can_be_stored(trees, kind, tree) -> None:
+    for name, arm in every_arm(kind).items():
+        for scheme in arm.get("scheme", ()):
+            stored = json.loads(json.dumps(schemes.to_dict(scheme)))
+            assert schemes.from_dict(stored) == scheme, name
+            for layer in range(DEPTH):
+                scheme.at(layer, DEPTH)
+        if arm.get("scheme"):
+            assert mimetic_jax.plan(trees[tree], arm["scheme"]), name
+
+
+@pytest.mark.parametrize("kind", [VISION, LANGUAGE], ids=["vision", "language"])
+def test_groups_are_no_arms_and_have_arms_of_their_own_name(kind) -> None:
+    compared, others, groups = kind
+    assert not groups.keys() & (compared | others).keys()
+    assert not compared.keys() & others.keys()
+    for group in groups.values():
+        for name, arm in group.items():
+            assert (compared | others).get(name, arm) == arm
+
+
+def test_init_names_arms_and_groups() -> None:
+    assert list(arms.chosen("all", *VISION)) == ["default", "sincos", "norm_matched", "mimetic"]
+    assert list(arms.chosen("polar", *VISION)) == ["polar"]
+    chosen = arms.chosen("table5+default+mimetic", *VISION)
+    assert list(chosen) == ["t_fixup", "zero", "mimetic", "default"]
+    with pytest.raises(InputError, match=r"unknown init 'tabel5'.* did you mean 'table5'"):
+        arms.chosen("mimetic+tabel5", *VISION)
+    with pytest.raises(InputError, match="unknown init ''"):
+        arms.chosen("mimetic+", *VISION)
+
+
+def test_tables_have_their_rows() -> None:
+    """Those of tables 2 and 5 that are initializations, and not models."""
+    groups = VISION[2]
+    assert groups["table2"].keys() == {
+        "mimetic", "mimetic_learned", "sincos", "query_key", "value_out", "positive",
+    }  # fmt: skip
+    assert groups["table5"].keys() == {"t_fixup", "zero", "mimetic"}
+    only_query_key = groups["table2"]["query_key"]["scheme"][-1]
+    assert (only_query_key.alpha_qk, only_query_key.alpha_vo) == (0.7, None)
+    assert groups["table2"]["positive"]["scheme"][-1] == Mimetic(beta_vo=0.4)
+    assert len(groups["figure10"]) == 70
+    assert groups["figure10"]["vo_40_20"]["scheme"][-1] == Mimetic(0.6, 0.3, 0.4, -0.2)
+    assert groups["figure10"]["qk_20_80"]["scheme"][-1] == Mimetic(0.2, 0.8)
+
+
+def test_the_other_reading_of_the_indices() -> None:
+    """α₁, β₁ and α₂, β₂ change places; the sign stays with value and out."""
+    for kind, base in ((VISION, Mimetic()), (LANGUAGE, schemes.mimetic_language())):
+        swapped = kind[1]["swapped"]["scheme"][-1]
+        assert (swapped.alpha_qk, swapped.beta_qk) == (base.alpha_vo, -base.beta_vo)
+        assert (swapped.alpha_vo, swapped.beta_vo) == (base.alpha_qk, -base.beta_qk)
+
+
+def test_fading_ends_above_zero() -> None:
+    fading = VISION[1]["fading"]["scheme"][-1]
+    assert fading.at(0, DEPTH) == Mimetic()
+    last = fading.at(DEPTH - 1, DEPTH)
+    assert 0 < last.alpha_qk == last.beta_qk < 0.7 / 2
+    assert last.beta_vo == -last.alpha_vo < 0
+
+
+def test_released_arms_leave_biases(trees) -> None:
+    for name, arm in STRUCTURED[0].items():
+        if arm:
+            written = mimetic_jax.plan(trees["vit"], arm["scheme"])
+            assert not any(write.role.endswith("_bias") for write in written), name
+
+
+@pytest.mark.parametrize(
+    ("get_config", "text"),
+    [
+        (cifar10_vit.get_config, "width=24,depth=2,init=table2+table5+rivals+hybrids+depth"),
+        (cifar10_vit.get_config, "width=24,depth=2,init=figure6"),
+        (ptb_char.get_config, "width=24,depth=2,heads=2,init=ablations+rivals"),
+        (small_data_vit.get_config, "data=cifar10,init=all+shuffled+impulse_paper"),
+    ],
+)
+def test_groups_pass_the_checks_of_a_comparison(get_config, text) -> None:
+    config = get_config(text)
+    assert list(Comparison(config, say=lambda line: None).arms) == list(configs.arms(config))

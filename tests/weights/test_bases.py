@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+from mimetic_jax import InputError
+from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(1, 1), (16, 7), (5, 16), (9, 9)])
+def test_semi_orthogonal_singular_values_are_one(fan_in, fan_out):
+    kernel = semi_orthogonal(KEY, fan_in, fan_out)
+    assert kernel.shape == (fan_in, fan_out)
+    values = np.linalg.svd(np.asarray(kernel, np.float64), compute_uv=False)
+    np.testing.assert_allclose(values, 1, atol=1e-5)
+
+
+def test_semi_orthogonal_has_no_preferred_direction():
+    """Haar: entries of mean 0 and variance 1/D in every column."""
+    draws = np.stack([semi_orthogonal(key, 6, 3) for key in jax.random.split(KEY, 300)])
+    assert np.abs(draws.mean(axis=0)).max() < 0.12
+    np.testing.assert_allclose(draws.var(axis=0), 1 / 6, atol=0.06)
+
+
+@pytest.mark.parametrize(("fan_in", "width"), [(12, 5), (6, 9)])
+def test_heads_are_semi_orthogonal_one_by_one(fan_in, width):
+    heads = np.asarray(semi_orthogonal(KEY, fan_in, 3 * width, num_heads=3), np.float64)
+    heads = heads.reshape(fan_in, 3, width).transpose(1, 0, 2)
+    np.testing.assert_allclose(np.linalg.svd(heads, compute_uv=False), 1, atol=1e-5)
+    assert np.abs(heads[0] - heads[1]).max() > 0.1
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(8, 8), (12, 5), (5, 12), (1, 1)])
+def test_dct_is_orthonormal_and_by_the_formula(fan_in, fan_out):
+    size = max(fan_in, fan_out)
+    i, k = np.arange(size)[:, None], np.arange(min(fan_in, fan_out))
+    waves = np.sqrt((2 - (k == 0)) / size) * np.cos(np.pi * (2 * i + 1) * k / (2 * size))
+    kernel = np.asarray(dct(fan_in, fan_out), np.float64)
+    np.testing.assert_allclose(kernel, waves if fan_in == size else waves.T, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.svd(kernel, compute_uv=False), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "fan_out", "rank", "constant"),
+    [(24, 24, 11, []), (24, 96, 24, [24, 72]), (96, 24, 24, []), (192, 64, 64, [])],
+)
+@pytest.mark.parametrize("variance", ["glorot", "he"])
+def test_sinusoidal(fan_in, fan_out, rank, constant, variance):
+    kernel = np.asarray(sinusoidal(fan_in, fan_out, variance), np.float64)
+    i, frequency = np.arange(fan_in)[:, None], np.arange(1, fan_out + 1)
+    waves = np.sin(frequency * (2 * np.pi * i / fan_in + 2 * np.pi / fan_out))
+    amplitude = np.abs(kernel).max() / np.abs(waves).max()
+    np.testing.assert_allclose(kernel, amplitude * waves, atol=1e-6)
+    target = 2 / (fan_in + fan_out) if variance == "glorot" else 2 / fan_in
+    assert kernel.var(ddof=1) == pytest.approx(target, rel=1e-5)
+    assert np.linalg.matrix_rank(kernel, tol=1e-4) == rank
+    sums = np.abs(kernel.sum(axis=0))
+    assert [f for f, total in zip(frequency, sums, strict=True) if total > 1e-4] == constant
+
+
+def test_golden_sinusoidal(golden):
+    """The released function's weights, [out, in]; there the sine's argument is in float32."""
+    arrays = golden("released")
+    for name in ("12x12", "8x20", "20x8"):
+        weight = arrays[f"sinusoidal/{name}"]
+        fan_out, fan_in = weight.shape
+        np.testing.assert_allclose(sinusoidal(fan_in, fan_out, "he"), weight.T, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(12, 12), (9, 4), (3, 8)])
+def test_polar_is_the_factor_of_the_svd(rows, columns):
+    """Singular values between 1e-3 and 1: the factor of float64's SVD, to float32 precision."""
+    rng, rank = np.random.default_rng(0), min(rows, columns)
+    left, _ = np.linalg.qr(rng.normal(size=(2, rows, rank)))
+    right, _ = np.linalg.qr(rng.normal(size=(2, columns, rank)))
+    matrices = left * np.geomspace(1, 1e-3, rank) @ right.mT
+    expected = np.stack([scipy.linalg.polar(matrix)[0] for matrix in matrices])
+    found = polar(jnp.asarray(matrices, jnp.float32))
+    np.testing.assert_allclose(found, expected, atol=5e-4)
+    np.testing.assert_allclose(np.linalg.svd(found, compute_uv=False), 1, atol=1e-5)
+
+
+def test_polar_of_zero_is_zero():
+    np.testing.assert_array_equal(polar(jnp.zeros((2, 3, 4))), 0)
+    half = jnp.eye(4).at[:, 2:].set(0)
+    np.testing.assert_allclose(polar(5 * half), half, atol=1e-6)
+
+
+def test_draws_agree_inside_a_program():
+    def draws(key):
+        return (
+            semi_orthogonal(key, 2, 6, num_heads=2),
+            polar(jax.random.normal(key, (6, 4))),
+        )
+
+    keys = jax.random.split(KEY, 2)
+    traced = jax.jit(jax.vmap(draws))(keys)
+    for index, key in enumerate(keys):
+        for together, alone in zip(traced, draws(key), strict=True):
+            np.testing.assert_allclose(together[index], alone, atol=1e-5)
+            assert alone.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: semi_orthogonal(KEY, -1, 4), "-1 x 4 is empty"),
+        (lambda: semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
+        (lambda: dct(0, 4), "0 x 4 is empty"),
+        (lambda: sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
+        (lambda: sinusoidal(1, 2), "1 x 2 is zero"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
