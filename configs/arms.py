@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import unknown
+from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import (
     DCT,
     Conditioned,
@@ -66,11 +67,16 @@ def attention(scale: float = 1.0) -> Arms:
     }
 
 
-def vision(scale: float, depth: int) -> tuple[Arms, Arms, Groups]:
+def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, Groups]:
     """The self-attention paper's arms for images, and its rivals: compared, others and groups.
 
-    Groups: table2 and table5 without the rows that change the model; figure4 (γ), figure6 (share
-    of the training data) and figure10 (α and β), whose values are ours; rivals, hybrids, depth.
+    Groups: table2 and table5; convolution (beside attention); figure4 (γ), figure6 (share of the
+    training data) and figure10 (α and β), whose values are ours; controls, rivals, hybrids, depth.
+
+    Args:
+        scale: γ of the sin-cos positions.
+        depth: L.
+        pretrained: file of a ViT of the same width, for the arm of that name; none: no such arm.
     """
     compared = attention(scale)
     # All start from the paper's positions, so that they differ in attention and MLPs alone.
@@ -78,12 +84,19 @@ def vision(scale: float, depth: int) -> tuple[Arms, Arms, Groups]:
         name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision(depth).items()
     }
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
+    others |= _changed_models(scale)
+    if pretrained:
+        parts = ("attention", "position")
+        others["pretrained"] = {"init_from": pretrained, "init_parts": parts}
     every = compared | others
     groups = {
         name: {arm: every[arm] for arm in members.split()}
         for name, members in {
-            "table2": "mimetic mimetic_learned sincos query_key value_out positive",
-            "table5": "t_fixup zero mimetic",
+            "table2": "mimetic mimetic_learned sincos query_key value_out positive gpsa_8 gpsa_4 "
+            + "gpsa_4_value_out"
+            + " pretrained" * bool(pretrained),
+            "table5": f"t_fixup zero {' '.join(_LAYER_SCALES)} mimetic",
+            "convolution": "default conv_logits conv_added conv_softmax",
             "controls": "default sincos norm_matched shuffled mimetic",
             "rivals": "conditioned orthogonal dct sinusoidal uniform t_fixup zero mimetic",
             "hybrids": "conditioned mimetic conditioned_mimetic polar identity_query_key",
@@ -140,6 +153,34 @@ def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
     }
 
 
+_LAYER_SCALES = {
+    f"layer_scale_{form}_{tenths}": {"layer_scale": form, "scale_init": tenths / 10}
+    for form in ("branch", "skip")
+    for tenths in range(1, 11)
+}
+"""The paper reports the best of ten initial values in [0, 1] for both forms."""
+
+
+def _changed_models(scale: float) -> Arms:
+    """Arms whose attention is another, in tables 2 and 5 and in the section on convolution."""
+    positions = SinCos(scale=scale)
+    gated = {"attention": "gpsa", "pool": "mean", "qkv_bias": False}
+    query_key = Mimetic(alpha_vo=None, beta_vo=None)
+    value_out = Mimetic(alpha_qk=None, beta_qk=None)
+    arms: Arms = {
+        "gpsa_8": {"model": {**gated, "heads": 8}, "scheme": (positions,)},
+        "gpsa_4": {"model": {**gated, "heads": 4}, "scheme": (positions,)},
+        "gpsa_4_value_out": {"model": {**gated, "heads": 4}, "scheme": (positions, value_out)},
+    }
+    arms |= {form: {"model": {"attention": form}} for form in FORMS if form != "gpsa"}
+    # Their value and out are the model's own.
+    arms |= {
+        name: {"model": fields, "scheme": (positions, query_key)}
+        for name, fields in _LAYER_SCALES.items()
+    }
+    return arms
+
+
 def _grid(scale: float) -> Arms:
     """Figure 10: first V/out with Q/K at .6, .3, then Q/K with V/out at the paper's choice."""
     pairs = [(a, b) for a in range(0, 101, 20) for b in range(0, 101, 20) if a or b]
@@ -192,6 +233,7 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
         "mimetic": {"scheme": (positions, mimetic)},
         "mimetic_mean_shift": {"scheme": (positions, mimetic, shift)},
+        "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
     }
     return compared, others
 

@@ -23,9 +23,10 @@ KENTAROY = {
 def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     """ViTs of any width, depth, heads and patch on small images.
 
-    Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, init. `size` is
-    the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the sin-cos
-    positions, `randaugment` a policy or nothing. `init` is "all" for the comparison of the
+    Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, pretrained, init.
+    `size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the
+    sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention and
+    positions the arm of that name takes. `init` is "all" for the comparison of the
     arms default, sincos, norm_matched and mimetic; or names of arms and groups joined by "+", such
     as table5+default: see `configs.arms.vision`.
     """
@@ -39,6 +40,7 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
         epochs=100.0,
         scale=1.0,
         randaugment="torchvision-n2-m9",
+        pretrained="",
         init="all",
     )
     config = small_images(data, args.epochs, args.size)
@@ -49,7 +51,7 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     for name in ("width", "depth", "heads", "patch"):
         config.model[name] = args[name]
 
-    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.depth))
+    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.depth, args.pretrained))
     return config
 
 

@@ -72,8 +72,8 @@ def test_groups_are_no_arms_and_have_arms_of_their_own_name(kind) -> None:
 def test_init_names_arms_and_groups() -> None:
     assert list(arms.chosen("all", *VISION)) == ["default", "sincos", "norm_matched", "mimetic"]
     assert list(arms.chosen("polar", *VISION)) == ["polar"]
-    chosen = arms.chosen("table5+default+mimetic", *VISION)
-    assert list(chosen) == ["t_fixup", "zero", "mimetic", "default"]
+    chosen = arms.chosen("hybrids+default+mimetic", *VISION)
+    assert list(chosen)[-2:] == ["identity_query_key", "default"]
     with pytest.raises(InputError, match=r"unknown init 'tabel5'.* did you mean 'table5'"):
         arms.chosen("mimetic+tabel5", *VISION)
     with pytest.raises(InputError, match="unknown init ''"):
@@ -81,12 +81,14 @@ def test_init_names_arms_and_groups() -> None:
 
 
 def test_tables_have_their_rows() -> None:
-    """Those of tables 2 and 5 that are initializations, and not models."""
     groups = VISION[2]
     assert groups["table2"].keys() == {
         "mimetic", "mimetic_learned", "sincos", "query_key", "value_out", "positive",
+        "gpsa_8", "gpsa_4", "gpsa_4_value_out",
     }  # fmt: skip
-    assert groups["table5"].keys() == {"t_fixup", "zero", "mimetic"}
+    assert len(groups["table5"]) == 3 + 2 * 10
+    started = arms.vision(1.0, DEPTH, "vit.safetensors")[2]["table2"]["pretrained"]
+    assert started == {"init_from": "vit.safetensors", "init_parts": ("attention", "position")}
     only_query_key = groups["table2"]["query_key"]["scheme"][-1]
     assert (only_query_key.alpha_qk, only_query_key.alpha_vo) == (0.7, None)
     assert groups["table2"]["positive"]["scheme"][-1] == Mimetic(beta_vo=0.4)
@@ -121,7 +123,7 @@ def test_released_arms_leave_biases(trees) -> None:
 @pytest.mark.parametrize(
     ("get_config", "text"),
     [
-        (cifar10_vit.get_config, "width=24,depth=2,init=table2+table5+rivals+hybrids+depth"),
+        (cifar10_vit.get_config, "width=24,depth=2,init=table2+convolution+rivals+hybrids+depth"),
         (cifar10_vit.get_config, "width=24,depth=2,init=figure6"),
         (ptb_char.get_config, "width=24,depth=2,heads=2,init=ablations+rivals"),
         (small_data_vit.get_config, "data=cifar10,init=all+shuffled+impulse_paper"),
