@@ -35,6 +35,7 @@ from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.windows import ImpulseBias
 
 __all__ = [
     "AntiCorrelated",
@@ -45,6 +46,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Impulse",
+    "ImpulseBias",
     "MeanShift",
     "Mimetic",
     "NormMatched",
