@@ -9,6 +9,7 @@ from mimetic_jax.errors import unknown
 from mimetic_jax.schemes import (
     ConstantBias,
     Impulse,
+    ImpulseBias,
     MeanShift,
     Mimetic,
     NormMatched,
@@ -56,6 +57,20 @@ def structured() -> Arms:
         "norm_matched": {"scheme": (NormMatched(Impulse()),)},
         "mimetic": {"scheme": (Mimetic(noise="uniform", orientation="port"),)},
         "impulse": {"scheme": (Impulse(),)},
+    }
+
+
+def windows(strength: float) -> Arms:
+    """Arms of the structured paper for models with windows, whose impulse is in their biases.
+
+    The mimetic arm is that of `structured`. `strength` is the gain of the bias, not published.
+    """
+    impulse = ImpulseBias(strength=strength)
+    return {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(impulse),)},
+        "mimetic": {"scheme": (Mimetic(noise="uniform", orientation="port"),)},
+        "impulse": {"scheme": (impulse,)},
     }
 
 
