@@ -98,7 +98,7 @@ LARGE = [
     "small_data_vit:data=food101,init=impulse",
     "weight_selection_vit",
 ]
-# Stages of real width and few blocks; the last of two is the one that shifts its windows.
+# A Swin's blocks of some stages, at a third of the width; of two the second shifts its windows.
 STAGES = {"swin_cifar": (2, 0, 0, 2), "imagenet_swin": (2, 0, 0, 1)}
 
 
@@ -543,7 +543,7 @@ def test_a_step_runs(spec: str) -> None:
     if spec in LARGE:
         size["model.depth"] = 3  # XLA takes minutes for all twelve on a small CPU
     if spec in STAGES:
-        size["model.depths"] = STAGES[spec]
+        size |= {"model.width": 32, "model.depths": STAGES[spec]}
     arm, program = program_of(spec, **size)
     info = data.describe(arm.data.name)
     # What is resident has the two batches of its epoch, what is streamed comes as one batch.
