@@ -15,6 +15,7 @@ from mimetic_jax.schemes import (
     Conditioned,
     ConstantBias,
     Impulse,
+    ImpulseBias,
     Layers,
     MeanShift,
     Mimetic,
@@ -214,6 +215,20 @@ def structured() -> tuple[Arms, Arms]:
         "conditioned": {"scheme": (Conditioned(),)},
     }
     return compared, others
+
+
+def windows(strength: float) -> Arms:
+    """Arms of the structured paper for models with windows, whose impulse is in their biases.
+
+    The mimetic arm is that of `structured`. `strength` is the gain of the bias, not published.
+    """
+    impulse = ImpulseBias(strength=strength)
+    return {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(impulse),)},
+        "mimetic": {"scheme": (Mimetic.port(),)},
+        "impulse": {"scheme": (impulse,)},
+    }
 
 
 def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:

@@ -39,8 +39,10 @@ PAPERS = [
     "imagenet_mlp",
     "imagenet_resnet_style",
     "imagenet_structured",
+    "imagenet_swin",
     "small_data_vit",
     "svhn_vit",
+    "swin_cifar",
     "tiny_imagenet_vit",
     "weight_selection_vit",
 ]
@@ -51,6 +53,7 @@ TRACED = [
     "svhn_vit",
     "tiny_imagenet_vit",
     "cifar_mlp_vit",
+    "swin_cifar",
     "imagenet_deit",
     "imagenet_deit:variant=B",
     "imagenet_resnet_style:batch=1024",
@@ -69,6 +72,7 @@ TRACED_TOO = [
     "imagenet_resnet_style",
     "imagenet_structured:variant=B,row=linear3",
     "imagenet_mlp",
+    "imagenet_swin:init=default",
     "weight_selection_vit:stage=pretrain",
     *(f"small_data_vit:data={name}" for name in ("cifar100", "oxford_flowers102")),
 ]
@@ -81,6 +85,7 @@ ARGUMENTS = [
     "cifar_mlp_vit:epochs=50",
     "imagenet_mlp:b=-0.25,init=mean_shift",
     *(f"imagenet_structured:variant=B,row={name}" for name in ("sqrt1", "linear1", "linear3")),
+    "swin_cifar:epochs=200,strength=3,init=impulse",
     "weight_selection_vit:stage=pretrain",
     *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
@@ -94,6 +99,8 @@ LARGE = [
     "small_data_vit:data=food101,init=impulse",
     "weight_selection_vit",
 ]
+# A Swin's blocks of some stages, at a third of the width; of two the second shifts its windows.
+STAGES = {"swin_cifar": (2, 0, 0, 2), "imagenet_swin": (2, 0, 0, 1)}
 
 
 def get(spec: str) -> ConfigDict:
@@ -272,6 +279,13 @@ def test_weight_selection_schedule() -> None:
     np.testing.assert_allclose(rates(get("weight_selection_vit"), epochs), expected, rtol=1e-4)
 
 
+def test_swin_schedule() -> None:
+    """Linear from 1e-6 to 1e-3 in 20 epochs, then a cosine of the other 280 to 1e-5."""
+    epochs = np.array([0, 10, 20, 160, 300])
+    expected = [1e-6, (1e-6 + 1e-3) / 2, 1e-3, (1e-3 + 1e-5) / 2, 1e-5]
+    np.testing.assert_allclose(rates(get("imagenet_swin"), epochs), expected, rtol=1e-4)
+
+
 SHARED_BY_TIMM = {
     "label_smoothing": 0.1,
     "data.size": 224,
@@ -382,6 +396,32 @@ RECIPES = {
     },
     "imagenet_structured:row=linear3": {"data.repeats": 3, "optimizer.scaling": "linear"},
     "imagenet_mlp": DEIT | {"epochs": 100.0, "model.width": 384, "model.heads": 6},
+    "swin_cifar": {
+        "batch": 512,
+        "epochs": 400.0,
+        "model.form": "cifar",
+        "model.width": 96,
+        "model.depths": (2, 2, 6, 2),
+        "model.downscaling": (2, 2, 2, 1),
+        "model.head_dim": 32,
+        "model.window": 4,
+        "model.drop_path": 0.0,
+    },
+    "imagenet_swin": {name: value for name, value in DEIT.items() if not name.startswith("model.")}
+    | {
+        "ema": 0.0,
+        "data.repeats": 1,
+        "model.form": "microsoft",
+        "model.width": 128,
+        "model.depths": (2, 2, 18, 2),
+        "model.downscaling": (4, 2, 2, 2),
+        "model.head_dim": 32,
+        "model.window": 7,
+        "model.drop_path": 0.5,
+        "model.dtype": "bfloat16",
+        "optimizer.schedule": "cosine",
+        "optimizer.clip": 5.0,
+    },
     "small_data_vit": SMALL_DATA,
     "weight_selection_vit": SMALL_DATA
     | {
@@ -567,12 +607,14 @@ def test_stages_are_what_the_record_says() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", SMALL + LARGE)
+@pytest.mark.parametrize("spec", SMALL + LARGE + list(STAGES))
 def test_a_step_runs(spec: str) -> None:
     """Compiled, on noise: the first loss is that of guessing, and the step moves the weights."""
-    size = {"batch": 8, "eval.batch": 8, "model.dtype": "float32"}
+    size: dict[str, Any] = {"batch": 8, "eval.batch": 8, "model.dtype": "float32"}
     if spec in LARGE:
         size["model.depth"] = 3  # XLA takes minutes for all twelve on a small CPU
+    if spec in STAGES:
+        size |= {"model.width": 32, "model.depths": STAGES[spec]}
     arm, program = program_of(spec, **size)
     info = data.describe(arm.data.name)
     # What is resident has the two batches of its epoch, what is streamed comes as one batch.

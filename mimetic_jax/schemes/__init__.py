@@ -29,6 +29,7 @@ from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.windows import ImpulseBias
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Impulse",
+    "ImpulseBias",
     "Layers",
     "MeanShift",
     "Mimetic",

@@ -218,50 +218,51 @@ def impulse_query_key(
     return jnp.repeat(query_DxGxK, num_heads // groups, axis=1), key_DxGxK
 
 
-def swin_bias(key: jax.Array, shifts: Array, window: int, *, strength: float = 5.0) -> jax.Array:
+def swin_bias(table: Array, shifts: Array, *, strength: float = 5.0) -> jax.Array:
     """Relative position biases of a Swin block whose heads each attend to one neighbor.
 
-    table[(W−1−m)·(2W−1) + (W−1−n), h] = strength for offset (m, n) of head h, else N(0, .02²):
-    the layout of Microsoft's code, which indexes by query − key.
+    table[(W−1−m)·(2W−1) + (W−1−n), h] + strength for offset (m, n) of head h; all other entries
+    stay: the layout of Microsoft's code, which indexes by query − key.
 
-    The paper gives neither the magnitude nor code; `strength` is ours. At 5, the offset gets ¾ of
-    the attention in a window of 7×7.
+    Adding to the table that the model drew changes its structure and leaves the scale of the rest:
+    N(0, .02²) there. The paper gives neither the magnitude nor code; `strength` is ours. At 5, the
+    offset gets ¾ of the attention in a window of 7×7.
 
     Args:
-        key: a `jax.random` key; concrete or traced.
+        table: as drawn, [(2W−1)², H], W the side of the window.
         shifts: the offset of each head, [H, 2] integers, such as `offsets` returns.
-        window: W, side of the window.
-        strength: the bias at the offset.
+        strength: what the bias at the offset gains.
 
     Returns:
         [(2W−1)², H] float32.
 
     Raises:
-        InputError: if an offset doesn't fit the window.
+        InputError: if an offset doesn't fit the window, or there isn't one per head.
 
     Example:
-        >>> table = swin_bias(jax.random.key(0), offsets(3, num=4), window=7)
-        >>> table.shape, float(table[6 * 13 + 6, 0])  # head 0 attends to the token itself
-        ((169, 4), 5.0)
+        >>> table = swin_bias(jnp.zeros((169, 4)), offsets(3, num=4))
+        >>> float(table[6 * 13 + 6, 0])  # head 0 attends to the token itself
+        5.0
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
-    return _bias_tables(key, shifts, window, strength, sign=-1).T
+    side = math.isqrt(len(table))
+    if table.ndim != 2 or side**2 != len(table) or side % 2 == 0:
+        raise InputError(f"biases of shape {tuple(table.shape)} are not [(2W-1)^2, H] of a window")
+    by_head = table.T.reshape(-1, side, side)
+    return _with_impulses(by_head, shifts, strength, sign=-1).reshape(-1, side**2).T
 
 
-def swin_shared_bias(
-    key: jax.Array, shift: Array, window: int, *, strength: float = 5.0
-) -> jax.Array:
+def swin_shared_bias(table: Array, shift: Array, *, strength: float = 5.0) -> jax.Array:
     """Relative position bias of a Swin block whose heads share one table.
 
-    table[W−1+m, W−1+n] = strength for the block's offset (m, n), else N(0, .02²): the layout of
-    kentaroy47's code, which indexes by key − query.
+    table[W−1+m, W−1+n] + strength for the block's offset (m, n); all other entries stay: the layout
+    of kentaroy47's code, which indexes by key − query and draws N(0, 1).
 
     Args:
-        key: a `jax.random` key; concrete or traced.
+        table: as drawn, [2W−1, 2W−1], W the side of the window.
         shift: the block's offset, [2] integers: a row of `offsets`, different for each block.
-        window: W, side of the window.
-        strength: the bias at the offset; ours, see `swin_bias`.
+        strength: what the bias at the offset gains; ours, see `swin_bias`.
 
     Returns:
         [2W−1, 2W−1] float32.
@@ -271,14 +272,15 @@ def swin_shared_bias(
 
     Example:
         >>> up = offsets(3, num=2)[1]
-        >>> table = swin_shared_bias(jax.random.key(0), up, window=4)
-        >>> table.shape, float(table[3 - 1, 3])
-        ((7, 7), 5.0)
+        >>> table = swin_shared_bias(jnp.zeros((7, 7)), up)
+        >>> float(table[3 - 1, 3])
+        5.0
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
-    side = 2 * window - 1
-    return _bias_tables(key, shift[None], window, strength, sign=1).reshape(side, side)
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) % 2 == 0:
+        raise InputError(f"biases of shape {tuple(table.shape)} are not [2W-1, 2W-1] of a window")
+    return _with_impulses(table[None], shift[None], strength, sign=1)[0]
 
 
 def mixer_token_mixing(
@@ -397,19 +399,18 @@ def _host(array: jax.Array) -> Array:
     return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
 
 
-def _bias_tables(
-    key: jax.Array, shifts: Array, window: int, strength: float, sign: int
-) -> jax.Array:
-    """[H, (2W−1)²]: `strength` at W−1 ± offset, small noise elsewhere."""
-    if shifts.ndim != 2 or shifts.shape[1] != 2:
-        raise InputError(f"offsets must be (row, column) pairs, not of shape {shifts.shape}")
+def _with_impulses(tables: Array, shifts: Array, strength: float, sign: int) -> jax.Array:
+    """[H, 2W−1, 2W−1] with `strength` added at W−1 + `sign` · offset."""
+    heads, side, _ = tables.shape
+    if shifts.shape != (heads, 2):
+        raise InputError(
+            f"offsets must be (row, column) of {heads} table(s), not of shape {shifts.shape}"
+        )
+    window = (side + 1) // 2
     if not isinstance(shifts, jax.core.Tracer) and (far := np.abs(shifts).max()) >= window:
         raise InputError(f"an offset of {far} doesn't fit a window of {window}x{window}")
-    side = 2 * window - 1
     row, column = (window - 1 + sign * jnp.asarray(shifts)).T
-    hit = (row * side + column)[:, None] == np.arange(side**2)
-    # The "truncated normal" of the Swin codes is truncated at 100 standard deviations: a normal.
-    return jnp.where(hit, strength, 0.02 * jax.random.normal(key, hit.shape))
+    return jnp.asarray(tables, jnp.float32).at[np.arange(heads), row, column].add(strength)
 
 
 def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Array:

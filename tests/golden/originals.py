@@ -173,8 +173,8 @@ def vit() -> Arrays:
 def gpsa() -> Arrays:
     """ConViT's gated positional self-attention on a 4×4 grid, with 4 and with 5 heads.
 
-    convit.py of facebookresearch/convit (0a9340a) must lie in the folder MIMETIC_ORIGINALS; of
-    what it imports the layer needs torch and timm's `trunc_normal_` alone. Kernels are normal
+    A clone of facebookresearch/convit (0a9340a) must lie in the folder MIMETIC_ORIGINALS; of what it
+    imports the layer needs torch and timm's `trunc_normal_` alone. Kernels are normal
     draws, `gpsa_weights`; positions and gate stay as ConViT starts them. Per number of heads: the
     output [2, 16, 20], and the weights of the positions [H, 3].
     """
@@ -183,7 +183,7 @@ def gpsa() -> Arrays:
 
     import torch
 
-    sys.path.insert(0, os.environ["MIMETIC_ORIGINALS"])
+    sys.path.insert(0, os.path.join(os.environ["MIMETIC_ORIGINALS"], "convit"))
     from convit import GPSA
 
     arrays = {}

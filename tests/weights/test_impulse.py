@@ -242,25 +242,34 @@ def test_swin_tables_attend_to_the_offsets(window, expected):
     side = 2 * window - 1
     shifts = offsets(3, 9)
     intended = impulse_matrices((window, window), shifts)
-    biases = swin_bias(KEY, shifts, window)
-    assert biases.shape == (side**2, 9)
+    drawn = 0.02 * np.random.default_rng(0).normal(size=(side**2, 9)).astype(np.float32)
+    biases = swin_bias(drawn, shifts)
     attention = window_attention(biases.reshape(side, side, 9), window, sign=-1)
-    shared = [swin_shared_bias(KEY, shift, window) for shift in shifts]
-    assert shared[0].shape == (side, side)
+    shared = [swin_shared_bias(drawn[:, 0].reshape(side, side), shift) for shift in shifts]
     for maps in (attention, window_attention(np.stack(shared, axis=-1), window, sign=1)):
         hit, mass = hit_and_mass(maps, intended)
         assert hit == 1
         assert mass == pytest.approx(expected, abs=0.02)
-    rest = np.asarray(biases)[np.asarray(biases) != 5.0]
-    assert rest.size == 9 * (side**2 - 1)
-    assert rest.std() == pytest.approx(0.02, rel=0.1)
+
+
+def test_swin_tables_change_at_the_offsets_alone():
+    """The rest keeps its values, whatever their scale."""
+    random = np.random.default_rng(0)
+    tables, shared = random.normal(size=(49, 5)), random.normal(size=(7, 7))
+    change = np.asarray(swin_bias(tables, offsets(3, 5), strength=2.0)) - tables
+    assert np.count_nonzero(np.abs(change) > 1e-6) == 5
+    np.testing.assert_allclose(change.sum(axis=0), 2.0, atol=1e-5)
+    change = np.asarray(swin_shared_bias(shared, offsets(3, 2)[1], strength=2.0)) - shared
+    expected = np.zeros((7, 7))
+    expected[2, 3] = 2.0  # one row up
+    np.testing.assert_allclose(change, expected, atol=1e-6)
 
 
 def test_swin_tables_of_traced_offsets():
     def drawn(key):
-        return swin_bias(key, random_offsets(key, 3, 4), 4)
+        return swin_bias(jax.random.normal(key, (49, 4)), random_offsets(key, 3, 4))
 
-    np.testing.assert_allclose(drawn(KEY), jax.jit(drawn)(KEY), atol=1e-7)
+    np.testing.assert_allclose(drawn(KEY), jax.jit(drawn)(KEY), atol=1e-6)
 
 
 def test_mixer_product_is_a_mean_of_shifts():
@@ -322,9 +331,21 @@ def attention(**options):
         (lambda: attention(position=np.ones((16, 32))), "rank 0 and 8 is needed: use random .*s$"),
         (lambda: offsets(0, 3), "kernel_size 0"),
         (lambda: random_offsets(KEY, 2, 3), "kernel_size 2"),
-        (lambda: swin_bias(KEY, offsets(5, 10), 2), "offset of 2 doesn't fit a window of 2x2"),
-        (lambda: swin_bias(KEY, offsets(3, 1)[0], 7), r"pairs, not of shape \(2,\)"),
-        (lambda: swin_shared_bias(KEY, offsets(3, 2), 7), r"pairs, not of shape \(1, 2, 2\)"),
+        (
+            lambda: swin_bias(np.ones((9, 10)), offsets(5, 10)),
+            "offset of 2 doesn't fit a window of 2x2",
+        ),
+        (
+            lambda: swin_bias(np.ones((9, 2)), offsets(3, 3)),
+            r"\(row, column\) of 2 table.s., not of shape \(3, 2\)",
+        ),
+        (
+            lambda: swin_shared_bias(np.ones((7, 7)), offsets(3, 2)),
+            r"of 1 table.s., not of shape \(1, 2, 2\)",
+        ),
+        (lambda: swin_bias(np.ones((10, 2)), offsets(3, 2)), r"shape \(10, 2\) are not \["),
+        (lambda: swin_bias(np.ones((16, 2)), offsets(3, 2)), r"shape \(16, 2\) are not \["),
+        (lambda: swin_shared_bias(np.ones((7, 5)), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
         (lambda: mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple of"),
         (lambda: mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
     ],

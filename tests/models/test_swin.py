@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import functools
+import re
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from mimetic_jax import InputError, paths
+from mimetic_jax.models import Swin
+from mimetic_jax.models.swin import Block
+from mimetic_jax.models.windows import WindowAttention
+from mimetic_jax.train.cluster.mesh import shardings
+from tests.golden import windows
+
+KEY = jax.random.key(0)
+CIFAR = {
+    "form": "cifar",
+    "width": 96,
+    "depths": (2, 2, 6, 2),
+    "downscaling": (2, 2, 2, 1),
+    "window": 4,
+}
+SMALL = {
+    "num_classes": 5,
+    "width": 8,
+    "depths": (2,),
+    "downscaling": (2,),
+    "head_dim": 4,
+    "window": 2,
+}
+
+
+def images(batch=2, side=8):
+    return jax.random.normal(jax.random.key(1), (batch, side, side, 3))
+
+
+@functools.cache
+def shapes_of(model, side=8):
+    return jax.eval_shape(model.init, KEY, jnp.zeros((1, side, side, 3)))["params"]
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "side", "count"),
+    [
+        ({"num_classes": 10, **CIFAR}, 32, 26_598_646),
+        ({"num_classes": 1000}, 224, 87_768_224),
+    ],
+)
+def test_number_of_parameters(fields, side, count, scan):
+    """Those of kentaroy47's Swin-T for CIFAR, and of Microsoft's Swin-B."""
+    shapes = shapes_of(Swin(**fields, scan=scan), side)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
+
+
+def filled(model, x):
+    """Parameters by the rule of the golden arrays, which is quicker than compiling `init`."""
+    leaves, tree = paths.flatten(jax.eval_shape(model.init, KEY, x)["params"])
+    return jax.tree.unflatten(tree, [windows.weight(path, leaf.shape) for path, leaf in leaves])
+
+
+def original(case):
+    """A model of the golden arrays, its parameters and its images."""
+    setting, x = windows.CASES[case], windows.images(case)
+    model = Swin(num_classes=windows.CLASSES, **setting["fields"])
+    return model, filled(model, x), x
+
+
+def stacked(params):
+    """The tree of the scanned model from that of the unrolled one."""
+    new = {name: leaves for name, leaves in params.items() if not name.startswith("stage_")}
+    for name in params.keys() - new.keys():
+        stage = dict(params[name])
+        depth = sum(part.startswith("block_") for part in stage)
+        blocks = [stage.pop(f"block_{layer}") for layer in range(depth)]
+        stage["blocks"] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+        new[name] = stage
+    return new
+
+
+@pytest.mark.parametrize("case", windows.CASES)
+def test_logits_are_those_of_the_originals(golden, case):
+    model, params, x = original(case)
+    found = jax.jit(model.apply)({"params": params}, x)
+    np.testing.assert_allclose(found, golden("windows")[case], atol=1e-5)
+
+
+def test_a_scan_over_stages_gives_the_logits_of_the_originals(golden):
+    model, params, x = original("microsoft")
+    found = jax.jit(model.clone(scan=True).apply)({"params": stacked(params)}, x)
+    np.testing.assert_allclose(found, golden("windows")["microsoft"], atol=1e-5)
+
+
+def test_bfloat16_computes_close_to_float32(golden):
+    model, params, x = original("microsoft")
+    rough = jax.jit(model.clone(dtype=jnp.bfloat16).apply)({"params": params}, x)
+    exact = golden("windows")["microsoft"]
+    assert rough.dtype == jnp.float32
+    np.testing.assert_allclose(rough, exact, atol=0.05)
+    assert not np.allclose(rough, exact, atol=1e-4)
+
+
+# One window, which the shift cuts; four windows, of which it cuts three.
+@pytest.mark.parametrize(("form", "side"), [("cifar", 4), ("microsoft", 8)])
+@pytest.mark.slow
+def test_a_scan_that_recomputes_blocks_has_the_gradient_of_the_unrolled_model(form, side):
+    x = images(side=side)
+    model = Swin(**SMALL, form=form)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradient(model, params):
+        return jax.grad(lambda p: (model.apply({"params": p}, x) ** 2).sum())(params)
+
+    params = filled(model, x)
+    expected = stacked(gradient(model, params))
+    found = gradient(model.clone(scan=True, remat=True), stacked(params))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), found, expected
+    )
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_remat_recomputes_blocks(scan):
+    x = images()
+    model = Swin(**SMALL, scan=scan)
+    variables = jax.eval_shape(model.init, KEY, x)
+
+    def gelus(remat):
+        gradient = jax.grad(lambda v: model.clone(remat=remat).apply(v, x).sum())
+        return len(re.findall("= erfc? ", str(jax.make_jaxpr(gradient)(variables))))
+
+    assert gelus(True) == 2 * gelus(False) > 0
+
+
+def blocks_called(model, side):
+    """(shift, rate of dropped paths) of each block, in order."""
+    called = []
+
+    def record(call, arguments, options, context):
+        if isinstance(context.module, Block):
+            called.append(arguments[2:])
+        return call(*arguments, **options)
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(model.init, KEY, jnp.zeros((1, side, side, 3)))
+    return called
+
+
+def test_every_other_block_is_shifted():
+    """By ⌊W/2⌋; where one window covers the grid, in the form for CIFAR alone."""
+    shifts = [shift for shift, _ in blocks_called(Swin(10, **CIFAR), 32)]
+    assert shifts == 6 * [None, 2]
+    shifts = [shift for shift, _ in blocks_called(Swin(1000), 224)]
+    assert shifts == 11 * [None, 3] + 2 * [None]
+
+
+def test_dropped_paths_rise_linearly_over_all_stages():
+    rates = [rate for _, rate in blocks_called(Swin(10, **CIFAR, drop_path=0.22), 32)]
+    np.testing.assert_allclose(rates, 0.02 * np.arange(12), atol=1e-12)
+    assert {rate for _, rate in blocks_called(Swin(10, **CIFAR), 32)} == {None}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_stochastic_depth_drops_whole_samples(scan):
+    """Of two blocks the first has rate 0 and the second .9: four outcomes at most."""
+    model = Swin(**SMALL, drop_path=0.9, scan=scan)
+    x = jnp.broadcast_to(images(1, side=4), (64, 4, 4, 3))
+    params = filled(model, x)
+    dropped = jax.jit(lambda p: model.apply({"params": p}, x, True, rngs={"dropout": KEY}))(params)
+    outcomes, counts = np.unique(np.round(dropped, 3), axis=0, return_counts=True)
+    assert 2 <= len(outcomes) <= 4
+    assert counts.max() / 64 == pytest.approx(0.81, abs=0.15)  # both branches dropped
+
+
+def test_initial_values_of_both_forms():
+    fields = {**SMALL, "width": 64, "head_dim": 32, "window": 4, "depths": (1, 1)}
+    x, fields["downscaling"] = images(side=16), (2, 2)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def drawn(model):
+        params = model.init(KEY, x)["params"]
+        block, merge = params["stage_1"]["block_0"], params["stage_1"]["merge"]
+        attention = block["attention"]
+        table = attention.get("relative_bias", attention.get("shared_bias"))
+        return table, attention["query"]["kernel"], block["mlp"]["fc1"]["bias"], merge["kernel"]
+
+    table, query, bias, merge = drawn(Swin(**fields))
+    assert not bias.any()
+    for leaf in (table, query, merge):
+        assert float(leaf.std()) == pytest.approx(0.02, rel=0.15)
+    table, query, bias, merge = drawn(Swin(**fields, form="cifar"))
+    assert float(table.std()) == pytest.approx(1.0, rel=0.25)  # of 49 numbers
+    for leaf, fan_in in ((query, 128), (bias, 128), (merge, 256)):
+        assert float(jnp.abs(leaf).max()) <= fan_in**-0.5
+        assert float(leaf.std()) == pytest.approx((3 * fan_in) ** -0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_sharding(scan):
+    """Heads and hidden units over "tensor", the other side of their kernels over "fsdp"."""
+    shapes = shapes_of(Swin(1000, scan=scan), 224)
+    mesh = AbstractMesh((2, 4, 2), ("data", "fsdp", "tensor"))
+    placed, _ = paths.flatten(shardings(shapes, mesh, Swin.traits.sharding))
+    found = {path: sharding.spec for path, sharding in placed}
+    block = "stage_2/blocks" if scan else "stage_2/block_7"
+    lead = (None,) if scan else ()
+    assert found[f"{block}/attention/query/kernel"] == PartitionSpec(*lead, "fsdp", "tensor", None)
+    assert found[f"{block}/attention/out/kernel"] == PartitionSpec(*lead, "tensor", None, "fsdp")
+    assert found[f"{block}/mlp/fc1/kernel"] == PartitionSpec(*lead, "fsdp", "tensor")
+    assert found[f"{block}/attention/relative_bias"] == PartitionSpec()
+    assert found["stage_2/merge/kernel"] == PartitionSpec("fsdp", None)
+
+
+def test_weight_decay_spares_what_the_original_spares():
+    for model, side in ((Swin(1000), 224), (Swin(10, **CIFAR), 32)):
+        leaves, _ = paths.flatten(shapes_of(model, side))
+        spared = {path for path, _ in leaves if re.search(Swin.traits.no_decay, path)}
+        tables = {path for path, _ in leaves if path.endswith(("relative_bias", "shared_bias"))}
+        assert len(tables) == sum(model.depths)
+        one_dimensional = {path for path, leaf in leaves if "kernel" not in path}
+        assert spared == one_dimensional | tables
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"form": "cifr"}, "unknown form 'cifr'.*did you mean 'cifar'"),
+        ({"head_dim": 3}, "head_dim 3 does not divide width 8"),
+        ({"downscaling": (3,)}, "downscaling 3 does not divide the 8x8 image"),
+        ({"downscaling": (2, 2)}, r"depths \(2,\) and downscaling \(2, 2\) have different"),
+        (
+            {"downscaling": (2, 3), "depths": (2, 2)},
+            "downscaling 3 does not divide the 4x4 grid of stage 0",
+        ),
+        ({"window": 3}, "window 3 does not divide the 4x4 grid of stage 0"),
+        ({"downscaling": (2, 4), "depths": (2, 2)}, "window 2 .* the 1x1 grid of stage 1"),
+        ({"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
+    ],
+)
+def test_bad_input(fields, words):
+    with pytest.raises(InputError, match=words) as caught:
+        shapes_of(Swin(**SMALL | fields))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_heads": 3, "window": 2}, "num_heads 3 does not divide dim 8"),
+        ({"num_heads": 2, "window": 5}, "window 5 does not divide the 4x4 grid"),
+    ],
+)
+def test_bad_input_of_attention(fields, words):
+    with pytest.raises(InputError, match=words):
+        jax.eval_shape(WindowAttention(**fields).init, KEY, jnp.zeros((1, 4, 4, 8)))
