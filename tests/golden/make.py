@@ -3,8 +3,8 @@
     python -m tests.golden.make [--write] NAME ...
 
 prints the largest difference per file NAME.npz; `--write` stores the new arrays. This module has
-the papers' formulas, in float64 NumPy and without mimetic_jax; the others have the arrays that other
-programs compute, and say what must be installed to run them.
+the papers' formulas, in float64 NumPy and without mimetic_jax; the others have the arrays that
+other programs compute, and say what must be installed to run them.
 """
 
 from __future__ import annotations

@@ -173,10 +173,10 @@ def vit() -> Arrays:
 def gpsa() -> Arrays:
     """ConViT's gated positional self-attention on a 4×4 grid, with 4 and with 5 heads.
 
-    A clone of facebookresearch/convit (0a9340a) must lie in the folder MIMETIC_ORIGINALS; of what it
-    imports the layer needs torch and timm's `trunc_normal_` alone. Kernels are normal
-    draws, `gpsa_weights`; positions and gate stay as ConViT starts them. Per number of heads: the
-    output [2, 16, 20], and the weights of the positions [H, 3].
+    A clone of facebookresearch/convit (0a9340a) must lie in the folder MIMETIC_ORIGINALS; of what
+    it imports the layer needs torch and timm's `trunc_normal_` alone. Kernels are normal draws,
+    `gpsa_weights`; positions and gate stay as ConViT starts them. Per number of heads: the output
+    [2, 16, 20], and the weights of the positions [H, 3].
     """
     import os
     import sys
