@@ -13,11 +13,20 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.convmixer import ConvMixer
+from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
 
-MODELS: dict[str, type[nn.Module]] = {"gpt": GPT, "vit": ViT}
+MODELS: dict[str, type[nn.Module]] = {
+    "convmixer": ConvMixer,
+    "convnext": ConvNeXt,
+    "gpt": GPT,
+    "mixer": Mixer,
+    "vit": ViT,
+}
 """Our models by the name that a configuration gives them."""
 
 _FLAX_FIELDS = ("name", "parent")

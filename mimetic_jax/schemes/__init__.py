@@ -33,6 +33,7 @@ from mimetic_jax.schemes.baselines import (
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
+from mimetic_jax.schemes.mixing import ImpulseMixing
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 
@@ -45,6 +46,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Impulse",
+    "ImpulseMixing",
     "MeanShift",
     "Mimetic",
     "NormMatched",
