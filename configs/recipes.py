@@ -143,6 +143,7 @@ def structured(variant: str) -> ConfigDict:
     config.epochs = 310.0
     config.ema = 0.0
     config.model.base = "torch"
+    config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
     config.optimizer.cooldown_epochs = 10.0
     return config
 
@@ -191,10 +192,27 @@ def constant_rate(config: ConfigDict, name: str) -> None:
         config.optimizer.no_decay = True
 
 
-def words(text: str, data: str) -> ConfigDict:
-    """A language model of words; arguments: those of configs/ptb_char.py."""
+def words(
+    text: str,
+    data: str,
+    *,
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 8,
+    epochs: float = 100.0,
+) -> ConfigDict:
+    """A language model of words.
+
+    Arguments of the text: width, depth, heads, epochs, optimizer, init; as in configs/ptb_char.py.
+    """
     args = arguments(
-        text, width=384, depth=12, heads=8, epochs=100.0, optimizer="adamw", init="all"
+        text,
+        width=width,
+        depth=depth,
+        heads=heads,
+        epochs=epochs,
+        optimizer="adamw",
+        init="all",
     )
     config = default_text()
     config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"

@@ -29,5 +29,6 @@ def get_config(text: str = "") -> ConfigDict:
     config = recipes.small_data(args.data, args.epochs)
     config.name = f"small_data_vit_{args.data}"
     config.model.base = "torch"
+    config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
     config.arms = arms.chosen(args.init, arms.structured())
     return config

@@ -16,6 +16,11 @@ from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.models.vit import MLP, Dropout
 from mimetic_jax.weights.position import sincos_1d
 
+_EMBEDDINGS = {
+    "normal": nn.initializers.normal(0.01),
+    "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
+}
+
 
 def _sizes(model: Any, tokens: tuple[int, ...]) -> Sizes:
     return Sizes(
@@ -50,13 +55,16 @@ class GPT(nn.Module):
             unscaled.
         max_length: rows of the learned table; the longest input.
         dropout: rate after positions, attention and MLP layers.
-        embedding_dropout: rate at which tokens of the vocabulary become 0 in the input, drawn once
-            per call for all positions of a token.
+        embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
+            as in the word model of Bai et al., or "uniform" in ±.1, as in their character model. At
+            a normal of .02 a model of width 384 starts out expecting each token once more, 8 %
+            above log V for 50 characters; but of the .01 only 7 % of what enters its first block is
+            content and the rest position, of the uniform 72 %.
+        embedding_dropout: rate of dropout on the embedded tokens.
+        dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
+            of a token, or single "elements".
         base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
-            as in GPT-2; or "torch", whose linear layers are PyTorch's. The embedding, which is the
-            output layer too, is a normal of .01 in both, as in the program of Bai et al.: at .02
-            a model of width 384 starts out expecting each token once more, 8 % above log V for
-            50 characters.
+            as in GPT-2; or "torch", whose linear layers are PyTorch's.
         scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
             front, under the one name `blocks`. Compiles fast; its initial values and dropout
             masks are other draws.
@@ -86,7 +94,9 @@ class GPT(nn.Module):
     positions: str = "sinusoidal"
     max_length: int = 1024
     dropout: float = 0.0
+    embedding: str = "normal"
     embedding_dropout: float = 0.0
+    dropout_of: str = "tokens"
     base: str = "timm"
     scan: bool = False
     remat: bool = False
@@ -106,12 +116,14 @@ class GPT(nn.Module):
         self._check(length)
         init = base_init(self.base)
         embedding: Any = self.param(
-            "embedding", nn.initializers.normal(0.01), (self.vocab, self.width)
+            "embedding", _EMBEDDINGS[self.embedding], (self.vocab, self.width)
         )
         # `logits` alone uses it, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         x = embedding[tokens]
-        if train and self.embedding_dropout:
+        if self.dropout_of == "elements":
+            x = Dropout()(x, self.embedding_dropout, train)
+        elif train and self.embedding_dropout:
             x *= Dropout()(jnp.ones((self.vocab, 1)), self.embedding_dropout, train)[tokens]
         if self.positions == "learned":
             x += self.param("pos_embed", init.position, (1, self.max_length, self.width))[
@@ -158,6 +170,10 @@ class GPT(nn.Module):
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
         if self.positions not in ("sinusoidal", "learned"):
             raise unknown("positions", self.positions, ("sinusoidal", "learned"))
+        if self.embedding not in _EMBEDDINGS:
+            raise unknown("embedding", self.embedding, _EMBEDDINGS)
+        if self.dropout_of not in ("tokens", "elements"):
+            raise unknown("dropout_of", self.dropout_of, ("tokens", "elements"))
         if self.positions == "learned" and length > self.max_length:
             raise InputError(f"{length} tokens are more than the {self.max_length} positions")
         for name in ("dropout", "embedding_dropout"):

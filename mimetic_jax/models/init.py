@@ -21,14 +21,13 @@ class BaseInit:
         linear: kernels of all linear layers.
         linear_bias: their biases, given the fan-in.
         patch: kernel of the patch embedding.
-        position, class_token: the learned embeddings.
+        position: the learned position table.
     """
 
     linear: Initializer
     linear_bias: Callable[[int], Initializer]
     patch: Initializer
     position: Initializer
-    class_token: Initializer
 
 
 def torch_bias(fan_in: int) -> Initializer:
@@ -49,7 +48,6 @@ _BASES = {
         linear_bias=lambda fan_in: nn.initializers.zeros,
         patch=_TORCH_KERNEL,
         position=nn.initializers.normal(0.02),
-        class_token=nn.initializers.normal(1e-6),
     ),
     # What `weight_init=skip` leaves in timm, the base of the structured paper's released code.
     "torch": BaseInit(
@@ -57,7 +55,6 @@ _BASES = {
         linear_bias=torch_bias,
         patch=_TORCH_KERNEL,
         position=nn.initializers.normal(0.02),
-        class_token=nn.initializers.zeros,
     ),
 }
 

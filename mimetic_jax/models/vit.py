@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import einops
@@ -55,6 +56,9 @@ class ViT(nn.Module):
         patch: side of a square patch in pixels.
         mlp_ratio: F / D.
         pool: "token" (a class token, first in the sequence) or "mean" over patches.
+        token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
+            2022; later timm draws 1e-6, and 0 where it skips initialization. Near 0, the first
+            LayerNorm multiplies the token's gradient by up to 1000: see docs/class_token.md.
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm" or "torch".
@@ -82,6 +86,7 @@ class ViT(nn.Module):
     patch: int = 4
     mlp_ratio: float = 4.0
     pool: str = "token"
+    token_std: float = 0.02
     dropout: float = 0.0
     drop_path: float = 0.0
     base: str = "timm"
@@ -115,7 +120,8 @@ class ViT(nn.Module):
             name="patch_embed",
         )(x)
         if self.pool == "token":
-            token = self.param("cls_token", init.class_token, (1, 1, self.width))
+            normal = nn.initializers.normal(self.token_std)
+            token = self.param("cls_token", normal, (1, 1, self.width))
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
         x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
@@ -166,6 +172,8 @@ class ViT(nn.Module):
             raise InputError(f"patch {self.patch} does not divide the image {image[0]}x{image[1]}")
         if self.pool not in ("token", "mean"):
             raise unknown("pool", self.pool, ("token", "mean"))
+        if not 0 <= self.token_std < math.inf:
+            raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
         for name, rate in (("dropout", self.dropout), ("drop_path", self.drop_path)):
             if not 0 <= rate < 1:
                 raise InputError(f"{name} {rate} is not in [0, 1)")

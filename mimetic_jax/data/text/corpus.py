@@ -101,6 +101,12 @@ class Corpus:
 
 _PTB = ("ptb", "simple-examples/data")
 _PTB_SOURCE = "Mikolov's simple-examples.tgz, http://www.fit.vutbr.cz/~imikolov/rnnlm/"
+_PTB_FILES = ("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt")
+_PTB_MD5 = (
+    "f26c4b92c5fdc7b3f8c7cdcb991d8420",
+    "aa0affc06ff7c36e977d7cd49e3839bf",
+    "8b80168b89c18661a38ef683c0dc3721",
+)
 _PYTHON_DOCS = "python_docs"
 _WIKI_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
 _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
@@ -115,12 +121,20 @@ _KNOWN = {
             929_589,
             73_760,
             82_430,
-            files=("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
-            md5=(
-                "f26c4b92c5fdc7b3f8c7cdcb991d8420",
-                "aa0affc06ff7c36e977d7cd49e3839bf",
-                "8b80168b89c18661a38ef683c0dc3721",
-            ),
+            files=_PTB_FILES,
+            md5=_PTB_MD5,
+            folders=_PTB,
+            source=_PTB_SOURCE,
+        ),
+        TextInfo(
+            "ptb_char_raw",
+            "char",
+            49,
+            5_269_890,
+            413_262,
+            464_989,
+            files=_PTB_FILES,
+            md5=_PTB_MD5,
             folders=_PTB,
             source=_PTB_SOURCE,
         ),
@@ -208,15 +222,16 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     Words are separated by whitespace, with "<eos>" after every line. Characters ("ptb_char") are
     those of Mikolov's character files, where each sentence is its words with a space between and a
     newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt with the same result.
-    The program of Bai et al. instead reads the word files raw, with five characters "<eos>" for the
-    newline and spaces around it: 5 % more characters, all of them easy, which the published counts
-    don't include either. The files may be cut-down copies: checksums are shown, not checked.
+    "ptb_char_raw" is what the program of Bai et al. reads: the word files as they are, with "<eos>"
+    spelled out for each newline and the spaces around it, which makes 5 % more characters, all of
+    them easy; the published counts of characters don't include them. The files may be cut-down
+    copies: checksums are shown, not checked.
     "python_docs" is the language reference that CPython installs for `help()`, by characters: its
     topics in alphabetical order, joined by newlines; the first 90 % of the characters are the
     training text, the next 5 % validation, the last 5 % test. Topics repeat parts of each other.
 
     Args:
-        name: "ptb_word", "ptb_char", "wikitext2", "wikitext103" or "python_docs".
+        name: "ptb_word", "ptb_char", "ptb_char_raw", "wikitext2", "wikitext103" or "python_docs".
         data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 that
             holds them; "~" is the home folder. "python_docs" needs none.
 
@@ -235,7 +250,7 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
     root = Path(data_dir).expanduser()
-    forms = [(info.files, _spaced if name == "ptb_char" else _raw)]
+    forms = [(info.files, {"ptb_char": _spaced, "ptb_char_raw": _spelled}.get(name, _raw))]
     if name == "ptb_char":
         forms.append((describe("ptb_word").files, _stripped))
     found = "" if root.is_dir() else " (no such folder)"
@@ -342,6 +357,10 @@ def _text(path: Path, clean: Callable[[str], str]) -> Iterator[str]:
 
 def _raw(text: str) -> str:
     return text
+
+
+def _spelled(text: str) -> str:
+    return text.replace("\n", "<eos>")
 
 
 def _spaced(text: str) -> str:

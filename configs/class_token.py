@@ -1,0 +1,73 @@
+"""What a class token's initial size does to a comparison: token or mean pooling, clipped or not.
+
+Paper: Mimetic Initialization of Self-Attention Layers (no row of it; a study of its setting).
+Command:
+    python main.py --config=configs/class_token.py --workdir=runs/class_token_digits
+    python main.py --config=configs/class_token.py:data=cifar10 --config.data.dir=DIR \
+        --workdir=runs/class_token_cifar10
+Found: see docs/class_token.md.
+Digits train as in configs/digits_vit.py, CIFAR-10 in 64 patches of 4×4 pixels, with crops and
+    flips. The rate and the base are those at which the default arm is best at seed 3.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import digits_vit
+from configs.default import arguments, default
+from mimetic_jax.errors import unknown
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
+
+POOLS = {
+    "tiny": {"pool": "token", "token_std": 1e-6},
+    "token": {"pool": "token", "token_std": 0.02},
+    "mean": {"pool": "mean"},
+}
+
+
+def get_config(text: str = "") -> ConfigDict:
+    """Arguments: data (digits, cifar10), steps (of CIFAR-10)."""
+    args = arguments(text, data="digits", steps=300)
+    if args.data not in ("digits", "cifar10"):
+        raise unknown("data", args.data, ("digits", "cifar10"))
+    config = digits_vit.get_config() if args.data == "digits" else _cifar10(args.steps)
+    config.name = f"class_token_{args.data}"
+    config.eval.every = config.checkpoint_every = 0
+    positions, mimetic = SinCos(), Mimetic()
+    schemes = {
+        "default": (),
+        "norm_matched": (positions, NormMatched(mimetic)),
+        "mimetic": (positions, mimetic),
+    }
+    config.arms = ConfigDict(
+        {
+            f"{pool}_clip{clip:g}_{name}": {
+                "model": model,
+                "optimizer": {"clip": clip},
+                "scheme": scheme,
+            }
+            for pool, model in POOLS.items()
+            for clip in (1.0, 0.0)
+            for name, scheme in schemes.items()
+        },
+        sort_keys=False,
+    )
+    return config
+
+
+def _cifar10(steps: int) -> ConfigDict:
+    config = default()
+    config.seeds = (0, 1, 2)
+    config.data.name = "cifar10"
+    config.data.augment.crop = 4
+    config.data.augment.flip = True
+    config.steps = steps
+
+    config.model.width, config.model.depth, config.model.heads = 64, 4, 2
+    config.model.patch = 4
+    config.model.base = "torch"
+
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.warmup = steps // 10
+    config.eval.batch = 500
+    config.log_every = 50
+    return config

@@ -1,0 +1,108 @@
+"""Depthwise convolution, in the form that is fast on the platform it is compiled for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.init import Initializer
+
+
+def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Each channel convolved with its own filter, zero-padded to the same size.
+
+    y[b, i, j, c] = Σ_uv kernel[u, v, c] x[b, i + u − a, j + v − a, c], a = ⌊(k − 1) / 2⌋: PyTorch's
+    "same", which pads an even filter with one more row and column behind than in front.
+
+    On a CPU this is one product per channel with a banded matrix that holds the filter's rows:
+    XLA's grouped convolution takes several times as long there, see benchmarks/depthwise.py.
+    Elsewhere it is that convolution.
+
+    Args:
+        x: [B, h, w, C].
+        kernel: [k, k, C].
+
+    Returns:
+        [B, h, w, C], in the dtype of x.
+
+    Raises:
+        InputError: if the filters aren't square or the numbers of channels differ.
+
+    Example:
+        >>> shift = jnp.zeros((3, 3, 1)).at[1, 2].set(1.0)  # each pixel reads its right neighbor
+        >>> depthwise_conv(jnp.arange(4.0).reshape(1, 1, 4, 1), shift).ravel().tolist()
+        [1.0, 2.0, 3.0, 0.0]
+    """
+    if kernel.ndim != 3 or kernel.shape[0] != kernel.shape[1] or kernel.shape[2] != x.shape[-1]:
+        raise InputError(
+            f"filters of shape {kernel.shape} are not [k, k, {x.shape[-1]}], for inputs of "
+            f"{x.shape[-1]} channels"
+        )
+    kernel = kernel.astype(x.dtype)
+    # Chosen while the program is lowered, so that a program compiled here for a TPU is a TPU's.
+    return jax.lax.platform_dependent(x, kernel, cpu=_banded, default=_grouped)
+
+
+class Depthwise(nn.Module):
+    """`depthwise_conv` with a bias; parameters kernel [k, k, 1, C], as of `nn.Conv`, and bias [C].
+
+    Attributes:
+        size: k.
+        kernel_init, bias_init: of these shapes; the fan-in is k².
+        dtype: of the computation; parameters are float32.
+    """
+
+    size: int
+    kernel_init: Initializer = nn.linear.default_kernel_init
+    bias_init: Initializer = nn.initializers.zeros
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, h, w, C] from [B, h, w, C]."""
+        channels = x.shape[-1]
+        if self.size < 1:
+            raise InputError(f"filter size {self.size} is not positive")
+        shape = (self.size, self.size, 1, channels)
+        kernel: Any = self.param("kernel", self.kernel_init, shape, jnp.float32)
+        bias: Any = self.param("bias", self.bias_init, (channels,), jnp.float32)
+        return depthwise_conv(x.astype(self.dtype), kernel[:, :, 0]) + bias.astype(self.dtype)
+
+
+def _grouped(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel[:, :, None],
+        window_strides=(1, 1),
+        padding=[_padding(kernel)] * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=x.shape[-1],
+    )
+
+
+def _banded(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """The rows that a filter covers, side by side, times one matrix per channel."""
+    batch, height, width, channels = x.shape
+    size, padding = len(kernel), _padding(kernel)
+    place = np.arange(width) - np.arange(width)[:, None] + padding[0]  # [to, from] → column of k
+    bands = (place == np.arange(size)[:, None, None]).astype(np.float32)
+    matrix = jnp.einsum("vjq,uvc->cjuq", bands.astype(x.dtype), kernel)
+    # Channels first: the products are then over contiguous memory, twice as fast.
+    padded = jnp.pad(x.transpose(3, 0, 1, 2), ((0, 0), (0, 0), padding, (0, 0)))
+    rows = jnp.stack([padded[:, :, u : u + height] for u in range(size)], axis=3)
+    y = jnp.einsum(
+        "cjq,cnq->cnj",
+        matrix.reshape(channels, width, size * width),
+        rows.reshape(channels, batch * height, size * width),
+    )
+    return y.reshape(channels, batch, height, width).transpose(1, 2, 3, 0)
+
+
+def _padding(kernel: jax.Array) -> tuple[int, int]:
+    size = len(kernel)
+    return (size - 1) // 2, size // 2
