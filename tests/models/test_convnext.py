@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, plan, schemes
+from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.models import ConvNeXt, Model
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, PATCH, WIDTH
@@ -112,6 +112,20 @@ def test_schemes_find_filters_and_mlps(scan):
         (schemes.ConstantBias(0.0), "mlp/fc1/bias"),
     ):
         assert [write.path for write in plan(params, scheme)] == [f"{b}/{leaf}" for b in blocks]
+
+
+def test_a_mean_leaves_the_first_forward_pass_unchanged():
+    """What enters the MLP sums to zero behind a fresh norm; eq. 1's means do change the output."""
+    network = ConvNeXt(**SMALL)
+    params = variables_of(network)["params"]
+    for layer in range(DEPTH):
+        norm = params[f"block_{layer}"]["norm"]
+        norm |= {"scale": np.ones_like(norm["scale"]), "bias": np.zeros_like(norm["bias"])}
+    logits = jax.jit(lambda params: network.apply({"params": params}, convolutions.images()))
+    before = logits(params)
+    np.testing.assert_allclose(logits(rewrite(KEY, params, schemes.MeanShift())), before, atol=1e-5)
+    changed = logits(rewrite(KEY, params, schemes.MeanShift(per_input=True)))
+    assert np.abs(changed - before).max() > 0.01
 
 
 @pytest.mark.parametrize(
