@@ -1,7 +1,7 @@
 """ViTs on CIFAR-10, any width, depth, heads and patch, after the self-attention paper.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 1; tables 2 and 5 through `init`,
-    table 7 through `patch` and --config.data.size, figure 4 through `scale`, figure 6 through
+    table 7 through `patch` and `size`, figure 4 through `scale`, figure 6 through
     --config.data.subset.
 Command:
     python main.py --config=configs/cifar10_vit.py:width=192,depth=12,heads=3 \
@@ -17,7 +17,9 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
     it doesn't state is taken from the same authors' CIFAR script (locuslab/convmixer-cifar10) or
     chosen. Theirs: the triangle, decay on all parameters, no smoothing, and cutout in the form of
     random erasing with probability 1/4. Chosen: RandAugment's 2 operations at magnitude 9,
-    a crop from 4 pixels of padding, flips, the gradient's norm clipped at 1, 3 heads.
+    a crop from 4 pixels of padding (1/8 of `size`), flips, the gradient's norm clipped at 1, 3
+    heads, and in table 7 bicubic resizing in training and test. For 192/6/3 table 1 prints a gain
+    of 4.63, which is that of the row below it; its accuracies differ by 3.83.
 """
 
 from ml_collections import ConfigDict
@@ -26,5 +28,5 @@ from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, patch, epochs, scale, randaugment, init; see recipes.py."""
+    """Arguments: those of `recipes.small_images_vit`."""
     return small_images_vit(text, "cifar10")

@@ -32,8 +32,7 @@ def get_config(text: str = "") -> ConfigDict:
     random, impulse and box, or one arm of these.
     """
     args = arguments(text, width=256, filter_size=5, epochs=400.0, learning_rate=1e-4, init="all")
-    # SWITCH to recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
-    config = recipes.small_images("cifar10", args.epochs)
+    config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
     config.name = f"convmixer_cifar_{args.width}_{args.filter_size}"
     config.model = model("convmixer", width=args.width, filter_size=args.filter_size)
     config.arms = arms.chosen(

@@ -16,10 +16,9 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
     are absolute, as the paper's b is; in the field b, which counts standard deviations of PyTorch's
     default (1/√(3 · 256) = .036), they are .14, .28, .55 and 1.39. The sweep's baselines are that
     default, the same with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own
-    normal of .02 with zero biases everywhere (normal), and a constant bias; the learnable
-    b · sum(x) is a change of the model and isn't here. The filters' covariance is from memory, see
-    schemes.ConvMimetic. norm_matched, noise with the norms of conv_mean_shift, is ours; in the
-    sweep it has those of the largest b.
+    normal of .02 with zero biases everywhere (normal), a constant bias, and the learned b · sum(x)
+    (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. norm_matched,
+    noise with the norms of conv_mean_shift, is ours; in the sweep it has those of the largest b.
 """
 
 from ml_collections import ConfigDict
@@ -80,6 +79,7 @@ def _sweep(b: float, width: int) -> arms.Arms:
         "zero_bias": {"scheme": (ConstantBias(0.0),)},
         "constant_bias": {"scheme": (ConstantBias(b * std),)},
         "normal": {"model": {"base": "timm"}},
+        "learned_sum": {"model": {"learn_sum": True}},
     }
     shifts: arms.Arms = {
         f"b_{name}_{size}": {"scheme": (MeanShift(sign * size / 1000 / std),)}

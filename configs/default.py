@@ -28,6 +28,8 @@ def default() -> ConfigDict:
     config.label_smoothing = 0.0
     config.ema = 0.0  # decay of the moving average, which is tested beside the parameters; 0: none
     config.init_from = config_dict.placeholder(str)  # a run or a file: see train/warm_start.py
+    config.init_parts = ()  # of that, only "attention" and / or "position"; empty: everything
+    config.init_heads = "whole"  # of a larger model: whole heads, or "mixed" columns of all
 
     config.data = ConfigDict()
     config.data.name = "digits"  # see data/sets/table.py
@@ -52,7 +54,7 @@ def default() -> ConfigDict:
     config.optimizer.learning_rate = 1e-3
     config.optimizer.base_batch = 0  # the batch that learning_rate is for; 0: this one
     config.optimizer.scaling = "linear"  # with the batch; or sqrt
-    config.optimizer.schedule = "cosine"  # constant, cosine, timm_cosine, triangle
+    config.optimizer.schedule = "cosine"  # constant, (timm_, kentaroy_)cosine, triangle
     config.optimizer.warmup = 0  # steps
     config.optimizer.warmup_epochs = 0.0  # or epochs
     config.optimizer.warmup_from = 0.0  # learning rate

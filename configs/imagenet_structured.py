@@ -9,8 +9,10 @@ Published, default / mimetic / impulse: ViT-Ti 72.71 / 72.90 / 72.76; ViT-S 79.6
     ViT-B sqrt1 76.25 / 79.12 / 80.48, linear1 80.09 / 80.17 / 81.55, linear3 81.24 / 80.56 / 81.83.
 Differs from the paper: no moving average, which changes no published number. Everything starts from
     PyTorch's defaults, as the released flags have it and not the text, and the mimetic arm is that
-    of the released code. Bicubic crops are DeiT's; the paper only says that it follows DeiT. One
-    seed (theirs is 42); more may join by --config.seeds.
+    of the released code. Its command leaves the interpolation of crops to timm, which draws it,
+    where DeiT's is bicubic; and timm's loader erases mixed images, where DeiT mixes erased ones. We
+    follow the command, except that a batch is mixed with one λ, where timm draws one for each of
+    16 processes. One seed (theirs is 42); more may join by --config.seeds.
 """
 
 from typing import Any

@@ -24,8 +24,7 @@ def get_config(text: str = "") -> ConfigDict:
     `init` is "all" for the comparison of default, norm_matched and impulse, or one arm of these.
     """
     args = arguments(text, epochs=500.0, learning_rate=1e-3, init="all")
-    # SWITCH to recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
-    config = recipes.small_images("cifar10", args.epochs)
+    config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
     config.name = "mixer_cifar"
     config.model = model("mixer")
     impulse = ImpulseMixing()

@@ -11,6 +11,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models import ViT
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.tasks.images import ImageTask
+from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.workdir.paths import AnyPath
 
 CLIP = 64
@@ -52,7 +53,7 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
                 f"arm {name}: drawing needs a ViT with model.scan=False and model.fused_qkv=False"
             )
         image = task.view(program.feed.sample(arm.data))
-        params = program.initial_state(config.seeds[0], arm.config.scheme).params
+        params = initial_state(program, arm.config, name, config.seeds[0], comparison.say).params
         query_key, value_out = (product[:CLIP, :CLIP] for product in products(params))
         attention = attention_map(task, params, image)
         height, width = task.grid() or (1, 1)

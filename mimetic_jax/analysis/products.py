@@ -10,6 +10,7 @@ import numpy as np
 
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.workdir.paths import AnyPath
 from mimetic_jax.train.workdir.runs import Run
 
@@ -73,7 +74,8 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     lines = []
     for name, arm in comparison.arms.items():
         seed = arm.config.seeds[0]
-        trees = {"initial": arm.program.initial_state(seed, arm.config.scheme).params}
+        first = initial_state(arm.program, arm.config, name, seed, comparison.say)
+        trees = {"initial": first.params}
         if (trained := comparison.restored(Run.of(workdir, name, seed))) is not None:
             trees[f"step {int(trained.step)}"] = trained.params
         for when, params in trees.items():
@@ -81,7 +83,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
             lines += [
                 f"  {lean.layer:<24} W_Q W_K^T {lean.query_key:+.3f} ({lean.query_key_noise:.3f})  "
                 f"W_V W_out {lean.value_out:+.3f} ({lean.value_out_noise:.3f})"
-                for lean in leans(jax.device_get(params))
+                for lean in leans(jax.device_get(params), rules=arm.program.rules)
             ]
     return "\n".join(lines)
 

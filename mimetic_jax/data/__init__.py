@@ -10,6 +10,7 @@ from mimetic_jax.data.augment.mixing import Mixing, mix
 from mimetic_jax.data.augment.pipeline import (
     Augmentation,
     augment_images,
+    erase_mixed,
     example_keys,
     normalize,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "central_view",
     "describe",
     "epoch_orders",
+    "erase_mixed",
     "eval_batches",
     "example_keys",
     "load_dataset",

@@ -58,9 +58,6 @@ class Attention(nn.Module):
             query, key, value = self._fused(x)
         else:
             query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
-        attended = _attended(
-            query, key, value, self.causal, _implementation(query.dtype, query.shape[-1])
-        )
         return nn.DenseGeneral(
             width,
             axis=(-2, -1),
@@ -68,13 +65,22 @@ class Attention(nn.Module):
             bias_init=self.bias_init,
             dtype=self.dtype,
             name="out",
-        )(attended)
+        )(self.attend(query, key, value))
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """What each head gathers, [B, N, H, K] from three of that shape."""
+        implementation = _implementation(query.dtype, query.shape[-1])
+        return _attended(query, key, value, self.causal, implementation)
+
+    def initial_kernel(self, name: str) -> Initializer:
+        """Initial values of query, key or value."""
+        return self.kernel_init
 
     def _dense(self, name: str, width: int) -> nn.DenseGeneral:
         return nn.DenseGeneral(
             (self.num_heads, width // self.num_heads),
             use_bias=self.qkv_bias,
-            kernel_init=self.kernel_init,
+            kernel_init=self.initial_kernel(name),
             bias_init=self.bias_init,
             dtype=self.dtype,
             name=name,

@@ -28,6 +28,7 @@ class ConvNeXt(nn.Module):
         patch: side of a square patch in pixels.
         filter_size: side of the depthwise filters.
         mlp_ratio: F / D.
+        learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on, see `ViT`.
         base: the initialization that schemes start from: "torch", which the paper on MLPs takes;
             or "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own.
         scan: one loop over a block, see `ViT`.
@@ -50,6 +51,7 @@ class ConvNeXt(nn.Module):
     patch: int = 2
     filter_size: int = 7
     mlp_ratio: float = 4.0
+    learn_sum: bool = False
     base: str = "torch"
     scan: bool = False
     remat: bool = False
@@ -66,6 +68,7 @@ class ConvNeXt(nn.Module):
         fields = {
             "filter_size": self.filter_size,
             "mlp_ratio": self.mlp_ratio,
+            "learn_sum": self.learn_sum,
             "base": self.base,
             "dtype": self.dtype,
         }
@@ -79,6 +82,7 @@ class Block(nn.Module):
 
     filter_size: int
     mlp_ratio: float
+    learn_sum: bool
     base: str
     dtype: Any
 
@@ -94,4 +98,5 @@ class Block(nn.Module):
             name="depthwise",
         )
         y = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(depthwise(x))
-        return by_example(x + MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")(y)), None
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
+        return by_example(x + mlp(y)), None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError
 from mimetic_jax.models.position import resample
 
 Names = tuple[tuple[str, str | None], ...]
@@ -63,10 +63,12 @@ _HUGGING_FACE: Names = (
 )
 # A file is of the kind whose patch embedding it holds.
 _KINDS = {names[0][0]: names for names in (_VIT_JAX, _TIMM, _HUGGING_FACE)}
-_PARTS = {
-    "attention": r"attention/(query|key|value|out)/kernel",
-    "position": r"pos_embed",
+PARTS = {
+    "attention": r"(^|/)attention/(query|key|value|out)/kernel$",
+    "position": r"(^|/)pos_embed$",
 }
+"""Parts of a model that can be taken alone, as regular expressions over paths: the kernels of
+attention (biases stay), and the position table."""
 
 
 class _Tensor(NamedTuple):
@@ -109,14 +111,11 @@ def load_pretrained(
             of another shape, with both shapes.
 
     Example:
-        The ablation "pretrained attention" of a model on 16x16 patches of 2x2 pixels, from a
-        model on 16x16 patches of 16x16::
+        ::
 
-            small = ViT(num_classes=10, patch=2, **VARIANTS["Ti"])
-            large = ViT(num_classes=1000, patch=16, **VARIANTS["Ti"])
-            shapes = jax.eval_shape(large.init, key, jnp.zeros((1, 256, 256, 3)))["params"]
-            pretrained = load_pretrained("deit_tiny.safetensors", shapes)
-            params = transplant(params, pretrained, ("attention", "position"))
+            model = ViT(num_classes=1000, patch=16, **VARIANTS["Ti"])
+            shapes = jax.eval_shape(model.init, key, jnp.zeros((1, 224, 224, 3)))["params"]
+            params = load_pretrained("deit_tiny.safetensors", shapes)
 
     Reference: vit_jax/checkpoint.py; timm, models/vision_transformer.py; transformers,
     models/vit/modeling_vit.py.
@@ -144,44 +143,50 @@ def load_pretrained(
     return traverse_util.unflatten_dict(new, sep="/")
 
 
-def transplant(params: Any, pretrained: Any, what: Sequence[str] = ("attention",)) -> Any:
-    """Some of the parameters from a pretrained model, the others unchanged.
+def pretrained_tensors(
+    path: str | os.PathLike[str],
+    params: Any,
+    *,
+    grid: tuple[int, int] | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, np.ndarray]:
+    """The tensors of a pretrained file in their own sizes, by the paths of a model's parameters.
+
+    For `weights.select`, which takes a smaller model from them, and for parts of them. As many
+    layers as the model stacks are stacked; heads have the width of the model's; the position table
+    is resampled to the model's grid, without the class token's row if the model has none.
 
     Args:
-        params: the tree of a model, fresh.
-        pretrained: the tree of a model with the same width, depth and heads, as `load` gives it.
-        what: "attention", the kernels of query, key, value and out (biases stay); "position",
-            the position table.
+        path: the file, as for `load_pretrained`.
+        params: the tree of `ViT.init`, or of its shapes.
+        grid: (h, w) of the model's patches, where the position table is no square.
+        say: prints a line.
 
     Returns:
-        A tree like `params`, with its dtypes and shardings.
+        Arrays by path, for those paths of the model that the file has.
 
     Raises:
-        InputError: for another name, a part that `params` doesn't have, or a parameter that
-            `pretrained` lacks or has in another shape.
-
-    Example:
-        >>> ours, theirs = {"pos_embed": jnp.zeros((1, 4, 2))}, {"pos_embed": jnp.ones((1, 4, 2))}
-        >>> float(transplant(ours, theirs, ("position",))["pos_embed"].mean())
-        1.0
-
-    Reference: Mimetic Initialization of Self-Attention Layers, table 2, "pretrained weights".
+        InputError: for a file of another kind, or whose heads aren't as wide as the model's.
     """
+    tensors = _ours(path, _read(path), say)
     leaves = traverse_util.flatten_dict(params, sep="/")
-    theirs = traverse_util.flatten_dict(pretrained, sep="/")
-    for part in what:
-        if part not in _PARTS:
-            raise unknown("part of a model", part, _PARTS)
-        names = [name for name in leaves if re.search(f"(^|/){_PARTS[part]}$", name)]
-        if not names:
-            raise InputError(f"the tree has no {part} parameters")
-        for name in names:
-            shape = leaves[name].shape
-            if name not in theirs or theirs[name].shape != shape:
-                found = f"{theirs[name].shape} there" if name in theirs else "absent there"
-                raise InputError(f"{name} has shape {shape} here and is {found}")
-            leaves[name] = _placed_like(np.asarray(theirs[name]), leaves[name])
-    return traverse_util.unflatten_dict(leaves, sep="/")
+    head_width = next(
+        leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")
+    )
+    prefix = int("cls_token" in leaves)
+    if "cls_token" in tensors and not prefix:
+        table = tensors["pos_embed"]
+        tensors["pos_embed"] = table._replace(array=table.array[:, 1:])
+    if "pos_embed" in leaves:
+        rows = leaves["pos_embed"].shape[1]
+        tensors["pos_embed"] = _on_grid(tensors["pos_embed"], rows, prefix, grid, say)
+    found = {}
+    for name, leaf in leaves.items():
+        names = _sources(name, leaf)
+        if all(source in tensors for source in names):
+            arrays = [_by_head(tensors[source], source, head_width) for source in names]
+            found[name] = arrays[0] if names == [name] else np.stack(arrays)
+    return found
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -328,6 +333,24 @@ def _fit(tensor: _Tensor, path: str, shape: tuple[int, ...]) -> np.ndarray:
             f"{tensor.name} has shape {tensor.shape}{turned} in the file; {path} has {shape} here"
         )
     return tensor.array.reshape(shape)
+
+
+def _by_head(tensor: _Tensor, path: str, head_width: int) -> np.ndarray:
+    """The array with the heads of an attention leaf on an axis of their own."""
+    array = tensor.array
+    if path.endswith("attention/out/kernel") and array.ndim == 2:
+        split, shape = array.shape[0], (-1, head_width, array.shape[1])
+    elif re.search(r"attention/(query|key|value)/\w+$", path) and array.ndim < 3:
+        if path.endswith("bias") and array.ndim == 2:
+            return array
+        split, shape = array.shape[-1], (*array.shape[:-1], -1, head_width)
+    else:
+        return array
+    if split % head_width:
+        raise InputError(
+            f"{tensor.name} has {split} columns, no multiple of head width {head_width}"
+        )
+    return array.reshape(shape)
 
 
 def _flattened(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:

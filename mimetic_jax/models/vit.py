@@ -14,6 +14,7 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
+from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 
 VARIANTS = {
@@ -62,6 +63,13 @@ class ViT(nn.Module):
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm" or "torch".
+        attention: "standard", or a form that knows the grid: "gpsa" (mean pooling only),
+            "conv_logits", "conv_added", "conv_softmax"; see models/local_attention.py.
+        layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),
+            which is LayerScale; "skip", D x + attention(…), the paper's own version; "" for none.
+        scale_init: initial entries of D.
+        learn_sum: add c · Σ_d x_d to every hidden unit of each MLP, c learned from 0 on. Behind a
+            fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
         qkv_bias: whether query, key and value have biases.
         fused_qkv: one product for query, key and value, of the same parameters.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
@@ -90,6 +98,10 @@ class ViT(nn.Module):
     dropout: float = 0.0
     drop_path: float = 0.0
     base: str = "timm"
+    attention: str = "standard"
+    layer_scale: str = ""
+    scale_init: float = 0.1
+    learn_sum: bool = False
     qkv_bias: bool = True
     fused_qkv: bool = False
     scan: bool = False
@@ -99,7 +111,8 @@ class ViT(nn.Module):
     traits: ClassVar[Traits] = Traits(
         grid=_grid,
         sharding=TRANSFORMER_SHARDING,
-        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token)$",  # timm's and DeiT's groups
+        # timm's and DeiT's groups: vectors and numbers, positions, the class token
+        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|gate|gamma|sum)$",
         sizes=_sizes,
     )
 
@@ -125,7 +138,8 @@ class ViT(nn.Module):
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
         x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
-        x = self._blocks(Dropout()(x, self.dropout, train), train)
+        grid = _grid(self, images.shape[1:3])
+        x = self._blocks(Dropout()(x, self.dropout, train), train, grid)
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
         return nn.Dense(
@@ -135,7 +149,7 @@ class ViT(nn.Module):
             name="head",
         )(x.astype(jnp.float32))
 
-    def _blocks(self, x: jax.Array, train: bool) -> jax.Array:
+    def _blocks(self, x: jax.Array, train: bool, grid: tuple[int, int]) -> jax.Array:
         last = max(self.depth - 1, 1)
         drop_path = [self.drop_path * layer / last for layer in range(self.depth)]
         block: Any = Block
@@ -146,6 +160,11 @@ class ViT(nn.Module):
             "mlp_ratio": self.mlp_ratio,
             "dropout": self.dropout,
             "base": self.base,
+            "attention": self.attention,
+            "grid": grid,
+            "layer_scale": self.layer_scale,
+            "scale_init": self.scale_init,
+            "learn_sum": self.learn_sum,
             "qkv_bias": self.qkv_bias,
             "fused_qkv": self.fused_qkv,
             "dtype": self.dtype,
@@ -170,8 +189,14 @@ class ViT(nn.Module):
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
         if image[0] % self.patch or image[1] % self.patch:
             raise InputError(f"patch {self.patch} does not divide the image {image[0]}x{image[1]}")
-        if self.pool not in ("token", "mean"):
-            raise unknown("pool", self.pool, ("token", "mean"))
+        choices = {
+            "pool": ("token", "mean"),
+            "attention": ("standard", *FORMS),
+            "layer_scale": ("", "branch", "skip"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
         if not 0 <= self.token_std < math.inf:
             raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
         for name, rate in (("dropout", self.dropout), ("drop_path", self.drop_path)):
@@ -186,6 +211,11 @@ class Block(nn.Module):
     mlp_ratio: float
     dropout: float
     base: str
+    attention: str
+    grid: tuple[int, int]
+    layer_scale: str
+    scale_init: float
+    learn_sum: bool
     qkv_bias: bool
     fused_qkv: bool
     dtype: Any
@@ -195,7 +225,6 @@ class Block(nn.Module):
         self, x: jax.Array, train: bool, drop_path: float | jax.Array | None
     ) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        width, init = x.shape[-1], base_init(self.base)
 
         def branch(y: jax.Array) -> jax.Array:
             y = Dropout()(y, self.dropout, train)
@@ -204,18 +233,35 @@ class Block(nn.Module):
         def norm(name: str) -> nn.LayerNorm:
             return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
 
-        attention = Attention(
-            num_heads=self.heads,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(width),
-            qkv_bias=self.qkv_bias,
-            fused_qkv=self.fused_qkv,
-            dtype=self.dtype,
-            name="attention",
-        )
-        x += branch(attention(norm("norm1")(x)))
-        mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
+        x = self._residual(x, branch(self._attention(x.shape[-1])(norm("norm1")(x))))
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
         return by_example(x + branch(mlp(norm("norm2")(x)))), None
+
+    def _attention(self, width: int) -> Attention:
+        init = base_init(self.base)
+        fields: dict[str, Any] = {
+            "num_heads": self.heads,
+            "kernel_init": init.linear,
+            "bias_init": init.linear_bias(width),
+            "qkv_bias": self.qkv_bias,
+            "fused_qkv": self.fused_qkv,
+            "dtype": self.dtype,
+            "name": "attention",
+        }
+        if self.attention == "gpsa":
+            return GatedAttention(grid=self.grid, **fields)
+        if self.attention != "standard":
+            return ConvAttention(form=self.attention, grid=self.grid, **fields)
+        return Attention(**fields)
+
+    def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
+        """The skip connection around attention."""
+        if not self.layer_scale:
+            return x + branch
+        initial = nn.initializers.constant(self.scale_init)
+        scale: Any = self.param("layer_scale", initial, (x.shape[-1],))
+        scale = scale.astype(x.dtype)
+        return x + scale * branch if self.layer_scale == "branch" else scale * x + branch
 
 
 class Dropout(nn.Module):
@@ -233,11 +279,15 @@ class Dropout(nn.Module):
 
 
 class MLP(nn.Module):
-    """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch."""
+    """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch.
+
+    With `learn_sum` it is fc2(gelu(fc1(x) + c Σ_d x_d)), c a learned number that starts at 0.
+    """
 
     ratio: float
     base: str
     dtype: Any
+    learn_sum: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -253,5 +303,8 @@ class MLP(nn.Module):
                 name=name,
             )
 
-        x = nn.gelu(dense(hidden, width, "fc1")(x), approximate=False)
-        return dense(width, hidden, "fc2")(x)
+        h = dense(hidden, width, "fc1")(x)
+        if self.learn_sum:
+            factor: Any = self.param("sum", nn.initializers.zeros, ())
+            h += (factor * x.sum(axis=-1, keepdims=True)).astype(h.dtype)
+        return dense(width, hidden, "fc2")(nn.gelu(h, approximate=False))

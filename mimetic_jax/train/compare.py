@@ -318,8 +318,9 @@ def _data_key(config: ConfigDict) -> str:
 
 
 def _program_key(config: ConfigDict) -> str:
-    """What a program depends on: all of the config but names, schemes, seeds and cadences."""
+    """What a program depends on: all of the config but names, starts, seeds and cadences."""
     record = configs.to_json(config)
-    for name in ("name", "seeds", "scheme", "arms", "log_every", "checkpoint_every"):
+    starts = ("scheme", "init_from", "init_parts", "init_heads")
+    for name in ("name", "seeds", "arms", "log_every", "checkpoint_every", *starts):
         record.pop(name)
     return json.dumps(record, sort_keys=True)

@@ -13,7 +13,11 @@ from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
+
+HEADS = ("whole", "mixed")
+"""How weight selection chooses heads: see `warm_start`."""
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
@@ -98,6 +102,13 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             f"give eval.every ({config.eval.every} steps) or every_epochs "
             f"({config.eval.every_epochs}), not both"
         )
+    for part in config.init_parts:
+        if part not in PARTS:
+            raise unknown("part of init_parts", part, PARTS)
+    if config.init_heads not in HEADS:
+        raise unknown("init_heads", config.init_heads, HEADS)
+    if config.init_parts and not config.init_from:
+        raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
     schemes.as_tuple(config.scheme)
     if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")

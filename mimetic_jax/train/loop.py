@@ -22,7 +22,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.tasks.task import Evaluation
-from mimetic_jax.train.warm_start import warm_start
+from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.watch import Watch
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
 from mimetic_jax.train.workdir.lock import locked
@@ -119,7 +119,7 @@ class _Training:
         if restored is None:
             if is_first():
                 self.run.metrics.rewind(-1)
-            return self.program.initial_state(self.run.seed, self.config.scheme, self._warm)
+            return initial_state(self.program, self.config, self.run.arm, self.run.seed, self.say)
         state, record = restored
         self._recognize(record["made"])
         self.seconds, self.losses = record["seconds"], record["losses"]
@@ -151,10 +151,6 @@ class _Training:
         scored = [step for step in steps if step in self.scores]
         best_first = sorted(scored, key=lambda step: -self.scores[step])
         return best_first[: self.config.keep_best]
-
-    def _warm(self, variables: Any) -> Any:
-        source, run = self.config.init_from, self.run
-        return warm_start(variables, source, run.arm, run.seed, self.say) if source else variables
 
     def _steps(self) -> None:
         program, end = self.program, self.end

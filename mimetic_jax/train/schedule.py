@@ -11,7 +11,7 @@ import optax
 
 from mimetic_jax.errors import InputError, unknown
 
-SCHEDULES = ("constant", "cosine", "timm_cosine", "triangle")
+SCHEDULES = ("constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle")
 SCALINGS = ("linear", "sqrt")
 PLATEAUS = ("halve", "tenth")
 
@@ -34,21 +34,25 @@ def make_schedule(
     - "timm_cosine": constant within an epoch. Linear in the epochs of the warm-up, after which the
       cosine continues where it would be without a warm-up: in epoch e of E the rate is
       final + (peak − final) · (1 + cos(π e / E)) / 2.
+    - "kentaroy_cosine": constant within an epoch: `peak` in epoch 0, and in epoch e ≥ 1 of E
+      final + (peak − final) · (1 + cos(π (e − 2) / E)) / 2, a cosine two epochs late. It peaks in
+      epoch 2 and is above `final` in the last.
     - "triangle": 0 → peak at 2/5 of the steps → peak/20 at 4/5 → 0, its own warm-up.
 
     Args:
         name: one of the above.
         peak: the highest learning rate.
         steps: of the whole training.
-        warmup: steps of linear warm-up (all but triangle).
+        warmup: steps of linear warm-up (all but triangle and kentaroy_cosine).
         warmup_from: learning rate of the first step of a warm-up.
-        final: last learning rate (both cosines).
-        cooldown: number of last steps at `final`, part of `steps` (both cosines).
-        steps_per_epoch: steps between two changes of the rate (timm_cosine).
+        final: learning rate at the end of a cosine.
+        cooldown: number of last steps at `final`, part of `steps` (cosine, timm_cosine).
+        steps_per_epoch: steps between two changes of the rate (timm_cosine, kentaroy_cosine).
 
     Raises:
         InputError: for an unknown name, a negative rate, a warm-up and cool-down longer than the
-            training, or, in timm_cosine, a warm-up that isn't whole epochs.
+            training, a schedule without them, or, in timm_cosine, a warm-up that isn't whole
+            epochs.
 
     Example:
         >>> rate = make_schedule("triangle", peak=1.0, steps=100)
@@ -58,7 +62,10 @@ def make_schedule(
     Reference: the triangle is the self-attention paper authors' CIFAR and ImageNet schedule;
     timm_cosine is what DeiT and the impulse paper train with (timm's `CosineLRScheduler` stepped
     once an epoch); the cosine is that of the weight-selection recipe, whose warm-up, though, is
-    one step shorter: it divides by `warmup` − 1.
+    one step shorter: it divides by `warmup` − 1. kentaroy_cosine is what the Swin-T, MLP-Mixer and
+    ConvMixer of the impulse paper train with on CIFAR-10: train_cifar10.py in
+    kentaroy47/vision-transformers-cifar10 calls PyTorch's `CosineAnnealingLR.step(epoch − 1)` after
+    each epoch.
     """
     if name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
@@ -73,8 +80,14 @@ def make_schedule(
         raise InputError(
             f"{cooldown} cool-down steps don't fit {steps} training steps, {warmup} of them warm-up"
         )
+    if steps_per_epoch < 1 and name in ("timm_cosine", "kentaroy_cosine"):
+        raise InputError(f"steps_per_epoch {steps_per_epoch} is not positive")
     if cooldown and name not in ("cosine", "timm_cosine"):
         raise InputError(f"the {name} schedule has no cool-down: {cooldown} steps of it given")
+    if name == "kentaroy_cosine":
+        if warmup:
+            raise InputError(f"the {name} schedule has no warm-up: {warmup} steps of it given")
+        return _kentaroy_cosine(peak, steps, final, steps_per_epoch)
     if name == "triangle":
         knots = jnp.array([0, steps * 2 // 5, steps * 4 // 5, steps], jnp.float32)
         rates = jnp.array([0, peak, peak / 20, 0], jnp.float32)
@@ -87,11 +100,21 @@ def make_schedule(
     return optax.warmup_cosine_decay_schedule(first, peak, warmup, steps - cooldown, final)
 
 
+def _kentaroy_cosine(peak: float, steps: int, final: float, steps_per_epoch: int) -> optax.Schedule:
+    epochs = steps / steps_per_epoch
+
+    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
+        epoch = jnp.asarray(step) // steps_per_epoch
+        # PyTorch's closed form; epoch 0 has the optimizer's own rate.
+        decayed = (1 + jnp.cos(math.pi * jnp.where(epoch == 0, 0, (epoch - 2) / epochs))) / 2
+        return final + (peak - final) * decayed
+
+    return schedule
+
+
 def _timm_cosine(
     peak: float, steps: int, warmup: int, warmup_from: float, final: float, steps_per_epoch: int
 ) -> optax.Schedule:
-    if steps_per_epoch < 1:
-        raise InputError(f"steps_per_epoch {steps_per_epoch} is not positive")
     if warmup % steps_per_epoch:
         raise InputError(
             f"{warmup} warm-up steps are not whole epochs of {steps_per_epoch} steps, "

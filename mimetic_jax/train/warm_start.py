@@ -1,24 +1,61 @@
-"""Starting from other parameters: a checkpoint of ours, or a pretrained file."""
+"""Starting from other parameters: a checkpoint of ours, or a pretrained file, or parts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
 
 from mimetic_jax import models, paths
 from mimetic_jax.errors import InputError
+from mimetic_jax.models.pretrained import PARTS, pretrained_tensors
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.workdir.checkpoint import read_variables
-from mimetic_jax.train.workdir.paths import as_path
+from mimetic_jax.train.workdir.paths import AnyPath, as_path
 from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")
+_HEAD = r"(^|/)head/"
+
+
+def initial_state(
+    program: Program, config: ConfigDict, arm: str, seed: int, say: Callable[[str], None]
+) -> TrainState:
+    """The state before the first step of a run: model's draw, then `init_from`, then the scheme.
+
+    Args:
+        program: of the configuration.
+        config: of the arm.
+        arm: its name, for "{arm}" in `init_from`.
+        seed: of the run.
+        say: prints a line.
+
+    Raises:
+        InputError: as `warm_start` and `rewrite`.
+    """
+
+    def warm(variables: dict[str, Any]) -> dict[str, Any]:
+        if not config.init_from:
+            return variables
+        source = config.init_from.replace("{arm}", arm).replace("{seed}", str(seed))
+        return warm_start(variables, source, say, parts=config.init_parts, heads=config.init_heads)
+
+    return program.initial_state(seed, config.scheme, warm)
 
 
 def warm_start(
-    variables: dict[str, Any], source: str, arm: str, seed: int, say: Callable[[str], None]
+    variables: dict[str, Any],
+    source: str,
+    say: Callable[[str], None],
+    *,
+    parts: Sequence[str] = (),
+    heads: str = "whole",
 ) -> dict[str, Any]:
     """Variables taken from a source; what it doesn't have keeps its initial value.
 
@@ -26,22 +63,57 @@ def warm_start(
       `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
       gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
       head keeps its initial value.
-    - `.npz` or `.safetensors`: a pretrained ViT, see `models.load_pretrained`.
+    - `.npz` or `.safetensors`, a pretrained ViT: one of the same sizes as `models.load_pretrained`
+      reads it, head included where the classes agree; a larger one by weight selection.
 
     Args:
         variables: "params" and the model's other collections, as initialized.
-        source: the folder or file; "{arm}" and "{seed}" in it are filled in.
-        arm: of the run.
-        seed: of the run.
+        source: the folder or file.
         say: prints a line.
+        parts: of `models.pretrained.PARTS` to take alone; none: everything.
+        heads: of weight selection: "whole" chooses heads and columns of heads, "mixed" evenly
+            spaced columns of all heads side by side, so that a head may join two of the source's,
+            as in the released code of weight selection.
 
     Raises:
         InputError: if there is no such source, or it doesn't fit.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
+    a pretrained model); Initializing Models with Larger Ones (weight selection).
     """
-    path = as_path(source.replace("{arm}", arm).replace("{seed}", str(seed))).expanduser()
+    path = as_path(source).expanduser()
+    named, treedef = paths.flatten(variables)
+    wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
+    if parts:
+        chosen_parts = "|".join(PARTS[part] for part in parts)
+        wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if path.suffix in _FILES:
-        params = models.load_pretrained(path, variables["params"], say=say)
-        return {**variables, "params": params}
+        params = variables["params"]
+        tensors = pretrained_tensors(path, params, say=say)
+        teacher = {f"params/{name}": array for name, array in tensors.items()}
+        if not parts and all(
+            name in teacher and teacher[name].shape == leaf.shape for name, leaf in wanted.items()
+        ):
+            return {**variables, "params": models.load_pretrained(path, params, say=say)}
+    else:
+        teacher = _checkpoint(path, say)
+    flat = (lambda name, array: array) if heads == "whole" else _side_by_side
+    chosen = select(
+        {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
+        {name: flat(name, np.empty(leaf.shape, bool)).shape for name, leaf in wanted.items()},
+    )
+    say(f"starts from {len(chosen)} of {len(named)} parameters of {path}")
+    leaves = [
+        jax.device_put(jnp.asarray(chosen[name].reshape(leaf.shape), leaf.dtype), leaf.sharding)
+        if name in chosen
+        else leaf
+        for name, leaf in named
+    ]
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _checkpoint(path: AnyPath, say: Callable[[str], None]) -> dict[str, Any]:
+    """The variables of a run by path."""
     chosen_step = path.parent.name == "checkpoints" and path.name.isdecimal()
     folder, step = (path.parent, int(path.name)) if chosen_step else (path / "checkpoints", None)
     if not folder.is_dir():
@@ -49,14 +121,13 @@ def warm_start(
             f"init_from {path} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
             f"{' or '.join(_FILES)} file"
         )
-    named, treedef = paths.flatten(variables)
-    teacher = dict(paths.flatten(read_variables(folder, say, step))[0])
-    chosen = select(teacher, {name: leaf.shape for name, leaf in named})
-    say(f"starts from {len(chosen)} of {len(named)} parameters of {path}")
-    leaves = [
-        jax.device_put(jnp.asarray(chosen[name], leaf.dtype), leaf.sharding)
-        if name in chosen
-        else leaf
-        for name, leaf in named
-    ]
-    return jax.tree.unflatten(treedef, leaves)
+    return dict(paths.flatten(read_variables(folder, say, step))[0])
+
+
+def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:
+    """An attention leaf with its heads flattened into one axis."""
+    if name.endswith("attention/out/kernel"):
+        return array.reshape(*array.shape[:-3], -1, array.shape[-1])
+    if re.search(r"attention/(query|key|value)/(kernel|bias)$", name):
+        return array.reshape(*array.shape[:-2], -1)
+    return array

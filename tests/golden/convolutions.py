@@ -172,6 +172,6 @@ def _logits(model: Any) -> np.ndarray:
         return model(inputs).numpy().astype(np.float32)
 
 
-CONVOLUTIONS: dict[str, Callable[[], Arrays]] = {
+ORIGINALS: dict[str, Callable[[], Arrays]] = {
     make.__name__: make for make in (mixer, convmixer, convnext)
 }

@@ -3,8 +3,9 @@
     python -m tests.golden.make [--write] NAME ...
 
 prints the largest difference per file NAME.npz; `--write` stores the new arrays. This module has
-the papers' formulas, in float64 NumPy and without mimetic_jax; `originals.py` and `convolutions.py`
-have the arrays that other programs compute, and say what must be installed to run them.
+the papers' formulas, in float64 NumPy and without mimetic_jax; `originals.py`, `kentaroy.py` and
+`convolutions.py` have the arrays that other programs compute, and say what must be installed to run
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import scipy.linalg
 import scipy.stats
 
-from tests.golden import convolutions, originals
+from tests.golden import convolutions, kentaroy, originals
 
 FOLDER = pathlib.Path(__file__).parent
 Arrays = dict[str, np.ndarray]
@@ -231,7 +232,7 @@ FORMULAS: dict[str, Callable[[], Arrays]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    makers = FORMULAS | originals.ORIGINALS | convolutions.CONVOLUTIONS
+    makers = FORMULAS | originals.ORIGINALS | kentaroy.ORIGINALS | convolutions.ORIGINALS
     parser.add_argument("name", nargs="+", choices=makers)
     parser.add_argument("--write", action="store_true", help="store what was computed")
     arguments = parser.parse_args()

@@ -157,6 +157,7 @@ def vit() -> Arrays:
             drop_path=0.5,
             base=base,
             pool=pool,
+            token_std=1e-6,
         )
         with mock.patch.object(module, "Attention", stock):
             logits, variables = model.init_with_output(jax.random.key(0), images)
@@ -169,6 +170,44 @@ def vit() -> Arrays:
     return arrays
 
 
+def gpsa() -> Arrays:
+    """ConViT's gated positional self-attention on a 4×4 grid, with 4 and with 5 heads.
+
+    convit.py of facebookresearch/convit (0a9340a) must lie in the folder MIMETIC_ORIGINALS; of
+    what it imports the layer needs torch and timm's `trunc_normal_` alone. Kernels are normal
+    draws, `gpsa_weights`; positions and gate stay as ConViT starts them. Per number of heads: the
+    output [2, 16, 20], and the weights of the positions [H, 3].
+    """
+    import os
+    import sys
+
+    import torch
+
+    sys.path.insert(0, os.environ["MIMETIC_ORIGINALS"])
+    from convit import GPSA
+
+    arrays = {}
+    for heads in (4, 5):
+        layer = GPSA(20, num_heads=heads, locality_strength=1.0, use_local_init=True)
+        drawn = gpsa_weights()
+        with torch.no_grad():
+            layer.qk.weight.copy_(torch.tensor(np.concatenate([drawn["query"], drawn["key"]], 1).T))
+            layer.proj.weight.copy_(torch.tensor(drawn["out"].T))
+            layer.pos_proj.weight[4:] = 0  # heads beyond 2×2 start from a draw
+            output = layer(torch.tensor(drawn["x"]))
+        arrays[f"output_{heads}"] = output.numpy()
+        arrays[f"position_{heads}"] = layer.pos_proj.weight.detach().numpy()
+    return arrays
+
+
+def gpsa_weights() -> Arrays:
+    """Kernels [20, 20] and an input [2, 16, 20] for `gpsa`."""
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.normal(size=(20, 20)) for name in ("query", "key", "out")}
+    drawn["x"] = rng.normal(size=(2, 16, 20))
+    return {name: (array / 2).astype(np.float32) for name, array in drawn.items()}
+
+
 ORIGINALS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make for make in (torch_adamw, resample, hugging_face_vit, vit)
+    make.__name__: make for make in (torch_adamw, resample, hugging_face_vit, vit, gpsa)
 }

@@ -94,6 +94,17 @@ def test_convnexts_own_initialization():
         assert not layer["bias"].any()
 
 
+def test_a_learned_sum_starts_at_zero(golden):
+    """It adds one number per MLP, and nothing to the first logits."""
+    network = ConvNeXt(**SMALL, learn_sum=True)
+    assert number_of_parameters(network) == number_of_parameters(ConvNeXt(**SMALL)) + DEPTH
+    params = variables_of(ConvNeXt(**SMALL))["params"]
+    for layer in range(DEPTH):
+        params[f"block_{layer}"]["mlp"]["sum"] = np.float32(0)
+    found = jax.jit(network.apply)({"params": params}, convolutions.images())
+    np.testing.assert_allclose(found, golden("convnext")["logits"], atol=1e-5)
+
+
 def test_traits():
     network = Model.of("convnext", {"width": 8, "patch": 4, "scan": True}, num_classes=10)
     assert network.grid((16, 8, 3)) == (4, 2)

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
-from mimetic_jax.models.pretrained import load_pretrained, transplant
+from mimetic_jax.models.pretrained import load_pretrained
 
 SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
 
@@ -299,48 +299,3 @@ def test_files_that_are_no_checkpoints(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match="a grid of 3x4 doesn't fit the model's 16 patches"):
         load_pretrained(path, shapes(), grid=(3, 4), say=silent)
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_transplant_takes_attention_kernels_and_positions_only(hugging_face, tmp_path, scan):
-    """Into a model of smaller patches and other classes, on the same grid."""
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
-    params = drawn(patch=2, side=8, num_classes=3, scan=scan)
-
-    def taken(what):
-        new = transplant(params, pretrained, what)
-        named = jax.tree_util.tree_leaves_with_path(new)
-        return {
-            jax.tree_util.keystr(p, simple=True, separator="/")
-            for p, a in named
-            if not (a == 7).all()
-        }, new
-
-    blocks = ["blocks"] if scan else ["block_0", "block_1"]
-    kernels = {
-        f"{block}/attention/{name}/kernel"
-        for block in blocks
-        for name in ("query", "key", "value", "out")
-    }
-    found, new = taken(("attention",))
-    assert found == kernels
-    theirs = pretrained[blocks[-1]]["attention"]["out"]["kernel"]
-    np.testing.assert_array_equal(new[blocks[-1]]["attention"]["out"]["kernel"], theirs)
-    assert taken(("attention", "position"))[0] == kernels | {"pos_embed"}
-    assert taken(("position",))[0] == {"pos_embed"}
-    assert taken(())[0] == set()
-
-
-def test_transplant_tells_what_does_not_fit(hugging_face, tmp_path):
-    pretrained = load_pretrained(
-        write(tmp_path / "a.safetensors", hugging_face), shapes(), say=silent
-    )
-    with pytest.raises(InputError, match="unknown part of a model 'mlp'"):
-        transplant(drawn(), pretrained, ("mlp",))
-    with pytest.raises(InputError, match="has no attention parameters"):
-        transplant({"head": {}}, pretrained, ("attention",))
-    with pytest.raises(InputError, match=r"\(1, 37, 24\) here and is \(1, 17, 24\) there"):
-        transplant(drawn(side=24), pretrained, ("position",))
-    with pytest.raises(InputError, match=r"block_2/attention/key/kernel .* is absent there"):
-        transplant(drawn(depth=3), pretrained)

@@ -32,7 +32,7 @@ def test_number_of_parameters(variant, count):
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
 
 
-RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4}
+RECORDED = {"num_classes": 5, "width": 12, "depth": 2, "heads": 2, "patch": 4, "token_std": 1e-6}
 DROPPED = {"dropout": 0.2, "drop_path": 0.5}
 
 

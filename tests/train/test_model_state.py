@@ -151,7 +151,7 @@ def test_a_warm_start_takes_the_statistics_too(tmp_path):
     said = []
     comparison = Comparison(config, say=said.append)
     state = comparison.arms["run"].program.initial_state(
-        0, (), lambda variables: warm_start(variables, config.init_from, "run", 0, said.append)
+        0, (), lambda variables: warm_start(variables, config.init_from, said.append)
     )
     jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
     np.testing.assert_array_equal(

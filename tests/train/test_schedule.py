@@ -94,9 +94,25 @@ def test_timm_cosine_without_warmup_starts_at_its_peak():
     assert [float(schedule(step)) for step in (0, 9, 50)] == pytest.approx([1, 1, 0.6])
 
 
+@pytest.mark.parametrize("epochs", [400, 10, 3])
+@pytest.mark.parametrize("steps_per_epoch", [1, 5])
+def test_golden_kentaroy_cosine(golden, epochs, steps_per_epoch):
+    """PyTorch's rates as the original asks for them, one value an epoch."""
+    steps = epochs * steps_per_epoch
+    schedule = make_schedule("kentaroy_cosine", 1e-4, steps, steps_per_epoch=steps_per_epoch)
+    expected = np.repeat(golden("kentaroy_rates")[f"epochs_{epochs}"], steps_per_epoch)
+    np.testing.assert_allclose(jax.vmap(schedule)(jnp.arange(steps)), expected, atol=1e-11)
+
+
+def test_kentaroy_cosine_ends_above_its_final_rate():
+    schedule = make_schedule("kentaroy_cosine", 1.0, 3, final=0.2)
+    assert [float(schedule(step)) for step in range(3)] == pytest.approx([1, 0.8, 1])
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_can_be_traced(name):
-    options = {} if name == "triangle" else {"warmup": 4, "warmup_from": 0.1}
+    without = name in ("triangle", "kentaroy_cosine")
+    options = {} if without else {"warmup": 4, "warmup_from": 0.1}
     schedule = make_schedule(name, 1.0, 20, **options)
     steps = jnp.arange(25)
     traced = jax.jit(jax.vmap(schedule))(steps)
@@ -145,6 +161,9 @@ def test_bad_input(arguments, words):
         ("cosine", {"warmup": 2, "warmup_from": -1.0}, "first learning rate -1.0 is negative"),
         ("timm_cosine", {"warmup": 4, "cooldown": 6}, "6 cool-down steps don't fit 10 .* 4 of"),
         ("triangle", {"cooldown": 2}, "the triangle schedule has no cool-down: 2 steps"),
+        ("kentaroy_cosine", {"cooldown": 2}, "the kentaroy_cosine schedule has no cool-down"),
+        ("kentaroy_cosine", {"warmup": 3}, "the kentaroy_cosine schedule has no warm-up: 3 steps"),
+        ("kentaroy_cosine", {"steps_per_epoch": 0}, "steps_per_epoch 0"),
         ("timm_cosine", {"warmup": 4, "steps_per_epoch": 3}, "4 warm-up steps .* epochs of 3"),
         ("timm_cosine", {"steps_per_epoch": 0}, "steps_per_epoch 0"),
     ],

@@ -1,4 +1,4 @@
-"""Starting from other parameters: of the same size, of a larger model, of a file."""
+"""Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, weights
+from mimetic_jax.analysis.products import analyze
+from mimetic_jax.models import load_pretrained, resample
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.warm_start import warm_start
+from tests.models.test_pretrained import drawn, hugging_face, shapes, silent, write
+
+__all__ = ["hugging_face"]  # a fixture
 
 
 def quiet(config):
@@ -30,7 +35,7 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     teacher = trained(tiny(), tmp_path)
     student = initial(tiny(seeds=(1,)))
     said = []
-    new = warm_start(student, str(tmp_path / "runs/run/{seed}"), "run", 0, said.append)["params"]
+    new = warm_start(student, str(tmp_path / "runs/run/0"), said.append)["params"]
     np.testing.assert_array_equal(
         new["block_0"]["mlp"]["fc1"]["kernel"], teacher["block_0"]["mlp"]["fc1"]["kernel"]
     )
@@ -39,13 +44,13 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     assert "starts from" in said[-1]
     # Or one of its checkpoints: of 4, 8 and 12 the newest two are there.
     newest, earlier = (
-        warm_start(student, f"{tmp_path}/runs/run/0/checkpoints/{step}", "run", 0, print)["params"]
+        warm_start(student, f"{tmp_path}/runs/run/0/checkpoints/{step}", print)["params"]
         for step in (12, 8)
     )
     jax.tree.map(np.testing.assert_array_equal, newest, new)
     assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
     with pytest.raises(InputError, match=r"no checkpoint 4 in .*, which has \[8, 12\]"):
-        warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), "run", 0, print)
+        warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
 
 
 def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
@@ -73,7 +78,7 @@ def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
 )
 def test_bad_sources(tiny, tmp_path, source, words):
     with pytest.raises(InputError, match=words) as caught:
-        warm_start(initial(tiny()), str(tmp_path / source), "run", 0, print)
+        warm_start(initial(tiny()), str(tmp_path / source), print)
     assert "\n" not in str(caught.value)
 
 
@@ -83,7 +88,86 @@ def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
         warm_start(
             initial(tiny(**{"model.width": 32, "model.heads": 4})),
             str(tmp_path / "runs/run/0"),
-            "run",
-            0,
             print,
         )
+
+
+def fresh_model(**change):
+    return {"params": jax.tree.map(jax.numpy.asarray, drawn(**change))}
+
+
+def changed(before, after):
+    named = jax.tree_util.tree_leaves_with_path(after["params"])
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for (path, leaf), old in zip(named, jax.tree.leaves(before["params"]), strict=True)
+        if not np.array_equal(leaf, old)
+    }
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_path, scan):
+    """Into a model of smaller patches and other classes, on the same grid or another."""
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
+    fresh = {
+        "params": jax.tree.map(jax.numpy.asarray, drawn(patch=2, side=8, num_classes=3, scan=scan))
+    }
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    kernels = {
+        f"{block}/attention/{name}/kernel"
+        for block in blocks
+        for name in ("query", "key", "value", "out")
+    }
+    both = changed(fresh, warm_start(fresh, path, silent, parts=("attention", "position")))
+    assert both.keys() == kernels | {"pos_embed"}
+    theirs = pretrained[blocks[-1]]["attention"]["out"]["kernel"]
+    np.testing.assert_array_equal(both[f"{blocks[-1]}/attention/out/kernel"], theirs)
+    np.testing.assert_array_equal(both["pos_embed"], pretrained["pos_embed"])
+    assert changed(fresh, warm_start(fresh, path, silent, parts=("position",))).keys() == {
+        "pos_embed"
+    }
+    finer = fresh_model(patch=2, side=16, scan=scan)
+    table = warm_start(finer, path, silent, parts=("position",))["params"]["pos_embed"]
+    np.testing.assert_array_equal(
+        table, resample(pretrained["pos_embed"], (4, 4), (8, 8), prefix=1)
+    )
+
+
+@pytest.mark.parametrize("heads", ["whole", "mixed"])
+def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp_path, heads):
+    """Width 24 with 3 heads gives 16 with 2: heads 0 and 2, or columns spread over all three."""
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    teacher = load_pretrained(path, shapes(), say=silent)
+    fresh = fresh_model(width=16, heads=2)
+    chosen = weights.select_indices(24, 16)
+    new = warm_start(fresh, path, silent, heads=heads)["params"]
+    query = np.asarray(teacher["block_1"]["attention"]["query"]["kernel"])
+    side_by_side = query.reshape(24, 24)[chosen]
+    columns = chosen if heads == "mixed" else np.r_[0:8, 16:24]
+    np.testing.assert_array_equal(
+        new["block_1"]["attention"]["query"]["kernel"].reshape(16, 16), side_by_side[:, columns]
+    )
+    np.testing.assert_array_equal(
+        new["norm"]["scale"], np.asarray(teacher["norm"]["scale"])[chosen]
+    )
+    np.testing.assert_array_equal(new["head"]["kernel"], fresh["params"]["head"]["kernel"])
+
+
+def test_analysis_starts_where_training_does(tiny, tmp_path):
+    """`--mode=analyze` reads `init_from` as a run does."""
+    trained(tiny(), tmp_path / "teacher")
+    config = tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    teacher, student = (analyze(quiet(c), tmp_path / "none") for c in (tiny(), config))
+    assert teacher.splitlines()[1:] != student.splitlines()[1:]
+    trained_lines = analyze(quiet(tiny()), tmp_path / "teacher").splitlines()
+    assert trained_lines[-1] == student.splitlines()[-1]
+
+
+def test_bad_parts(tiny):
+    with pytest.raises(InputError, match="part of init_parts 'atention'"):
+        quiet(tiny(init_from="x.npz", init_parts=("atention",)))
+    with pytest.raises(InputError, match="init_heads 'hole'"):
+        quiet(tiny(init_heads="hole"))
+    with pytest.raises(InputError, match=r"init_parts \('position',\) of nothing"):
+        quiet(tiny(init_parts=("position",)))

@@ -59,6 +59,15 @@ def solarize_add(levels: jax.Array, add: jax.Array | float) -> jax.Array:
     return jnp.where(levels < 128, jnp.minimum(levels + add, 255), levels)
 
 
+def add_solarize(levels: jax.Array, add: jax.Array | float) -> jax.Array:
+    """Add to every level, then invert those from 128 up, as kentaroy47's `SolarizeAdd`.
+
+    >>> add_solarize(jnp.array([10.0, 100.0, 250.0]), 50.5).tolist()
+    [60.0, 105.0, 0.0]
+    """
+    return solarize(jnp.floor(jnp.minimum(levels + add, 255)), 128)
+
+
 def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
     """Scale away from black (factor above 1) or toward it, as `ImageEnhance.Brightness`.
 

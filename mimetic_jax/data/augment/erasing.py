@@ -1,4 +1,4 @@
-"""Holes in normalized images: cutout and random erasing."""
+"""Holes in images: two forms of cutout, and random erasing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ ERASE_MODES = ("const", "pixel")
 AREA = (0.02, 1 / 3)
 ASPECT = (0.3, 1 / 0.3)
 ATTEMPTS = 10
+
+# Levels that kentaroy47's cutout paints, near the mean of ImageNet.
+GRAY = (125, 123, 114)
+
+Number = jax.Array | float
 
 
 def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
@@ -37,6 +42,33 @@ def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
     center = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
     top, left = center - side // 2
     return jnp.where(_rectangle(height, width, top, left, side, side), 0.0, image)
+
+
+def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Array:
+    """Paint a gray square on levels, as kentaroy47's `CutoutAbs`.
+
+    The corner of the square is ⌊max(0, c - side / 2)⌋ in each direction, with a center c uniform
+    over (1, h] or (1, w]. The square has ⌊side⌋ + 1 pixels, because Pillow's rectangle includes its
+    last pixel, and only the right and the bottom border clip it.
+
+    Args:
+        key: draws the center.
+        image: float32 [h, w, 3], levels 0..255.
+        side: in pixels; may be traced.
+
+    Returns:
+        float32 [h, w, 3].
+
+    Reference: randomaug.py in kentaroy47/vision-transformers-cifar10.
+    """
+    height, width, _ = image.shape
+    size = jnp.array([height, width])
+    # NumPy's uniform(w) is that of the range from w down to 1.
+    center = size + (1 - size) * jax.random.uniform(key, (2,))
+    top, left = jnp.floor(jnp.maximum(center - side / 2, 0))
+    pixels = jnp.floor(side) + 1
+    hole = _rectangle(height, width, top, left, pixels, pixels)
+    return jnp.where(hole, jnp.asarray(GRAY, image.dtype), image)
 
 
 def random_erasing(
@@ -94,8 +126,8 @@ def _rectangle(
     width: int,
     top: jax.Array,
     left: jax.Array,
-    tall: jax.Array | int,
-    wide: jax.Array | int,
+    tall: Number,
+    wide: Number,
 ) -> jax.Array:
     """Mask of the pixels inside a rectangle, [h, w, 1]."""
     rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]

@@ -17,7 +17,9 @@ from mimetic_jax.errors import InputError, unknown
 class Augmentation:
     """The operations on a training image, in this order:
 
-    resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout.
+    resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout; with
+    `randaugment_first` RandAugment before crop and flip, and with `erase_mixed` erasing last, after
+    the batch is mixed.
 
     Args:
         crop: pixels of black padding around the image before a random window of its size is cut.
@@ -31,11 +33,16 @@ class Augmentation:
         crop_ratio: least and greatest width / height of that crop.
         interpolation: of resizing and, as in timm, of timm's RandAugment: "bilinear", "bicubic", or
           "random" for either.
-        randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9" or
-          "rand-m9-mstd0.5-inc1"; empty for none.
+        randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9",
+          "rand-m9-mstd0.5-inc1" or "kentaroy-n2-m14"; empty for none.
+        randaugment_first: apply it before crop and flip, as kentaroy47's program does, so that
+          the black border of the crop is neither moved nor changed in color. It excludes
+          `crop_scale`.
         color_jitter: greatest relative change of brightness, contrast and saturation.
         erase: probability of erasing a random rectangle (Zhong et al. 2017).
         erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
+        erase_mixed: erase images after mixup and CutMix, as timm's loader does, so that a hole is
+          whole and in one image; otherwise before, as in DeiT, so that holes are mixed too.
 
     Raises:
         InputError: a number is out of range, a name unknown, or the policy malformed.
@@ -49,9 +56,11 @@ class Augmentation:
     crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
     interpolation: str = "bilinear"
     randaugment: str = ""
+    randaugment_first: bool = False
     color_jitter: float = 0.0
     erase: float = 0.0
     erase_mode: str = "pixel"
+    erase_mixed: bool = False
 
     def __post_init__(self) -> None:
         # Configs contain lists, and a static argument must be hashable.
@@ -63,6 +72,10 @@ class Augmentation:
             raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for the image's own")
         if self.crop and self.crop_scale:
             raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
+        if self.randaugment_first and self.crop_scale:
+            raise InputError(
+                f"randaugment_first isn't for a resized crop: crop_scale is {self.crop_scale}"
+            )
         if self.crop_scale and not _is_range(self.crop_scale, most=1):
             raise InputError(f"crop_scale {self.crop_scale} isn't 0 < least <= most <= 1")
         if not _is_range(self.crop_ratio, most=math.inf):
@@ -125,8 +138,8 @@ def augment_images(
 ) -> jax.Array:
     """Augment and normalize a batch; each example depends on its own key alone.
 
-    Operations run in the order of `ON_PIXELS` and `ON_NORMALIZED`. Switching one on or off doesn't
-    change the draws of the others.
+    Operations run in the order of `Augmentation`; erasing mixed images is left to `erase_mixed`.
+    What one operation draws depends neither on their order nor on which others are switched on.
 
     Args:
         augmentation: the operations; static.
@@ -151,8 +164,37 @@ def augment_images(
             return image
 
         image = _resized(augmentation, jax.random.fold_in(key, 3), image)
-        levels = applied(ON_PIXELS, image)
-        return applied(ON_NORMALIZED, normalize(levels.astype(jnp.uint8), mean, std))
+        levels = applied(on_pixels, image)
+        return applied(on_normalized, normalize(levels.astype(jnp.uint8), mean, std))
+
+    on_pixels: Sequence[Operation] = (CROP, FLIP, RANDAUGMENT, COLOR_JITTER)
+    if augmentation.randaugment_first:
+        on_pixels = (RANDAUGMENT, CROP, FLIP, COLOR_JITTER)
+    on_normalized = (CUTOUT,) if augmentation.erase_mixed else (ERASE, CUTOUT)
+    return jax.vmap(one)(keys, images)
+
+
+def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
+    """Erase from images that are mixed already, where `augmentation.erase_mixed` is set.
+
+    Each image draws what `augment_images` would have drawn for it.
+
+    Args:
+        augmentation: `erase`, `erase_mode` and `erase_mixed` of it; static.
+        keys: [B], those of `augment_images`.
+        images: float [B, h, w, C], normalized.
+
+    Returns:
+        [B, h, w, C] of the dtype of `images`.
+
+    Reference: timm/data/loader.py: the loader's collate function mixes, then `PrefetchLoader`
+    normalizes and erases.
+    """
+    if not (augmentation.erase and augmentation.erase_mixed):
+        return images
+
+    def one(key: jax.Array, image: jax.Array) -> jax.Array:
+        return ERASE.apply(augmentation, jax.random.fold_in(key, ERASE.number), image, ())
 
     return jax.vmap(one)(keys, images)
 
@@ -195,29 +237,25 @@ def _rand_augment(
     return policy.rand_augment(parsed, key, levels, mean, augmentation.interpolation)
 
 
-ON_PIXELS = (
-    Operation("crop", 0, lambda a, key, image, mean: geometry.pad_crop(key, image, a.crop)),
-    Operation("flip", 1, lambda a, key, image, mean: geometry.flip(key, image)),
-    Operation("randaugment", 4, _rand_augment),
-    Operation(
-        "color_jitter",
-        5,
-        lambda a, key, image, mean: color.color_jitter(
-            key, image.astype(jnp.float32), a.color_jitter, a.color_jitter, a.color_jitter
-        ),
+# On uint8 images [h, w, C], or on float32 levels from 0 to 255, which are rounded at the end.
+CROP = Operation("crop", 0, lambda a, key, image, mean: geometry.pad_crop(key, image, a.crop))
+FLIP = Operation("flip", 1, lambda a, key, image, mean: geometry.flip(key, image))
+RANDAUGMENT = Operation("randaugment", 4, _rand_augment)
+COLOR_JITTER = Operation(
+    "color_jitter",
+    5,
+    lambda a, key, image, mean: color.color_jitter(
+        key, image.astype(jnp.float32), a.color_jitter, a.color_jitter, a.color_jitter
     ),
 )
-"""On uint8 images [h, w, C], or on float32 levels from 0 to 255, which are rounded at the end."""
 
-ON_NORMALIZED = (
-    Operation(
-        "erase",
-        6,
-        lambda a, key, image, mean: erasing.random_erasing(key, image, a.erase, a.erase_mode),
-    ),
-    Operation("cutout", 2, lambda a, key, image, mean: erasing.cutout(key, image, a.cutout)),
+# On float32 images [h, w, C] of mean 0 and standard deviation 1.
+ERASE = Operation(
+    "erase",
+    6,
+    lambda a, key, image, mean: erasing.random_erasing(key, image, a.erase, a.erase_mode),
 )
-"""On float32 images [h, w, C] of mean 0 and standard deviation 1."""
+CUTOUT = Operation("cutout", 2, lambda a, key, image, mean: erasing.cutout(key, image, a.cutout))
 
 
 def _is_range(numbers: tuple[float, ...], most: float) -> bool:

@@ -1,4 +1,4 @@
-"""RandAugment: a few random operations per image, drawn as torchvision or as timm does."""
+"""RandAugment: a few random operations per image, in the forms of three programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment import color, geometry
+from mimetic_jax.data.augment import color, erasing, geometry
 from mimetic_jax.errors import InputError
 
 Number = jax.Array | float
 
-# The default number of magnitudes in torchvision's RandAugment.
+# The default number of magnitudes in torchvision's RandAugment, and the number in kentaroy47's.
 BINS = 31
 
 
@@ -24,9 +24,9 @@ class RandAugment:
     """A policy, as `parse_policy` reads it.
 
     Args:
-        form: "torchvision" or "timm".
+        form: "torchvision", "timm" or "kentaroy".
         num_ops: operations per image, one after the other.
-        magnitude: the strength: a bin of 0..30 (torchvision) or a level of 0..10 (timm).
+        magnitude: the strength: a bin of 0..30 (torchvision, kentaroy) or a level of 0..10 (timm).
         magnitude_std: standard deviation of the level (timm only).
     """
 
@@ -37,11 +37,12 @@ class RandAugment:
 
 
 def parse_policy(spec: str) -> RandAugment:
-    """Parse a policy from its spec in torchvision's or timm's form.
+    """Parse a policy from its spec.
 
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
     - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
       given, mstd 0 and m 10.
+    - "kentaroy-n2-m14": `RandAugment(2, 14)` of kentaroy47/vision-transformers-cifar10.
 
     >>> parse_policy("rand-m9-mstd0.5-inc1")
     RandAugment(form='timm', num_ops=2, magnitude=9, magnitude_std=0.5)
@@ -55,11 +56,13 @@ def parse_policy(spec: str) -> RandAugment:
     form, *options = spec.split("-")
     forms = {
         "torchvision": {"n": r"\d+", "m": r"\d+"},
+        "kentaroy": {"n": r"\d+", "m": r"\d+"},
         "rand": {"n": r"\d+", "m": r"\d+", "mstd": r"\d+(\.\d+)?", "inc": "1"},
     }
     if form not in forms:
         raise InputError(
-            f"randaugment {spec!r} is neither like 'torchvision-n2-m9' nor 'rand-m9-mstd0.5-inc1'"
+            f"randaugment {spec!r} is neither like 'torchvision-n2-m9' nor 'rand-m9-mstd0.5-inc1' "
+            "nor 'kentaroy-n2-m14'"
         )
     found: dict[str, str] = {}
     for option in options:
@@ -74,8 +77,8 @@ def parse_policy(spec: str) -> RandAugment:
         found[name] = value
     if form == "rand" and "inc" not in found:
         raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
-    if form == "torchvision" and len(found) < 2:
-        raise InputError(f"randaugment {spec!r} needs both n and m, like 'torchvision-n2-m9'")
+    if form != "rand" and len(found) < 2:
+        raise InputError(f"randaugment {spec!r} needs both n and m, like '{form}-n2-m9'")
     policy = RandAugment(
         "timm" if form == "rand" else form,
         int(found.get("n", 2)),
@@ -103,9 +106,13 @@ def rand_augment(
       resampling and a black border.
     - timm: each of n operations is one of 15, applied with probability 1/2 at a level of
       N(m, mstd²) clipped to 0..10, with random signs and a border of the mean color.
+    - kentaroy: each of n operations is one of 16, with random signs of shears, shifts and
+      rotations, nearest-neighbor resampling and a black border. Shifts are by absolute pixels, on
+      images of any size: at magnitude 14 by 46.7, so that 22.7 % of 32×32 images become constant.
 
     Every operation costs one resampling, one table look-up and one blend, whichever it is: all
-    affine maps are one matrix, and all operations on levels alone are one table of 256.
+    affine maps are one matrix, and all operations on levels alone are one table of 256. Cutout,
+    which kentaroy's form has, is one mask more.
 
     Args:
         policy: static.
@@ -117,21 +124,26 @@ def rand_augment(
     Returns:
         float32 [h, w, C], levels 0..255.
 
+    Raises:
+        InputError: an image without three channels (kentaroy only).
+
     Reference: Cubuk et al. 2019, "RandAugment"; torchvision/transforms/autoaugment.py;
     timm/data/auto_augment.py and, for the border and the interpolation,
-    timm/data/transforms_factory.py. Where timm's level means 0 bits, the result is black, as in
-    Pillow before it rejected 0 bits.
+    timm/data/transforms_factory.py; randomaug.py in kentaroy47/vision-transformers-cifar10. Where
+    timm's level means 0 bits, the result is black, as in Pillow before it rejected 0 bits.
     """
-    height, width, _ = image.shape
+    height, width, channels = image.shape
+    if policy.form == "kentaroy" and channels != 3:
+        raise InputError(f"kentaroy's randaugment is for images of 3 channels, not {channels}")
     fill: Number = 0.0
-    if policy.form == "torchvision":
+    if policy.form != "timm":
         interpolation = "nearest"
     else:
         fill = jnp.minimum(jnp.round(255 * jnp.asarray(mean, jnp.float32)), 255)
     for layer in range(policy.num_ops):
-        draw_key, resample_key = jax.random.split(jax.random.fold_in(key, layer))
+        draw_key, apply_key = jax.random.split(jax.random.fold_in(key, layer))
         chosen, argument = _draw(policy, draw_key, height, width)
-        image = _apply(resample_key, image, chosen, argument, interpolation, fill)
+        image = _apply(apply_key, image, chosen, argument, interpolation, fill)
     return image
 
 
@@ -196,6 +208,35 @@ def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict
     }
 
 
+def kentaroy_arguments(magnitude: int, sign: Number) -> dict[str, Number]:
+    """The arguments of kentaroy47's operations at a magnitude, in its order.
+
+    Args:
+        magnitude: 0..30.
+        sign: 1 or -1, for operations that have a sign; may be traced.
+    """
+    part = magnitude / (BINS - 1)
+    factor = part * 1.8 + 0.1
+    return {
+        "autocontrast": 0.0,
+        "equalize": 0.0,
+        "invert": 0.0,
+        "rotate": sign * (part * 30),
+        "posterize": max(1, math.trunc(part * 4)),
+        "solarize": part * 256,
+        "add_solarize": part * 110,
+        "color": factor,
+        "contrast": factor,
+        "brightness": factor,
+        "sharpness": factor,
+        "shear_x": sign * (part * 0.3),
+        "shear_y": sign * (part * 0.3),
+        "cutout": part * 40,
+        "translate_x": sign * (part * 100),
+        "translate_y": sign * (part * 100),
+    }
+
+
 def _draw(
     policy: RandAugment, key: jax.Array, height: int, width: int
 ) -> tuple[dict[str, jax.Array], jax.Array]:
@@ -203,9 +244,11 @@ def _draw(
     uniform_key, level_key = jax.random.split(key)
     uniform = jax.random.uniform(uniform_key, (3,))
     sign = jnp.where(uniform[0] < 0.5, 1.0, -1.0)
+    applied: jax.Array | bool = True
     if policy.form == "torchvision":
         arguments = torchvision_arguments(policy.magnitude, sign, height, width)
-        applied: jax.Array | bool = True
+    elif policy.form == "kentaroy":
+        arguments = kentaroy_arguments(policy.magnitude, sign)
     else:
         noise = policy.magnitude_std * jax.random.normal(level_key)
         level = jnp.clip(policy.magnitude + noise, 0, 10)
@@ -242,7 +285,12 @@ def _apply(
     # Factor 1 gives the image itself.
     colored, sharpened = chosen["color"], chosen["sharpness"]
     other = jnp.where(colored, color.grayscale(image), color.smooth(image))
-    return color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
+    image = color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
+    if "cutout" in chosen:
+        # Elsewhere the argument can be far outside the range of a side, which does no harm.
+        holed = erasing.cutout_in_levels(key, image, argument)
+        image = jnp.where(chosen["cutout"], holed, image)
+    return image
 
 
 def _choose(
@@ -271,5 +319,6 @@ _LEVELS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "posterize": color.posterize,
     "solarize": color.solarize,
     "solarize_add": color.solarize_add,
+    "add_solarize": color.add_solarize,
     "brightness": color.brightness,
 }

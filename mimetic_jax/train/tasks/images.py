@@ -55,7 +55,7 @@ class ImageTask(Task):
         keys = datasets.example_keys(key, step, len(labels))
         mean, std = self.info.mean, self.info.std
         images = datasets.augment_images(self.augmentation, keys, pixels, mean, std)
-        return datasets.mix(
+        images, targets = datasets.mix(
             self.mixing,
             # Where `example_keys` has the step there is a number that no step reaches.
             jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), step),
@@ -64,6 +64,7 @@ class ImageTask(Task):
             self.info.num_classes,
             self.smoothing,
         )
+        return datasets.erase_mixed(self.augmentation, keys, images), targets
 
     def loss(
         self, params: Any, model_state: Any, batch: tuple[jax.Array, jax.Array], key: jax.Array

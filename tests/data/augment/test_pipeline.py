@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.data import Augmentation, augment_images, example_keys, normalize
+from mimetic_jax.data import Augmentation, augment_images, erase_mixed, example_keys, normalize
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.errors import InputError
 
@@ -230,6 +230,32 @@ def test_erasing_keeps_the_draws_of_the_others() -> None:
     assert 5 < touched.sum() < 25
 
 
+def test_randaugment_first_comes_before_crop_and_flip_with_the_same_draws() -> None:
+    """Operation by operation, each with the key it always has."""
+    images = pictures(30, 12, 12)
+    alone = levels(Augmentation(randaugment="kentaroy-n1-m9"), images)
+    both = Augmentation(randaugment="kentaroy-n1-m9", randaugment_first=True, crop=3, flip=True)
+    moved = levels(Augmentation(crop=3, flip=True), alone.astype(np.uint8))
+    apart = np.abs(levels(both, images) - moved)
+    # Two programs, which may truncate to different levels, one apart.
+    assert apart.max() <= 1
+    assert (apart > 0).mean() < 1e-3
+    assert not np.array_equal(
+        levels(dataclasses.replace(both, randaugment_first=False), images), moved
+    )
+
+
+def test_mixed_images_are_erased_with_the_same_draws() -> None:
+    images, keys = pictures(30), example_keys(KEY, 0, 30)
+    before = Augmentation(crop=3, erase=0.5, erase_mode="const")
+    last = dataclasses.replace(before, erase_mixed=True)
+    whole, holed = normalized(last, keys, images), normalized(before, keys, images)
+    erased = jax.jit(erase_mixed, static_argnums=0)(last, keys, whole)
+    np.testing.assert_allclose(erased, holed, atol=1e-6)
+    assert not np.array_equal(whole, holed)
+    assert erase_mixed(before, keys, whole) is whole
+
+
 @pytest.mark.slow
 def test_a_resized_crop_keeps_the_size_by_default() -> None:
     images, keys = pictures(5), example_keys(KEY, 0, 5)
@@ -265,6 +291,10 @@ def test_lists_of_a_configuration_become_tuples() -> None:
     [
         ({"size": -1}, "size -1"),
         ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\)"),
+        (
+            {"randaugment_first": True, "crop_scale": (0.5, 1)},
+            r"randaugment_first isn't for .*: crop_scale is \(0\.5, 1\)",
+        ),
         ({"crop_scale": (0.5, 1.5)}, r"crop_scale \(0\.5, 1\.5\) isn't 0 < least <= most <= 1"),
         ({"crop_scale": (0.5,)}, r"crop_scale \(0\.5,\) isn't"),
         ({"crop_ratio": (2, 1)}, r"crop_ratio \(2, 1\) isn't 0 < least <= most"),

@@ -1,8 +1,9 @@
-"""RandAugment against Pillow's operations, and the distributions of torchvision and timm."""
+"""RandAugment against Pillow's operations, and the distributions of its three forms."""
 
 import collections
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator
 
 import jax
@@ -21,6 +22,7 @@ FILL = (124, 116, 104)
 AFFINE = Image.Transform.AFFINE
 NEAREST, BILINEAR, BICUBIC = (Image.Resampling[name] for name in ("NEAREST", "BILINEAR", "BICUBIC"))
 HEIGHT, WIDTH = 32, 40
+GRAY = (125, 123, 114)
 
 
 def picture(channels: int = 3) -> np.ndarray:
@@ -94,6 +96,27 @@ def timm_operations(level: float) -> Iterator[Named]:
             yield "translate_y", moved((1, 0, 0, 0, 1, part * HEIGHT), method, FILL)
 
 
+def kentaroy_operations(magnitude: int) -> Iterator[Named]:
+    """Every operation but cutout, with every sign: kentaroy47's randomaug.py."""
+    part = magnitude / 30
+    yield "autocontrast", ImageOps.autocontrast
+    yield "equalize", ImageOps.equalize
+    yield "invert", ImageOps.invert
+    yield "posterize", lambda image: ImageOps.posterize(image, max(1, int(4 * part)))
+    yield "solarize", lambda image: ImageOps.solarize(image, 256 * part)
+    added = [min(255, int(i + 110 * part)) for i in range(256)]
+    yield "add_solarize", lambda image: ImageOps.solarize(image.point(added * 3), 128)
+    for name in ("Color", "Contrast", "Brightness", "Sharpness"):
+        yield name.lower(), enhanced(name, 0.1 + 1.8 * part)
+    for sign in (1, -1):
+        shear, pixels = sign * 0.3 * part, sign * 100 * part
+        yield "rotate", turned(sign * 30 * part, NEAREST, 0)
+        yield "shear_x", moved((1, shear, 0, 0, 1, 0), NEAREST, 0)
+        yield "shear_y", moved((1, 0, 0, shear, 1, 0), NEAREST, 0)
+        yield "translate_x", moved((1, 0, pixels, 0, 1, 0), NEAREST, 0)
+        yield "translate_y", moved((1, 0, 0, 0, 1, pixels), NEAREST, 0)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def applied(
     chosen: RandAugment, keys: jax.Array, image: jax.Array, interpolation: str = "random"
@@ -126,6 +149,66 @@ def test_torchvisions_operations_are_pillows_and_equally_frequent() -> None:
     assert len(counts) == 14
     assert min(counts.values()) > 60
     assert max(counts.values()) < 145
+
+
+def test_kentaroys_operations_are_pillows_and_equally_frequent() -> None:
+    """At magnitude 7, which shifts by 23.3 pixels. test_erasing.py checks the holes of cutout."""
+    image = picture()
+    results = np.asarray(
+        applied(parse_policy("kentaroy-n1-m7"), jax.random.split(KEY, 800), jnp.float32(image))
+    )
+    changed = (results != image).any(axis=-1)
+    holed = np.all((results == GRAY).all(axis=-1) == changed, axis=(1, 2)) & changed.any((1, 2))
+    operations = list(kentaroy_operations(7))
+    counts = collections.Counter(named(results[~holed], image, operations))
+    counts["cutout"] = int(holed.sum())
+    assert set(counts) == {name for name, _ in operations} | {"cutout"}
+    assert len(counts) == 16
+    assert min(counts.values()) > 25
+    assert max(counts.values()) < 80
+
+
+def test_golden_kentaroy_operations(golden: Callable) -> None:
+    """Each operation of the original at each sign, in its order, level by level."""
+    arrays = golden("kentaroy_policy")
+    image = jnp.float32(arrays["image"])
+    names = list(policy.kentaroy_arguments(14, 1))
+    operate = jax.jit(functools.partial(policy._apply, interpolation="nearest", fill=0.0))
+    expected = {name: array for name, array in arrays.items() if name[0] in "15"}
+    # Of five operations with a sign, shifts by 16.7 or 46.7 pixels of 20x12 leave one or none.
+    assert len(expected) == (15 + 4) + (15 + 3)
+    for case, array in expected.items():
+        magnitude, number, sign = re.fullmatch(r"(\d+)/(\d+)([+-])", case).groups()
+        name = names[int(number)]
+        argument = policy.kentaroy_arguments(int(magnitude), int(sign + "1"))[name]
+        chosen = {other: jnp.array(other == name) for other in names}
+        result = operate(KEY, image, chosen, jnp.float32(argument))
+        np.testing.assert_array_equal(result, array, err_msg=f"{name} {case}")
+
+
+def test_kentaroys_operations_at_the_papers_magnitude() -> None:
+    """Signs, truncations and absolute pixels, as the paper's recipe has them."""
+    arguments = policy.kentaroy_arguments(14, -1)
+    expected = {"rotate": -14, "posterize": 1, "solarize": 119.467, "add_solarize": 51.333}
+    expected |= dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 0.94)
+    expected |= dict.fromkeys(("shear_x", "shear_y"), -0.14)
+    expected |= dict.fromkeys(("translate_x", "translate_y"), -46.667) | {"cutout": 18.667}
+    expected |= dict.fromkeys(("autocontrast", "equalize", "invert"), 0)
+    assert arguments == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_kentaroys_policy_leaves_some_images_of_one_color() -> None:
+    """A shift in the second place, or one in the first that no cutout follows: 58 of 256."""
+    image = jnp.float32(picture()[:, :32])
+    chosen = parse_policy("kentaroy-n2-m14")
+    results = np.asarray(applied(chosen, jax.random.split(KEY, 1000), image))
+    assert (np.ptp(results, axis=(1, 2, 3)) == 0).mean() == pytest.approx(58 / 256, abs=0.04)
+
+
+def test_kentaroys_policy_is_for_color() -> None:
+    with pytest.raises(InputError, match="for images of 3 channels, not 1"):
+        rand_augment(parse_policy("kentaroy-n1-m9"), KEY, jnp.zeros((4, 4, 1)), (0.5,))
 
 
 def test_timms_operations_are_pillows_each_with_probability_one_half() -> None:
@@ -238,6 +321,7 @@ def test_compiled_or_not_and_alone_or_in_a_batch() -> None:
 def test_specs_are_read() -> None:
     assert parse_policy("torchvision-m12-n1") == RandAugment("torchvision", 1, 12)
     assert parse_policy("rand-m9-mstd0.5-inc1") == RandAugment("timm", 2, 9, 0.5)
+    assert parse_policy("kentaroy-n2-m14") == RandAugment("kentaroy", 2, 14)
     assert parse_policy("rand-n3-inc1") == RandAugment("timm", 3, 10, 0.0)
     assert math.isclose(parse_policy("rand-inc1-m9-mstd1").magnitude_std, 1)
 
@@ -250,6 +334,8 @@ def test_specs_are_read() -> None:
         ("torchvision", "needs both n and m"),
         ("torchvision-n2", "needs both n and m"),
         ("torchvision-n2-m31", "m at most 30"),
+        ("kentaroy-m14", "needs both n and m, like 'kentaroy-n2"),
+        ("kentaroy-n2-m31", "m at most 30"),
         ("torchvision-n0-m9", "n must be at least 1"),
         ("torchvision-n2-m9-mstd0.5", "'mstd0.5' .* is none of n, m"),
         ("torchvision-n2-m9-m9", "comes twice"),

@@ -1,0 +1,186 @@
+"""Attention that knows the grid: ConViT's own code, and a convolution that wraps around."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.ndimage import correlate
+
+from mimetic_jax import plan, rewrite
+from mimetic_jax.errors import InputError
+from mimetic_jax.models import ViT
+from mimetic_jax.models.local_attention import ConvAttention, GatedAttention
+from mimetic_jax.schemes import Mimetic
+from tests.golden.originals import gpsa_weights
+
+KEY = jax.random.key(0)
+SMALL = {"num_classes": 5, "width": 16, "depth": 1, "heads": 4, "patch": 2}
+
+
+def images(batch=2, side=8):
+    return jax.random.normal(jax.random.key(1), (batch, side, side, 3))
+
+
+def drawn(layer, count, width):
+    x = jax.random.normal(jax.random.key(2), (2, count, width))
+    return jax.jit(layer.init)(KEY, x)["params"], x
+
+
+@pytest.mark.parametrize("heads", [4, 5])
+def test_gated_attention_is_convits(golden, heads):
+    original, given = golden("gpsa"), gpsa_weights()
+    layer = GatedAttention(heads, qkv_bias=False, grid=(4, 4))
+    params, _ = drawn(layer, 16, 20)
+    np.testing.assert_allclose(params["value"]["kernel"].reshape(20, 20), np.eye(20))
+    local = original[f"position_{heads}"]
+    np.testing.assert_allclose(params["position"]["kernel"][:, :4], local[:4].T)
+    params["position"]["kernel"] = jnp.asarray(local.T)
+    for name in ("query", "key"):
+        params[name]["kernel"] = given[name].reshape(20, heads, -1)
+    params["out"]["kernel"] = given["out"].reshape(heads, -1, 20)
+    got = jax.jit(layer.apply)({"params": params}, given["x"])
+    np.testing.assert_allclose(got, original[f"output_{heads}"], atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [4, 9])
+def test_position_heads_look_where_the_formula_says(heads):
+    """In the middle of a large grid a head's mass is centered at its offset."""
+    layer = GatedAttention(heads, qkv_bias=False, grid=(9, 9))
+    params, x = drawn(layer, 81, 9 * heads)
+    params["gate"] = jnp.full(heads, 50.0)  # positions alone
+    params["out"]["kernel"] = jnp.eye(9 * heads).reshape(heads, 9, -1)
+    values = jax.random.normal(KEY, (1, 81, 9 * heads))
+    got = jax.jit(layer.apply)({"params": params}, values)[0, 40].reshape(heads, 9)
+    side = int(heads**0.5)
+    y, x = np.divmod(np.arange(81), 9)
+    for head in range(heads):
+        column, row = np.array(divmod(head, side)) - (side - 1) / 2
+        squares = (x - 4 - column) ** 2 + (y - 4 - row) ** 2
+        expected = np.exp(-squares) / np.exp(-squares).sum()
+        np.testing.assert_allclose(
+            got[head], expected @ values[0].reshape(81, heads, 9)[:, head], atol=1e-5
+        )
+
+
+def plain(params, x, kept=("query", "key", "value", "out")):
+    from mimetic_jax.models import Attention
+
+    params = {name: params[name] for name in kept}
+    return jax.jit(Attention(num_heads=4).apply)({"params": params}, x)
+
+
+@pytest.mark.parametrize("form", ["conv_logits", "conv_added"])
+def test_without_gamma_it_is_plain_attention(form):
+    layer = ConvAttention(4, form=form, grid=(4, 4))
+    params, x = drawn(layer, 17, 16)
+    params["gamma"] = jnp.zeros(())
+    got = jax.jit(layer.apply)({"params": params}, x)
+    np.testing.assert_allclose(got, plain(params, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("front", [0, 1])
+def test_what_is_added_is_a_convolution_that_wraps_around(front):
+    """Tokens in front of the grid neither give nor get any of it."""
+    layer = ConvAttention(4, form="conv_added", grid=(4, 5))
+    params, x = drawn(layer, 20 + front, 16)
+    params["gamma"] = jnp.asarray(0.7)
+    params["out"]["kernel"] = jnp.eye(16).reshape(4, 4, 16)
+    got = jax.jit(layer.apply)({"params": params}, x) - plain(params, x)
+    value = np.einsum("bnd,dhk->bnhk", x, params["value"]["kernel"])[:, front:]
+    convolved = [
+        [
+            [
+                correlate(one[:, h, k].reshape(4, 5), params["filters"][:, :, h], mode="grid-wrap")
+                for k in range(4)
+            ]
+            for h in range(4)
+        ]
+        for one in value
+    ]
+    expected = 0.7 * np.moveaxis(np.array(convolved), (1, 2), (3, 4)).reshape(2, 20, 16)
+    np.testing.assert_allclose(got[:, front:], expected, atol=2e-5)
+    np.testing.assert_allclose(got[:, :front], 0, atol=1e-6)
+
+
+def test_its_softmax_form_adds_positive_rows_of_sum_one():
+    layer = ConvAttention(4, form="conv_softmax", grid=(4, 4))
+    params, x = drawn(layer, 16, 16)
+    params["value"] = {"kernel": jnp.zeros((16, 4, 4)), "bias": jnp.ones((4, 4))}
+    params["out"]["kernel"] = jnp.eye(16).reshape(4, 4, 16)
+    np.testing.assert_allclose(jax.jit(layer.apply)({"params": params}, x), 2, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention": "gpsa", "pool": "mean", "qkv_bias": False},
+        {"attention": "conv_logits", "scan": True},
+        {"attention": "conv_added", "dtype": jnp.bfloat16},
+        {"attention": "conv_softmax", "fused_qkv": True},
+        {"layer_scale": "branch"},
+        {"layer_scale": "skip", "scan": True},
+        {"learn_sum": True},
+    ],
+    ids=str,
+)
+def test_every_form_trains_and_takes_the_attention_schemes(fields):
+    model = ViT(**SMALL, **fields)
+    params = jax.jit(model.init)(KEY, images())["params"]
+    assert {write.role for write in plan(params, Mimetic())} >= {"query", "key", "value", "out"}
+    params = rewrite(KEY, params, Mimetic())
+
+    def loss(params):
+        return (model.apply({"params": params}, images()) ** 2).mean()
+
+    grads = jax.tree.leaves(jax.jit(jax.grad(loss))(params))
+    assert all(jnp.isfinite(grad).all() for grad in grads)
+
+
+def test_layer_scale_multiplies_the_branch_or_the_skip():
+    model = ViT(**SMALL)
+    params = jax.jit(model.init)(KEY, images())["params"]
+    expected = jax.jit(model.apply)({"params": params}, images())
+    for form in ("branch", "skip"):
+        scaled = ViT(**SMALL, layer_scale=form, scale_init=1.0)
+        own = jax.jit(scaled.init)(KEY, images())["params"]
+        np.testing.assert_allclose(
+            jax.jit(scaled.apply)({"params": own}, images()), expected, atol=1e-6
+        )
+    # A branch of factor 0 leaves no attention, a skip of factor 0 nothing else.
+    silent = ViT(**SMALL, layer_scale="branch", scale_init=0.0)
+    own = jax.jit(silent.init)(KEY, images())["params"]
+    changed = jax.tree.map(lambda leaf: leaf, own)
+    changed["block_0"]["attention"]["out"]["kernel"] += 1.0
+    same, other = (jax.jit(silent.apply)({"params": p}, images()) for p in (own, changed))
+    np.testing.assert_array_equal(same, other)
+
+
+def test_the_learned_sum_waits_for_the_norm_to_learn():
+    """Behind a fresh LayerNorm the inputs sum to 0: the factor has no gradient until they don't."""
+    model = ViT(**SMALL, learn_sum=True)
+    params = jax.jit(model.init)(KEY, images())["params"]
+
+    def factor_gradient(params):
+        def loss(params):
+            return (model.apply({"params": params}, images()) ** 2).mean()
+
+        grads = jax.jit(jax.grad(loss))(params)
+        return abs(float(grads["block_0"]["mlp"]["sum"]))
+
+    assert params["block_0"]["mlp"]["sum"] == 0
+    fresh = factor_gradient(params)
+    learned = jax.tree.map(lambda leaf: leaf, params)
+    learned["block_0"]["norm2"]["bias"] += 0.1
+    assert fresh < 1e-6 < 1e-4 < factor_gradient(learned)
+
+
+def test_bad_fields_are_one_line():
+    with pytest.raises(InputError, match=r"17 tokens are not those of a 4x4 grid.*pool=.mean"):
+        jax.eval_shape(ViT(**SMALL, attention="gpsa").init, KEY, images())
+    for field in ("attention", "layer_scale"):
+        with pytest.raises(InputError, match=f"{field} 'gpsaa'"):
+            jax.eval_shape(ViT(**SMALL, **{field: "gpsaa"}).init, KEY, images())
+    with pytest.raises(InputError, match=r"token_std -1.0 is not"):
+        jax.eval_shape(ViT(**SMALL, token_std=-1.0).init, KEY, images())
