@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import main
 from configs import imagenet_structured, recipes, weight_selection_vit
-from mimetic_jax import data, schemes
+from mimetic_jax import data, paths, schemes
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.train import config as configs
@@ -35,11 +35,14 @@ PAPERS = [
     "cifar100_vit",
     "cifar10_vit",
     "cifar_mlp_vit",
+    "convmixer_cifar",
+    "convnext_cifar",
     "imagenet_deit",
     "imagenet_mlp",
     "imagenet_resnet_style",
     "imagenet_structured",
     "imagenet_swin",
+    "mixer_cifar",
     "small_data_vit",
     "svhn_vit",
     "swin_cifar",
@@ -54,6 +57,9 @@ TRACED = [
     "tiny_imagenet_vit",
     "cifar_mlp_vit",
     "swin_cifar",
+    "convmixer_cifar:width=512,filter_size=8",
+    "convnext_cifar",
+    "mixer_cifar",
     "imagenet_deit",
     "imagenet_deit:variant=B",
     "imagenet_resnet_style:batch=1024",
@@ -81,8 +87,10 @@ ARGUMENTS = [
     *TRACED,
     *(f"cifar10_vit:init={name}" for name in ("query_key", "value_out", "positive")),
     *(f"cifar10_vit:init={name}" for name in ("mimetic_learned", "t_fixup", "zero")),
-    *(f"cifar_mlp_vit:init={name}" for name in ("sweep", "per_input", "mimetic_mean_shift")),
+    *(f"cifar_mlp_vit:init={name}" for name in ("constant_bias", "per_input")),
     "cifar_mlp_vit:epochs=50",
+    "convmixer_cifar:filter_size=3,init=box",
+    *(f"convnext_cifar:init={name}" for name in ("sweep", "per_input", "norm_matched_conv")),
     "imagenet_mlp:b=-0.25,init=mean_shift",
     *(f"imagenet_structured:variant=B,row={name}" for name in ("sqrt1", "linear1", "linear3")),
     "swin_cifar:epochs=200,strength=3,init=impulse",
@@ -91,6 +99,9 @@ ARGUMENTS = [
 ]
 SMALL = ["cifar10_vit", "tiny_imagenet_vit", "cifar_mlp_vit"]
 LARGE = [
+    "mixer_cifar",
+    "convmixer_cifar:init=impulse",
+    "convnext_cifar",
     "imagenet_deit",
     "imagenet_resnet_style",
     "imagenet_structured",
@@ -366,6 +377,40 @@ RECIPES = {
         "model.base": "torch",
         "optimizer.schedule": "triangle",
     },
+    "mixer_cifar": {
+        "batch": 512,
+        "optimizer.name": "adam",
+        "optimizer.learning_rate": 1e-3,
+        "data.augment.randaugment": "kentaroy-n2-m14",
+        "epochs": 500.0,
+        "model.width": 512,
+        "model.depth": 6,
+        "model.patch": 4,
+        "model.token_ratio": 4.0,
+        "model.mlp_ratio": 0.5,
+        "model.base": "torch",
+    },
+    "convmixer_cifar": {
+        "batch": 512,
+        "optimizer.learning_rate": 1e-4,
+        "data.augment.randaugment": "kentaroy-n2-m14",
+        "epochs": 400.0,
+        "model.width": 256,
+        "model.depth": 8,
+        "model.patch": 2,
+    },
+    "convnext_cifar": {
+        "batch": 512,
+        "epochs": 10.0,
+        "seeds": (0, 1, 2, 3, 4),
+        "model.width": 256,
+        "model.depth": 8,
+        "model.patch": 2,
+        "model.filter_size": 7,
+        "model.mlp_ratio": 4.0,
+        "model.base": "torch",
+        "optimizer.schedule": "triangle",
+    },
     "imagenet_deit": DEIT,
     "imagenet_resnet_style": SHARED_BY_TIMM
     | {
@@ -493,26 +538,52 @@ def test_every_comparison_has_its_controls() -> None:
 
 
 def test_the_sweep_is_around_zero() -> None:
-    arms = configs.arms(get("cifar_mlp_vit:init=sweep"))
-    assert arms.pop("default").scheme == ()
-    b = sorted(arm.scheme[0].b for arm in arms.values())
-    absolute = np.array(b) / np.sqrt(3 * 192)
+    """In absolute numbers, of the first kernels that the model draws."""
+    config = get("convnext_cifar:init=sweep")
+    width = config.model.width
+    kernel = base_init(config.model.base).linear(jax.random.key(0), (width, 4 * width))
+    arms = configs.arms(config)
+    b = sorted(arm.scheme[0].b for name, arm in arms.items() if name.startswith("b_"))
+    absolute = np.array(b) * float(kernel.std())
     np.testing.assert_allclose(
-        absolute, [-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05], rtol=1e-12
+        absolute, [-0.05, -0.02, -0.01, -0.005, 0.005, 0.01, 0.02, 0.05], rtol=0.01
     )
+    baselines = {name for name in arms if not name.startswith("b_")}
+    assert {"default", "norm_matched"} < baselines
+    assert arms["learned_sum"].model.learn_sum
+    assert arms["normal"].model.base == "timm"
+    assert arms["zero_bias"].scheme == (schemes.ConstantBias(0.0),)
 
 
-@pytest.mark.parametrize(("spec", "std"), [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02)])
+@pytest.mark.parametrize(
+    ("spec", "std"),
+    [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02), ("convnext_cifar", 0.0361)],
+)
 def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> None:
     """Both of b standard deviations of the kernel that the model really draws."""
     config = get(spec)
     width, draw = config.model.width, base_init(config.model.base).linear
     kernel = draw(jax.random.key(0), (width, 4 * width), jnp.float32)
     assert float(kernel.std()) == pytest.approx(std, rel=0.02)
-    arms = configs.arms(config)
-    (bias,), (shift,) = arms["constant_bias"].scheme, arms["mean_shift"].scheme
+    init = "sweep" if spec == "convnext_cifar" else "constant_bias"
+    (shift,) = configs.arms(config)["mean_shift"].scheme
+    (bias,) = configs.arms(get(f"{spec}:init={init}"))["constant_bias"].scheme
     assert isinstance(bias, schemes.ConstantBias)
     assert bias.value == pytest.approx(shift.b * std, rel=0.01)
+
+
+@pytest.mark.parametrize("arm", ["norm_matched", "random", "impulse", "box"])
+def test_frozen_convmixers_train_the_published_number_of_parameters(arm: str) -> None:
+    """540,938 at width 256: neither depthwise filters nor their biases, but batch norms."""
+    config = configs.arms(get(f"convmixer_cifar:init={arm}"))[arm]
+    params = quiet(get(f"convmixer_cifar:init={arm}")).arms[arm].program.shapes.params
+    rules = config.optimizer.rate_rules
+    trained = [
+        leaf.size
+        for path, leaf in paths.flatten(params)[0]
+        if paths.first_match(rules, path, 1.0) > 0
+    ]
+    assert sum(trained) == 540_938
 
 
 def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:

@@ -5,7 +5,10 @@ a model stands beside it, as the `Traits` of its class.
 """
 
 from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.convmixer import ConvMixer
+from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.seam import MODELS, Model, find_model, model_fields
@@ -18,6 +21,9 @@ __all__ = [
     "MODELS",
     "VARIANTS",
     "Attention",
+    "ConvMixer",
+    "ConvNeXt",
+    "Mixer",
     "Model",
     "Sizes",
     "Swin",

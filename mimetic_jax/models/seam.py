@@ -13,12 +13,22 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models.convmixer import ConvMixer
+from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
 
-MODELS: dict[str, type[nn.Module]] = {"gpt": GPT, "swin": Swin, "vit": ViT}
+MODELS: dict[str, type[nn.Module]] = {
+    "convmixer": ConvMixer,
+    "convnext": ConvNeXt,
+    "gpt": GPT,
+    "mixer": Mixer,
+    "swin": Swin,
+    "vit": ViT,
+}
 """Our models by the name that a configuration gives them."""
 
 _FLAX_FIELDS = ("name", "parent")

@@ -27,6 +27,7 @@ from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
+from mimetic_jax.schemes.mixing import ImpulseMixing
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.windows import ImpulseBias
@@ -43,6 +44,7 @@ __all__ = [
     "ConvMimetic",
     "Impulse",
     "ImpulseBias",
+    "ImpulseMixing",
     "Layers",
     "MeanShift",
     "Mimetic",

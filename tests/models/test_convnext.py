@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, plan, rewrite, schemes
+from mimetic_jax.models import ConvNeXt, Model
+from tests.golden import convolutions
+from tests.golden.convolutions import CLASSES, DEPTH, PATCH, WIDTH
+from tests.models.originals import number_of_parameters, stacked, variables_of
+
+KEY = jax.random.key(0)
+SMALL = {"num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "patch": PATCH}
+
+
+def test_number_of_parameters():
+    """ConvNeXt-256/8 of the MLP paper, and the two of its populations."""
+    assert number_of_parameters(ConvNeXt(num_classes=10)) == 4_317_450
+    assert number_of_parameters(ConvNeXt(num_classes=10, scan=True)) == 4_317_450
+    tiny = {"num_classes": 10, "width": 16, "depth": 3, "mlp_ratio": 2.0}
+    assert number_of_parameters(ConvNeXt(**tiny, patch=2)) == 6_122
+    assert number_of_parameters(ConvNeXt(**tiny, patch=4)) == 6_698
+
+
+def test_logits_are_those_of_the_original(golden):
+    network = ConvNeXt(**SMALL)
+    found = jax.jit(network.apply)(variables_of(network), convolutions.images())
+    np.testing.assert_allclose(found, golden("convnext")["logits"], atol=1e-5)
+
+
+def loss(network, variables):
+    return (network.apply(variables, convolutions.images()) ** 2).sum()
+
+
+def test_scan_is_the_unrolled_function_of_stacked_parameters():
+    variables = variables_of(ConvNeXt(**SMALL))
+    scanned = ConvNeXt(**SMALL, scan=True, remat=True)
+    stack = stacked(variables, DEPTH)
+    shapes = jax.eval_shape(scanned.init, KEY, convolutions.images())
+    assert jax.tree.map(jnp.shape, stack) == jax.tree.map(jnp.shape, shapes)
+    gradient = jax.jit(jax.value_and_grad(loss, argnums=1), static_argnums=0)
+    value, found = gradient(scanned, stack)
+    expected_value, expected = gradient(ConvNeXt(**SMALL), variables)
+    assert float(value) == pytest.approx(float(expected_value), rel=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
+        found,
+        stacked(expected, DEPTH),
+    )
+
+
+def test_bfloat16_computes_close_to_float32():
+    variables = variables_of(ConvNeXt(**SMALL))
+    exact, rough = (
+        jax.jit(ConvNeXt(**SMALL, dtype=dtype).apply)(variables, convolutions.images())
+        for dtype in (jnp.float32, jnp.bfloat16)
+    )
+    assert rough.dtype == jnp.float32
+    np.testing.assert_allclose(exact, rough, atol=0.1)
+    assert not np.array_equal(exact, rough)
+
+
+@functools.cache
+def drawn(base):
+    network = ConvNeXt(num_classes=10, width=64, depth=1, base=base)
+    return jax.jit(network.init)(KEY, jnp.ones((1, 8, 8, 3)))["params"]
+
+
+def test_pytorchs_defaults():
+    """U(±1/√fan-in), weights and biases."""
+    params, block = drawn("torch"), drawn("torch")["block_0"]
+    layers = [
+        (params["patch_embed"], 12),
+        (block["depthwise"], 49),
+        (block["mlp"]["fc1"], 64),
+        (block["mlp"]["fc2"], 256),
+        (params["head"], 64),
+    ]
+    for layer, fan_in in layers:
+        assert float(layer["kernel"].std()) == pytest.approx((3 * fan_in) ** -0.5, rel=0.1)
+        for leaf in layer.values():
+            assert 0.7 < float(jnp.abs(leaf).max()) * fan_in**0.5 <= 1
+
+
+def test_convnexts_own_initialization():
+    """A normal of .02 and zero biases, in every layer."""
+    params, block = drawn("timm"), drawn("timm")["block_0"]
+    for layer in (params["patch_embed"], block["depthwise"], block["mlp"]["fc1"], params["head"]):
+        assert float(layer["kernel"].std()) == pytest.approx(0.02, rel=0.1)
+        assert not layer["bias"].any()
+
+
+def test_a_learned_sum_starts_at_zero(golden):
+    """It adds one number per MLP, and nothing to the first logits."""
+    network = ConvNeXt(**SMALL, learn_sum=True)
+    assert number_of_parameters(network) == number_of_parameters(ConvNeXt(**SMALL)) + DEPTH
+    params = variables_of(ConvNeXt(**SMALL))["params"]
+    for layer in range(DEPTH):
+        params[f"block_{layer}"]["mlp"]["sum"] = np.float32(0)
+    found = jax.jit(network.apply)({"params": params}, convolutions.images())
+    np.testing.assert_allclose(found, golden("convnext")["logits"], atol=1e-5)
+
+
+def test_traits():
+    network = Model.of("convnext", {"width": 8, "patch": 4, "scan": True}, num_classes=10)
+    assert network.grid((16, 8, 3)) == (4, 2)
+    assert not network.unrolled().module.scan
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_schemes_find_filters_and_mlps(scan):
+    network = ConvNeXt(**SMALL, scan=scan)
+    params = jax.eval_shape(network.init, KEY, convolutions.images())["params"]
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    for scheme, leaf in (
+        (schemes.MeanShift(), "mlp/fc1/kernel"),
+        (schemes.ConvMimetic(), "depthwise/kernel"),
+        (schemes.ConvFilters("box"), "depthwise/kernel"),
+        (schemes.ConstantBias(0.0), "mlp/fc1/bias"),
+    ):
+        assert [write.path for write in plan(params, scheme)] == [f"{b}/{leaf}" for b in blocks]
+
+
+def test_a_mean_leaves_the_first_forward_pass_unchanged():
+    """What enters the MLP sums to zero behind a fresh norm; eq. 1's means do change the output."""
+    network = ConvNeXt(**SMALL)
+    params = variables_of(network)["params"]
+    for layer in range(DEPTH):
+        norm = params[f"block_{layer}"]["norm"]
+        norm |= {"scale": np.ones_like(norm["scale"]), "bias": np.zeros_like(norm["bias"])}
+    logits = jax.jit(lambda params: network.apply({"params": params}, convolutions.images()))
+    before = logits(params)
+    np.testing.assert_allclose(logits(rewrite(KEY, params, schemes.MeanShift())), before, atol=1e-5)
+    changed = logits(rewrite(KEY, params, schemes.MeanShift(per_input=True)))
+    assert np.abs(changed - before).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"patch": 5}, "patch 5 does not divide the image 16x16"),
+        ({"base": "touch"}, "did you mean 'torch'"),
+        ({"filter_size": -1}, "filter size -1 is not positive"),
+    ],
+)
+def test_bad_input(change, words):
+    with pytest.raises(InputError, match=words):
+        jax.eval_shape(ConvNeXt(**{**SMALL, **change}).init, KEY, convolutions.images())

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, rewrite
+from mimetic_jax.models import Mixer
+from mimetic_jax.models.mixer import Block
+from mimetic_jax.rewrite import blocks
+from mimetic_jax.schemes import ImpulseMixing, NormMatched, from_dict, to_dict
+
+KEY = jax.random.key(0)
+ROWS, COLUMNS, WIDTH = 5, 4, 12
+COUNT = ROWS * COLUMNS
+EXACT = ImpulseMixing(noise=0.0)
+
+
+def mixer_params(rows=ROWS, columns=COLUMNS, **fields):
+    """A Mixer's tree with parameters of any values."""
+    model = Mixer(num_classes=3, width=WIDTH, depth=2, patch=2, **fields)
+    images = jnp.ones((1, 2 * rows, 2 * columns, 3))
+    shapes = jax.eval_shape(model.init, KEY, images)["params"]
+    random = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
+
+
+def written(scheme, scan=False):
+    """The new token_in [N, F] and token_out [F, N] of each layer."""
+    new = rewrite(KEY, mixer_params(scan=scan), scheme, grid=(ROWS, COLUMNS))
+    mixing = [block for _, _, block in blocks(new) if "token_in" in block]
+    return [
+        tuple(np.asarray(block[role]) for role in ("token_in", "token_out")) for block in mixing
+    ]
+
+
+def offset_of(shift):
+    """The only (row, column) offset of a matrix that is a multiple of a shift; token i to j."""
+    source, target = shift.nonzero()
+    rows, columns = np.divmod(source, COLUMNS)
+    to_rows, to_columns = np.divmod(target, COLUMNS)
+    found = set(zip((to_rows - rows).tolist(), (to_columns - columns).tolist(), strict=True))
+    assert len(found) == 1
+    (offset,) = found
+    row, column = offset
+    assert len(source) == (ROWS - abs(row)) * (COLUMNS - abs(column))  # of every token inside
+    return offset
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_the_product_is_a_mean_of_shifts(scan):
+    layers = written(EXACT, scan)
+    assert len(layers) == 2
+    offsets = []
+    for token_in, token_out in layers:
+        groups = token_in.reshape(COUNT, 4, COUNT).swapaxes(0, 1)
+        collect = token_out.reshape(4, COUNT, COUNT)
+        np.testing.assert_allclose(collect, collect[0, 0, 0] * np.eye(COUNT)[None].repeat(4, 0))
+        # A row vector of tokens: row i of the kernel is where token i goes to.
+        products = groups @ collect
+        values = products[products != 0]
+        assert values.min() > 0
+        np.testing.assert_allclose(values, values[0], rtol=1e-6)
+        offsets.append([offset_of(product) for product in products])
+        assert len(set(offsets[-1])) == 4
+        assert np.abs(offsets[-1]).max() <= 1
+        total = token_in @ token_out
+        np.testing.assert_allclose(total, products.sum(0), rtol=1e-6)
+    assert offsets[0] != offsets[1]
+
+
+def test_noise_is_added_and_norms_are_those_of_pytorch():
+    (plain_in, plain_out), _ = written(EXACT)
+    (noisy_in, noisy_out), _ = written(ImpulseMixing(noise=0.1))
+    for plain, noisy, fan_in in ((plain_in, noisy_in, COUNT), (plain_out, noisy_out, 4 * COUNT)):
+        default = (plain.size / (3 * fan_in)) ** 0.5
+        assert np.linalg.norm(plain) == pytest.approx(default, rel=1e-5)
+        noise = noisy - plain
+        assert np.abs(noise).max() <= 0.1 * fan_in**-0.5 + 1e-7
+        assert np.linalg.norm(noise) == pytest.approx(0.1 * default, rel=0.1)
+
+
+def test_a_model_moves_tokens_by_its_offsets():
+    """One token of the input isn't zero, and the block adds it to its shifted places."""
+    new = rewrite(KEY, mixer_params(), EXACT, grid=(ROWS, COLUMNS))["block_0"]
+    token_in, token_out = (np.asarray(new["token_mixing"][fc]["kernel"]) for fc in ("fc1", "fc2"))
+    quiet = jax.tree.map(jnp.zeros_like, new)
+    quiet["norm1"]["scale"] = jnp.full(WIDTH, 100.0)  # where GELU is the identity or zero
+    for fc in ("fc1", "fc2"):
+        quiet["token_mixing"][fc]["kernel"] = new["token_mixing"][fc]["kernel"]
+    here = 2 * COLUMNS + 1
+    x = np.zeros((1, COUNT, WIDTH), np.float32)
+    x[0, here] = np.linspace(-1, 1, WIDTH)
+    block = Block(token_ratio=4.0, mlp_ratio=0.5, base="torch", dtype=jnp.float32)
+    added = np.asarray(block.apply({"params": quiet}, x)[0] - x)[0]
+    places = set()
+    for group in token_in.reshape(COUNT, 4, COUNT).swapaxes(0, 1):
+        row, column = offset_of(group.T)
+        # The token at (r, q) reads the one at (r, q) + offset.
+        places.add((2 - row) * COLUMNS + 1 - column)
+    assert set(added.any(axis=1).nonzero()[0].tolist()) == places
+    positive = x[0, here] > 0
+    normed = 100 * x[0, here] / np.sqrt(x[0, here].var() + 1e-5)
+    for place in places:
+        expected = normed * token_in[here].max() * token_out.max()
+        np.testing.assert_allclose(added[place, positive], expected[positive], rtol=1e-4)
+        np.testing.assert_allclose(added[place, ~positive], 0, atol=1e-4)
+
+
+def test_biases_and_channels_are_unchanged():
+    before = mixer_params()
+    after = rewrite(KEY, before, ImpulseMixing(), grid=(ROWS, COLUMNS))
+    for fc in ("fc1", "fc2"):
+        new = after["block_0"]["token_mixing"][fc].pop("kernel")
+        assert not np.array_equal(new, before["block_0"]["token_mixing"][fc].pop("kernel"))
+    jax.tree.map(np.testing.assert_array_equal, after["block_0"], before["block_0"])
+
+
+def test_its_control_has_its_norms_and_is_independent():
+    scheme = ImpulseMixing()
+    for structured, control in zip(written(scheme), written(NormMatched(scheme)), strict=True):
+        for kernel, noise in zip(structured, control, strict=True):
+            assert np.linalg.norm(noise) == pytest.approx(np.linalg.norm(kernel), rel=1e-5)
+            assert abs(np.vdot(noise, kernel)) < 0.15 * np.vdot(kernel, kernel)
+
+
+def test_a_square_of_tokens_needs_no_grid():
+    params = mixer_params(4, 4)
+    found, given = rewrite(KEY, params, EXACT), rewrite(KEY, params, EXACT, grid=(4, 4))
+    jax.tree.map(np.testing.assert_array_equal, found, given)
+
+
+def test_it_is_stored_as_plain_data():
+    scheme = ImpulseMixing(kernel_size=5, noise=0.2)
+    assert from_dict(json.loads(json.dumps(to_dict(scheme)))) == scheme
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ((4, 4), r"block_0: token_in \(20, 80\) mixes 20 tokens, which are not a grid of 4x4"),
+        (None, r"mixes 20 tokens, which are not a grid of 4x4: give grid=\(h, w\)"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(grid, words):
+    with pytest.raises(InputError, match=words):
+        rewrite(KEY, mixer_params(), EXACT, grid=grid)
+
+
+def test_a_hidden_width_that_tokens_do_not_divide():
+    with pytest.raises(InputError, match="hidden width 22 is not a multiple of the 9 tokens"):
+        rewrite(KEY, mixer_params(3, 3, token_ratio=2.5), EXACT)
+
+
+def test_half_of_a_mixer_is_an_error():
+    params = mixer_params()
+    del params["block_0"]["token_mixing"]["fc2"]
+    with pytest.raises(InputError, match="needs token_in and token_out but only token_in"):
+        rewrite(KEY, params, EXACT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kernel_size": 2}, "kernel_size 2 is not a positive odd number"),
+        ({"noise": -0.1}, "noise -0.1 is not a finite number"),
+    ],
+)
+def test_bad_constants(fields, words):
+    with pytest.raises(InputError, match=words):
+        ImpulseMixing(**fields)
