@@ -33,6 +33,7 @@ NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__
 
 PAPERS = [
     "cifar100_vit",
+    "cifar10_gpsa",
     "cifar10_vit",
     "cifar_mlp_vit",
     "convmixer_cifar",
@@ -69,6 +70,7 @@ TRACED = [
     "weight_selection_vit",
 ]
 TRACED_TOO = [
+    "cifar10_gpsa",
     "cifar10_vit",
     "cifar10_vit:width=192,depth=24",
     "cifar10_vit:width=384,heads=6",
