@@ -172,6 +172,10 @@ def _changed_models(scale: float) -> Arms:
         "gpsa_8": {"model": {**gated, "heads": 8}, "scheme": (positions,)},
         "gpsa_4": {"model": {**gated, "heads": 4}, "scheme": (positions,)},
         "gpsa_4_value_out": {"model": {**gated, "heads": 4}, "scheme": (positions, value_out)},
+        "gpsa_4_norm_matched": {
+            "model": {**gated, "heads": 4},
+            "scheme": (positions, NormMatched(value_out)),
+        },
     }
     arms |= {form: {"model": {"attention": form}} for form in FORMS if form != "gpsa"}
     # Their value and out are the model's own.
