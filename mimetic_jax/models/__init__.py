@@ -9,6 +9,7 @@ from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.seam import MODELS, Model, find_model, model_fields
+from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Sizes, Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
 
@@ -19,6 +20,7 @@ __all__ = [
     "Attention",
     "Model",
     "Sizes",
+    "TokenViT",
     "Traits",
     "ViT",
     "find_model",

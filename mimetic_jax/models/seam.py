@@ -14,10 +14,11 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
 
-MODELS: dict[str, type[nn.Module]] = {"gpt": GPT, "vit": ViT}
+MODELS: dict[str, type[nn.Module]] = {"gpt": GPT, "token_vit": TokenViT, "vit": ViT}
 """Our models by the name that a configuration gives them."""
 
 _FLAX_FIELDS = ("name", "parent")
