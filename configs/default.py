@@ -28,7 +28,7 @@ def default() -> ConfigDict:
     config.label_smoothing = 0.0
     config.ema = 0.0  # decay of the moving average, which is tested beside the parameters; 0: none
     config.init_from = config_dict.placeholder(str)  # a run or a file: see train/warm_start.py
-    config.init_parts = ()  # of that, only "attention" and / or "position"; empty: everything
+    config.init_parts = ()  # of that, only "attention", "position", "blocks"; empty: everything
     config.init_heads = "whole"  # of a larger model: whole heads, or "mixed" columns of all
 
     config.data = ConfigDict()
@@ -101,6 +101,21 @@ def default_text() -> ConfigDict:
     config.data.valid = 320  # the last of them count, the others are context
     config.model = model("gpt")
     config.eval.batch = 10
+    return config
+
+
+def default_dyck() -> ConfigDict:
+    """Every field of restoring masked brackets, the task that may come before images."""
+    config = default()
+    config.task = "dyck"
+    config.data = ConfigDict({"name": "dyck", "length": 196})  # tokens of a word
+    config.data.pairs = 64  # kinds of brackets
+    config.data.open_probability = 0.6  # of opening one where one could also be closed
+    config.data.max_depth = 4  # open brackets, at most
+    config.data.mask_probability = 0.5  # of a closing bracket
+    config.data.num_test = 1024  # words
+    config.model = model("token_vit")
+    config.eval.batch = 128
     return config
 
 

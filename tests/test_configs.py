@@ -7,6 +7,7 @@ import importlib
 import pathlib
 import re
 import shlex
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import pytest
 from ml_collections import ConfigDict
 
 import main
-from configs import imagenet_structured, recipes, weight_selection_vit
+from configs import imagenet_structured, procedural_vit, recipes, weight_selection_vit
 from mimetic_jax import data, paths, schemes
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
@@ -25,7 +26,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.tasks import images
+from mimetic_jax.train.tasks import task_module
 
 FOLDER = pathlib.Path(main.__file__).parent / "configs"
 SHARED = {"arms", "default", "recipes"}  # parts of configurations
@@ -44,6 +45,7 @@ PAPERS = [
     "imagenet_structured",
     "imagenet_swin",
     "mixer_cifar",
+    "procedural_vit",
     "small_data_vit",
     "svhn_vit",
     "swin_cifar",
@@ -94,6 +96,8 @@ ARGUMENTS = [
     "convmixer_cifar:filter_size=3,init=box",
     *(f"convnext_cifar:init={name}" for name in ("sweep", "per_input", "norm_matched_conv")),
     "imagenet_mlp:b=-0.25,init=mean_shift",
+    *(f"procedural_vit:stage=warmup,data={name}" for name in procedural_vit.PATCHES),
+    *(f"procedural_vit:data={name}" for name in procedural_vit.PATCHES),
     *(f"imagenet_structured:variant=B,row={name}" for name in ("sqrt1", "linear1", "linear3")),
     "swin_cifar:epochs=200,strength=3,init=impulse",
     "weight_selection_vit:stage=pretrain",
@@ -223,6 +227,9 @@ def test_records_of_the_papers_say_the_same_things(name: str) -> None:
         ("imagenet_structured:row=linear2", "unknown row 'linear2'"),
         ("small_data_vit:data=svhn", "unknown data 'svhn'"),
         ("weight_selection_vit:stage=choose", "unknown stage 'choose'"),
+        ("procedural_vit:stage=warm", "unknown stage 'warm'"),
+        ("procedural_vit:data=svhn", "unknown data 'svhn'"),
+        ("procedural_vit:stage=warmup,init=warmup", "unknown init 'warmup'"),
         ("cifar10_vit:randaugment=n2", "randaugment 'n2' is neither"),
     ],
 )
@@ -369,6 +376,28 @@ RECIPES = {
         "data.augment.interpolation": "bicubic",
         "model.patch": 8,
     },
+    "procedural_vit:stage=warmup": {
+        "batch": 128,
+        "steps": 388,  # of 128 words: 1 % of 100 epochs of 97 steps of 512 images
+        "data.length": 256,
+        "data.pairs": 64,
+        "data.open_probability": 0.6,
+        "data.max_depth": 4,
+        "data.mask_probability": 0.5,
+        "model.width": 192,
+        "model.depth": 12,
+        "model.base": "timm",
+        "optimizer.name": "adamw",
+        "optimizer.learning_rate": 2e-3,
+        "optimizer.schedule": "cosine",
+        "optimizer.warmup": 25,  # 1/15
+        "optimizer.warmup_from": 2e-9,
+        "optimizer.final": 0.0,
+        "optimizer.weight_decay": 0.05,
+        "optimizer.betas": (0.9, 0.999),
+        "optimizer.clip": 0.0,
+        "optimizer.rate_rules": (("^(embedding|pos_embed)$", 0.0),),
+    },
     "svhn_vit": {"data.augment.crop": 4, "data.augment.flip": False, "model.patch": 2},
     "tiny_imagenet_vit": {"data.augment.crop": 8, "data.augment.flip": True, "model.patch": 4},
     "cifar_mlp_vit": {
@@ -499,7 +528,7 @@ def agree(config: ConfigDict, expected: dict[str, Any]) -> None:
 def test_batches_divide_over_eight_devices(spec: str) -> None:
     comparison = quiet(get(spec))
     for arm in comparison.arms.values():
-        epoch = images.steps_per_epoch(arm.config, comparison.info)
+        epoch = task_module(arm.config.task).steps_per_epoch(arm.config, comparison.info)
         configs.check(arm.config, epoch, devices=8)
 
 
@@ -610,6 +639,33 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
             )
 
 
+def test_blocks_come_from_the_warmup_of_their_arm_and_seed() -> None:
+    """Of the same sizes; beside the warm-up, arms differ from those without it in nothing."""
+    warmup, images = get("procedural_vit:stage=warmup"), get("procedural_vit")
+    assert warmup.seeds == images.seeds
+    arms = configs.arms(images)
+    for name, source in (("warmup", "default"), ("mimetic_warmup", "mimetic")):
+        assert source in warmup.arms
+        assert arms[name].init_from == f"runs/{warmup.name}/runs/{source}/{{seed}}"
+        assert arms[name].init_parts == ("blocks",)
+    assert arms["warmup"].scheme == arms["default"].scheme == ()
+    assert arms["mimetic_warmup"].scheme == arms["mimetic"].scheme[:1]
+    learned, started = (
+        {
+            name: jax.tree.map(jnp.shape, block)
+            for name, block in quiet(config).arms["default"].program.shapes.params.items()
+            if name.startswith("block_")
+        }
+        for config in (warmup, images)
+    )
+    assert learned == started
+    assert len(started) == 12
+    recipe = configs._flat(configs.to_json(get("cifar10_vit")))
+    ours = configs._flat(configs.to_json(images))
+    differing = {name for name in recipe if recipe[name] != ours.get(name)}
+    assert {name for name in differing if not name.startswith("arms.")} == {"name"}
+
+
 def test_the_recipe_is_one_for_small_images() -> None:
     """The same fields whatever the data: only numbers that follow from it differ."""
     one, other = (
@@ -672,11 +728,10 @@ def test_golden_kentaroy_schedule(golden: Any) -> None:
     np.testing.assert_allclose(rates(config, np.arange(400)), expected, atol=1e-11)
 
 
-def test_stages_are_what_the_record_says() -> None:
-    assert all(
-        f"stage={stage}" in record_of("weight_selection_vit")
-        for stage in weight_selection_vit.STAGES
-    )
+@pytest.mark.parametrize("config", [procedural_vit, weight_selection_vit])
+def test_stages_are_what_the_record_says(config: ModuleType) -> None:
+    assert config.__doc__ is not None
+    assert all(f"stage={stage}" in config.__doc__ for stage in config.STAGES)
 
 
 @pytest.mark.slow

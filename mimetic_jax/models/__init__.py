@@ -13,6 +13,7 @@ from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.seam import MODELS, Model, find_model, model_fields
 from mimetic_jax.models.swin import Swin
+from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Sizes, Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
 
@@ -27,6 +28,7 @@ __all__ = [
     "Model",
     "Sizes",
     "Swin",
+    "TokenViT",
     "Traits",
     "ViT",
     "find_model",

@@ -18,6 +18,7 @@ from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.swin import Swin
+from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
 
@@ -27,6 +28,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "gpt": GPT,
     "mixer": Mixer,
     "swin": Swin,
+    "token_vit": TokenViT,
     "vit": ViT,
 }
 """Our models by the name that a configuration gives them."""

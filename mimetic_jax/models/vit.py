@@ -139,7 +139,26 @@ class ViT(nn.Module):
             x = jnp.concatenate([token, x], axis=1)
         x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
         grid = _grid(self, images.shape[1:3])
-        x = self._blocks(Dropout()(x, self.dropout, train), train, grid)
+        x = apply_blocks(
+            Dropout()(x, self.dropout, train),
+            train,
+            depth=self.depth,
+            drop_path=self.drop_path,
+            scan=self.scan,
+            remat=self.remat,
+            heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            base=self.base,
+            dropout=self.dropout,
+            attention=self.attention,
+            grid=grid,
+            layer_scale=self.layer_scale,
+            scale_init=self.scale_init,
+            learn_sum=self.learn_sum,
+            qkv_bias=self.qkv_bias,
+            fused_qkv=self.fused_qkv,
+            dtype=self.dtype,
+        )
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
         return nn.Dense(
@@ -148,41 +167,6 @@ class ViT(nn.Module):
             bias_init=init.linear_bias(self.width),
             name="head",
         )(x.astype(jnp.float32))
-
-    def _blocks(self, x: jax.Array, train: bool, grid: tuple[int, int]) -> jax.Array:
-        last = max(self.depth - 1, 1)
-        drop_path = [self.drop_path * layer / last for layer in range(self.depth)]
-        block: Any = Block
-        if self.remat:  # a scan needs no barrier against merging the recomputed block
-            block = nn.remat(Block, prevent_cse=not self.scan, static_argnums=(2,))
-        fields = {
-            "heads": self.heads,
-            "mlp_ratio": self.mlp_ratio,
-            "dropout": self.dropout,
-            "base": self.base,
-            "attention": self.attention,
-            "grid": grid,
-            "layer_scale": self.layer_scale,
-            "scale_init": self.scale_init,
-            "learn_sum": self.learn_sum,
-            "qkv_bias": self.qkv_bias,
-            "fused_qkv": self.fused_qkv,
-            "dtype": self.dtype,
-        }
-        if not self.scan:
-            for layer in range(self.depth):
-                rate = drop_path[layer] if self.drop_path else None
-                x, _ = block(**fields, name=f"block_{layer}")(x, train, rate)
-            return x
-        scanned = nn.scan(
-            block,
-            variable_axes={"params": 0, "intermediates": 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, 0),
-            length=self.depth,
-        )
-        rates = jnp.array(drop_path) if self.drop_path else None
-        return scanned(**fields, name="blocks")(x, train, rates)[0]
 
     def _check(self, image: tuple[int, ...]) -> None:
         if self.width % self.heads:
@@ -204,21 +188,60 @@ class ViT(nn.Module):
                 raise InputError(f"{name} {rate} is not in [0, 1)")
 
 
+def apply_blocks(
+    x: jax.Array,
+    train: bool = False,
+    *,
+    depth: int,
+    drop_path: float = 0.0,
+    scan: bool = False,
+    remat: bool = False,
+    **fields: Any,
+) -> jax.Array:
+    """Activations [B, N, D] after `depth` blocks; call it in the compact method of a module.
+
+    Args:
+        x: activations.
+        train: whether rates of dropout apply.
+        depth: L. The module's submodules are `block_0` …, or `blocks` with `scan`.
+        drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
+        scan: one loop over a block.
+        remat: recompute each block in the backward pass.
+        fields: of `Block`.
+    """
+    rates = [drop_path * layer / max(depth - 1, 1) for layer in range(depth)]
+    block: Any = Block
+    if remat:  # a scan needs no barrier against merging the recomputed block
+        block = nn.remat(Block, prevent_cse=not scan, static_argnums=(2,))
+    if not scan:
+        for layer, rate in enumerate(rates):
+            x, _ = block(**fields, name=f"block_{layer}")(x, train, rate if drop_path else None)
+        return x
+    scanned = nn.scan(
+        block,
+        variable_axes={"params": 0, "intermediates": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast, 0),
+        length=depth,
+    )
+    return scanned(**fields, name="blocks")(x, train, jnp.array(rates) if drop_path else None)[0]
+
+
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)), each branch dropped per sample."""
 
     heads: int
     mlp_ratio: float
-    dropout: float
     base: str
-    attention: str
-    grid: tuple[int, int]
-    layer_scale: str
-    scale_init: float
-    learn_sum: bool
-    qkv_bias: bool
-    fused_qkv: bool
-    dtype: Any
+    dropout: float = 0.0
+    attention: str = "standard"
+    grid: tuple[int, int] = (0, 0)
+    layer_scale: str = ""
+    scale_init: float = 0.1
+    learn_sum: bool = False
+    qkv_bias: bool = True
+    fused_qkv: bool = False
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(

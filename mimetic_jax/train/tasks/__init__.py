@@ -1,4 +1,4 @@
-"""What a program trains: a model with its loss, for images and for text.
+"""What a program trains: a model with its loss, for images, for text and for brackets.
 
 A task is a module of this package with four functions of a configuration:
 
@@ -11,9 +11,9 @@ A task is a module of this package with four functions of a configuration:
 from types import ModuleType
 
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.tasks import images, text
+from mimetic_jax.train.tasks import dyck, images, text
 
-TASKS: dict[str, ModuleType] = {"images": images, "text": text}
+TASKS: dict[str, ModuleType] = {"dyck": dyck, "images": images, "text": text}
 
 
 def task_module(name: str) -> ModuleType:

@@ -1,0 +1,109 @@
+"""Words of brackets: their laws, checked by a stack in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.data.text.dyck import Dyck, dyck, masked
+
+WORDS = 400
+
+
+def words(length: int, pairs: int = 64, **changes: float) -> np.ndarray:
+    draw = jax.vmap(lambda key: dyck(key, length, pairs, **changes))
+    return np.asarray(jax.jit(draw)(jax.random.split(jax.random.key(1), WORDS)))
+
+
+def depths(word: np.ndarray, pairs: int) -> list[int]:
+    """Open brackets after each token; asserts that each closes the last that is open."""
+    stack, found = [], []
+    for token in word.tolist():
+        assert 0 <= token < 2 * pairs
+        if token < pairs:
+            stack.append(token)
+        else:
+            assert stack
+            assert stack.pop() == token - pairs
+        found.append(len(stack))
+    return found
+
+
+@pytest.mark.parametrize(("length", "pairs", "max_depth"), [(64, 64, 4), (10, 3, 2), (6, 1, 1)])
+def test_brackets_balance(length: int, pairs: int, max_depth: int) -> None:
+    found = np.array([depths(word, pairs) for word in words(length, pairs, max_depth=max_depth)])
+    assert found.shape == (WORDS, length)
+    assert found.max() == max_depth
+    assert not found[:, -1].any()
+
+
+def test_a_word_of_odd_length_lacks_its_last_token() -> None:
+    odd = words(9, 5)
+    np.testing.assert_array_equal(odd, words(10, 5)[:, :9])
+    assert all(depths(word, 5)[-1] == 1 for word in odd)
+
+
+def test_frequencies() -> None:
+    """Where both are allowed and the end is far, p of the tokens open; kinds are uniform."""
+    pairs, chance = 4, 0.6
+    drawn = words(64, pairs)
+    before = np.array([[0, *depths(word, pairs)[:-1]] for word in drawn])[:, :60]
+    opens = drawn[:, :60] < pairs
+    free = (before > 0) & (before < 4)
+    assert opens[before == 0].all()
+    assert not opens[before == 4].any()
+    assert opens[free].mean() == pytest.approx(chance, abs=4 * (0.24 / free.sum()) ** 0.5)
+    kinds = np.bincount(drawn[drawn < pairs], minlength=pairs)
+    np.testing.assert_allclose(kinds / kinds.sum(), 1 / pairs, atol=0.02)
+
+
+def test_the_end_closes_all() -> None:
+    """Which needs no luck: brackets are always opened while they can be closed."""
+    found = [depths(word, 2) for word in words(6, 2, open_probability=1.0, max_depth=9)]
+    assert all(depth == [1, 2, 3, 2, 1, 0] for depth in found)
+
+
+def test_half_of_the_closing_brackets_are_masked() -> None:
+    drawn = words(64)
+    seen = np.asarray(masked(jax.random.key(2), drawn))
+    closing, hidden = drawn >= 64, seen == 128
+    assert (hidden <= closing).all()
+    np.testing.assert_array_equal(seen[~hidden], drawn[~hidden])
+    assert hidden.sum() / closing.sum() == pytest.approx(0.5, abs=0.02)
+
+
+def test_what_is_masked_follows_from_what_is_seen() -> None:
+    """A stack that reads masks as closings restores every word."""
+    distribution = Dyck(length=32, pairs=8)
+    keys = jax.random.split(jax.random.key(3), 50)
+    for seen, word in zip(*map(np.asarray, jax.vmap(distribution.example)(keys)), strict=True):
+        stack, restored = [], []
+        for token in seen.tolist():
+            if token < 8:
+                stack.append(token)
+            restored.append(token if token < 8 else 8 + stack.pop())
+        assert restored == word.tolist()
+
+
+def test_other_words_have_another_fingerprint() -> None:
+    one = Dyck(length=16)
+    others = [dataclasses.replace(one, **{name: 7}) for name in ("length", "pairs", "max_depth")]
+    assert one.fingerprint() == Dyck(length=16).fingerprint()
+    assert len({one.fingerprint(), *(other.fingerprint() for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"length": 1}, "length 1 of Dyck words is below 2"),
+        ({"pairs": 0}, "pairs 0 of Dyck words is below 1"),
+        ({"open_probability": 1.5}, "open_probability 1.5 is not between 0 and 1"),
+    ],
+)
+def test_bad_sizes(fields: dict[str, float], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Dyck(**{"length": 8, **fields})
