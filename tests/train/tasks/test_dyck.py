@@ -50,7 +50,7 @@ def flat(params):
 def test_learns_to_restore_brackets(tmp_path):
     """Embedding and positions stay as drawn: blocks, norm and head learn it."""
     short = {"data.length": 8, "data.max_depth": 2, "eval.every": 0, "checkpoint_every": 0}
-    config = brackets(steps=200, **short)
+    config = brackets(steps=100, **short)
     before = quiet(config).arms["run"].program.initial_state(0, ()).params
     after = train(config, tmp_path).params
     first, last = Run.of(tmp_path, "run", 0).evaluations()
