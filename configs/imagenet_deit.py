@@ -8,10 +8,9 @@ Hardware: not stated; DeiT's code asks for 4 GPUs of 256 images each.
 Published, base -> mimetic: ViT-Ti 72.08 -> 72.65; ViT-S 79.83 -> 80.36 (batch 1024).
 Differs from the paper: it says that it trains as DeiT; the numbers are those of
     facebookresearch/deit, but for mixing a batch with one λ, where DeiT draws one for each of 4
-    processes. The class token starts from 1e-6 instead of 0.02 times a normal, as later
-    timm has it, and bfloat16 stands for float16. The published accuracy is of the parameters
-    themselves, "average" beside it of their moving average. One seed, as published; more may join
-    by --config.seeds.
+    processes. bfloat16 stands for float16. The published accuracy is of the parameters themselves,
+    "average" beside it of their moving average. One seed, as published; more may join by
+    --config.seeds.
 """
 
 from ml_collections import ConfigDict
