@@ -116,12 +116,9 @@ def test_its_softmax_form_adds_positive_rows_of_sum_one():
     "fields",
     [
         {"attention": "gpsa", "pool": "mean", "qkv_bias": False},
-        {"attention": "conv_logits", "scan": True},
-        {"attention": "conv_added", "dtype": jnp.bfloat16},
-        {"attention": "conv_softmax", "fused_qkv": True},
-        {"layer_scale": "branch"},
-        {"layer_scale": "skip", "scan": True},
-        {"learn_sum": True},
+        {"attention": "conv_logits", "layer_scale": "skip", "scan": True},
+        {"attention": "conv_added", "layer_scale": "branch", "dtype": jnp.bfloat16},
+        {"attention": "conv_softmax", "learn_sum": True, "fused_qkv": True},
     ],
     ids=str,
 )

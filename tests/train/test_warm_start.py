@@ -12,7 +12,7 @@ from mimetic_jax.models import load_pretrained, resample
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.warm_start import warm_start
-from tests.models.test_pretrained import drawn, hugging_face, shapes, silent, write
+from tests.models.test_pretrained import drawn, hugging_face, shapes, write
 
 __all__ = ["hugging_face"]  # a fixture
 
@@ -90,6 +90,10 @@ def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
             str(tmp_path / "runs/run/0"),
             print,
         )
+
+
+def silent(line):
+    pass
 
 
 def fresh_model(**change):
