@@ -1,0 +1,1 @@
+"""The papers as data: every table and figure, with its published numbers."""

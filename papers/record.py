@@ -1,0 +1,107 @@
+"""What a published table or figure is, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of a published table: one comparison, of which the paper prints some arms.
+
+    Attributes:
+        label: the row's name in the paper.
+        arguments: of the config, "name=value,..."; without `init`.
+        published: the printed score per arm of the config, in the table's unit.
+        gains: the differences to the default that the paper prints beside them, per arm.
+        doubt: what keeps the numbers from being taken literally, if anything.
+        flags: of main.py, for this row alone.
+        config: the row's config file, where it isn't the table's.
+        needs: what the row takes beside data, such as pretrained weights; empty if nothing.
+        hardware: of the row, where the paper states it.
+    """
+
+    label: str
+    arguments: str = ""
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    gains: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    doubt: str = ""
+    flags: tuple[str, ...] = ()
+    config: str = ""
+    needs: str = ""
+    hardware: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Small:
+    """How a table's rows are scaled to what one CPU trains in minutes.
+
+    Attributes:
+        arguments: of the config, which replace those of the row.
+        times: factors of a row's arguments, such as {"width": 0.5}; results are whole numbers.
+        flags: of main.py, after those of the table.
+        says: the scaling in words.
+    """
+
+    arguments: str = ""
+    times: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A published table.
+
+    Attributes:
+        title: in a few words.
+        page: of the paper's text, as printed; 0 if unknown.
+        config: the config file of its rows, relative to the root of the repository.
+        score: the unit of its numbers, with the metric: "accuracy %".
+        rows: as in the paper.
+        controls: arms that every row is compared with, beside those that it prints.
+        flags: of main.py, for all rows.
+        small: how to scale it down; None where that makes no sense.
+        doubt: of the whole table.
+        hardware: as stated.
+        source: where the numbers are from, if not from the paper itself: a secondary source.
+        higher: whether more is better.
+    """
+
+    title: str
+    page: int
+    config: str
+    score: str
+    rows: tuple[Row, ...]
+    controls: tuple[str, ...] = ("default", "norm_matched")
+    flags: tuple[str, ...] = ()
+    small: Small | None = None
+    doubt: str = ""
+    hardware: str = ""
+    source: str = ""
+    higher: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A published figure, and how to draw it from our networks.
+
+    Attributes:
+        title: in a few words.
+        page: of the paper's text; 0 if unknown.
+        draw: name of a function in `mimetic_jax.analysis.figures`.
+        options: its arguments.
+        row: what must have been trained for it; None for a figure that needs no training.
+        small: how `row` is scaled down.
+        doubt: of what the paper shows.
+    """
+
+    title: str
+    page: int
+    draw: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    row: Row | None = None
+    small: Small | None = None
+    doubt: str = ""
