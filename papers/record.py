@@ -57,7 +57,7 @@ class Table:
 
     Attributes:
         title: in a few words.
-        page: of the paper's text, as printed; 0 if unknown.
+        section: of the paper, where it stands.
         config: the config file of its rows, relative to the root of the repository.
         score: the unit of its numbers, with the metric: "accuracy %".
         rows: as in the paper.
@@ -71,7 +71,7 @@ class Table:
     """
 
     title: str
-    page: int
+    section: str
     config: str
     score: str
     rows: tuple[Row, ...]
@@ -90,7 +90,7 @@ class Figure:
 
     Attributes:
         title: in a few words.
-        page: of the paper's text; 0 if unknown.
+        section: of the paper, where it stands.
         draw: name of a function in `mimetic_jax.analysis.figures`.
         options: its arguments.
         row: what must have been trained for it; None for a figure that needs no training.
@@ -99,7 +99,7 @@ class Figure:
     """
 
     title: str
-    page: int
+    section: str
     draw: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     row: Row | None = None
