@@ -21,14 +21,14 @@ FROZEN = (("^(embedding|pos_embed)$", 0.0),)
 
 
 def brackets(**overrides):
-    """Words of 16 tokens, on blocks of the sizes of the fixture `tiny`."""
+    """Words of 8 tokens, on blocks of the sizes of the fixture `tiny`."""
     config = default_dyck()
-    config.name, config.batch, config.steps, config.max_dispatch = "brackets", 16, 12, 4
-    config.data.update(length=16, pairs=4, num_test=40)
+    config.name, config.batch, config.steps, config.max_dispatch = "brackets", 16, 100, 4
+    config.data.update(length=8, max_depth=2, pairs=4, num_test=40)
     config.model.update(width=16, depth=1, heads=2)
     config.optimizer.update(learning_rate=1e-2, warmup=2, rate_rules=FROZEN)
-    config.eval.batch, config.eval.every = 16, 4
-    config.log_every, config.checkpoint_every = 2, 4
+    config.eval.batch, config.eval.every = 16, 50
+    config.log_every, config.checkpoint_every = 4, 40
     config.update_from_flattened_dict(overrides)
     return config
 
@@ -37,18 +37,24 @@ def flat(params):
     return traverse_util.flatten_dict(params, sep="/")
 
 
-def test_learns_to_restore_brackets(tmp_path):
+@pytest.fixture(scope="module")
+def warmup(tmp_path_factory):
+    """The workdir of a warm-up, with its state."""
+    workdir = tmp_path_factory.mktemp("warmup")
+    return workdir, trained(brackets(), workdir)
+
+
+def test_learns_to_restore_brackets(warmup):
     """Embedding and positions stay as drawn: blocks, norm and head learn it."""
-    short = {"data.length": 8, "data.max_depth": 2, "eval.every": 0, "checkpoint_every": 0}
-    config = brackets(steps=100, **short)
-    before = quiet(config).arms["run"].program.initial_state(0, ()).params
-    after = trained(config, tmp_path).params
-    first, last = Run.of(tmp_path, "run", 0).evaluations()
+    workdir, after = warmup
+    before = quiet(brackets()).arms["run"].program.initial_state(0, ()).params
+    evaluations = Run.of(workdir, "run", 0).evaluations()
+    first, last = evaluations[0], evaluations[-1]
     assert first["eval_loss"] == pytest.approx(np.log(8), rel=0.05)
     assert last["eval_accuracy"] > 0.5  # a guess among four kinds: 0.25
     assert last["eval_loss"] < 0.8 * np.log(4)
     for name in ("embedding", "pos_embed"):
-        np.testing.assert_array_equal(after[name], before[name])
+        np.testing.assert_array_equal(after.params[name], before[name])
 
 
 def test_the_loss_counts_masked_tokens_alone():
@@ -90,7 +96,7 @@ def test_every_test_word_counts_once_in_batches_of_any_size():
     sums = [program.feed.test(_squares, {}, program.feed.place(None)) for program in programs]
     assert sums[0] == sums[1]
     assert sums[0]["words"] == 40
-    assert programs[0].feed.sample(None).shape == (1, 16)
+    assert programs[0].feed.sample(None).shape == (1, 8)
 
 
 def _squares(variables, examples, weights):
@@ -99,15 +105,8 @@ def _squares(variables, examples, weights):
     return {"words": real.sum(dtype=jnp.int32), "squares": squares.sum(dtype=jnp.int32)}
 
 
-@pytest.fixture(scope="module")
-def warmup(tmp_path_factory):
-    """The workdir of a warm-up, with its state."""
-    workdir = tmp_path_factory.mktemp("warmup")
-    return workdir, trained(brackets(), workdir)
-
-
 def test_resume_equals_no_stop(warmup, tmp_path):
-    with killed(after=8):
+    with killed(after=60):
         trained(brackets(), tmp_path)
     jax.tree.map(np.testing.assert_array_equal, trained(brackets(), tmp_path), warmup[1])
 
@@ -155,8 +154,8 @@ def test_a_larger_warmup_gives_evenly_spaced_weights(tiny, warmup):
 
 def test_plan():
     said = describe(quiet(brackets(scheme=(Mimetic(),))))
-    assert "dyck, words of 16 tokens, 4 kinds of brackets" in said
-    assert "12 steps of 16 (1,000 per epoch)" in said
+    assert "dyck, words of 8 tokens, 4 kinds of brackets" in said
+    assert "100 steps of 16 (1,000 per epoch)" in said
     assert "1 embedding, 1 head/kernel, 1 pos_embed" in said  # what the scheme doesn't write
 
 
