@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from launch.registry import Entry, Spec
 from launch.results import Line, Results, stale
@@ -89,13 +89,13 @@ def _group(
     shown = [
         Shown(
             f"{entry.number}. {entry.row.label}",
-            arm,
+            label,
             None if spec.small else entry.row.published.get(arm),
             found.get(arm),
             examples.get(arm, 0),
         )
         for entry in entries
-        for arm in (*entry.row.published, *(arm for arm in entry.row.arms if arm in arms))
+        for label, arm in _lines(entry, arms, found)
     ]
     if not spec.small:
         shown += [
@@ -103,7 +103,7 @@ def _group(
             for entry in entries
             for name, value in entry.row.others.items()
         ]
-    printed = {line.arm for line in shown}
+    printed = {arm for entry in entries for arm in (*entry.row.published, *entry.row.arms)}
     label = "controls" if len(entries) > 1 else shown[0].label if shown else entries[0].row.label
     shown += [
         Shown(label, arm, None, found.get(arm), examples.get(arm, 0))
@@ -111,6 +111,19 @@ def _group(
         if arm not in printed
     ]
     return [_cells(line, found, digits) for line in shown]
+
+
+def _lines(
+    entry: Entry, arms: Collection[str], found: Mapping[str, ArmResult]
+) -> list[tuple[str, str]]:
+    """Name and arm of a row's lines; one for all arms of which the paper prints the best."""
+    published = entry.row.published
+    if entry.row.best and published:
+        sign = 1 if all(result.score.higher for result in found.values()) else -1
+        ran = [arm for arm in published if arm in found]
+        best = max(ran, key=lambda arm: sign * found[arm].mean) if ran else next(iter(published))
+        return [(f"best of {len(published)}" + (f": {best}" if ran else ""), best)]
+    return [(arm, arm) for arm in (*published, *(arm for arm in entry.row.arms if arm in arms))]
 
 
 def as_result(arm: str, runs: Mapping[int, Line]) -> ArmResult:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from launch.registry import Entry, Spec
-from mimetic_jax.train.workdir.paths import write_atomically
 
 COSTS = pathlib.Path(__file__).with_name("costs.json")
 """FLOPs of one run by comparison and arm, as XLA counts forward and backward passes."""
@@ -38,6 +37,7 @@ class Costs:
         """Count what isn't, and write it down, row by row."""
         from mimetic_jax.analysis.plan import flops_per_step
         from mimetic_jax.train.compare import Comparison
+        from mimetic_jax.train.workdir.paths import write_atomically
 
         for entry in entries:
             if entry.row.needs or set(entry.init) <= self._flops.get(entry.spec.key, {}).keys():

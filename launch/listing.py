@@ -34,7 +34,8 @@ def _table(
     name: str, table: Table, results: Results, workdir: pathlib.Path, costs: Costs, speed: float
 ) -> Iterator[str]:
     scaled = "; --small" * bool(table.small)
-    yield f"  {name.partition('/')[2]}: {table.title} ({table.score}{scaled})"
+    scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
+    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{scaled})"
     for entry in entries(name):
         numbers = ", ".join(f"{arm} {value:g}" for arm, value in entry.row.published.items())
         parts = (

@@ -60,7 +60,7 @@ class Spec:
         """Of its workdir, among those of other comparisons.
 
         >>> Spec("configs/cifar10_vit.py", "width=96,depth=6").folder
-        'cifar10_vit_width=96_depth=6_27d0'
+        'cifar10_vit_width=96_depth=6_a4b6'
         """
         mark = hashlib.sha256(self.key.encode()).hexdigest()[:4]
         name = re.sub(r"[^\w=.+-]", "_", f"{pathlib.PurePath(self.config).stem}_{self.arguments}")

@@ -150,8 +150,8 @@ def _reproduce(
     say: Say,
 ) -> int:
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
-    from launch.queue import Queue
     from launch.submit import submit
+    from launch.training import Queue
     from mimetic_jax.train.cluster import preemption
 
     queue = Queue(

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from launch import sweep
-from launch.queue import Job, Queue
+from launch.training import Job, Queue
 from mimetic_jax.train.workdir.paths import write_atomically
 
 Say = Callable[[str], None]
