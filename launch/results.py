@@ -8,7 +8,7 @@ seconds, the command and where it ran.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from benchmarks.gpu.records import append_record, read_records
@@ -74,6 +74,6 @@ class Results:
         self._add(line, "the new line")
 
 
-def stale(lines: Sequence[Line], digests: dict[str, str]) -> int:
+def stale(lines: Sequence[Line], digests: Mapping[str, str]) -> int:
     """How many lines are of another configuration than today's."""
-    return sum(digests.get(line["arm"], line["digest"]) != line["digest"] for line in lines)
+    return len([line for line in lines if digests.get(line["arm"]) not in (None, line["digest"])])

@@ -58,11 +58,11 @@ def submit(
     lines = sweep.array_file(calls)
     # Named by its content: a queued array reads its file only when it starts.
     path = queue.workdir / f"jobs_{hashlib.sha256(lines.encode()).hexdigest()[:8]}.tsv"
-    call = sweep.slurm_command(str(path), launcher, flags.jobs)
+    command = sweep.slurm_command(str(path), launcher, flags.jobs)
     if flags.dry_run:
-        say(f"{shlex.join(call)}\n# contents of {path}:\n{lines.rstrip()}")
+        say(f"{shlex.join(command)}\n# contents of {path}:\n{lines.rstrip()}")
         return 0
     pathlib.Path(queue.workdir).mkdir(parents=True, exist_ok=True)
     write_atomically(path, lines)
-    say(sweep.output(call))
+    say(sweep.output(command))
     return 0
