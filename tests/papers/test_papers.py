@@ -211,7 +211,9 @@ def difference(table: Table, row: Row, arm: str) -> Decimal:
 
 def test_printed_gains_are_differences_of_printed_scores() -> None:
     """But for the misprints: whoever corrects a number here has to look at the paper."""
-    wrong, rounded, count = {}, {}, 0
+    count = 0
+    wrong: dict[tuple[str, str, str], tuple[str, str]] = {}
+    rounded: dict[tuple[str, str, str], tuple[str, str]] = {}
     for name, table, row in EVERY:
         for arm, gain in row.gains.items():
             printed, actual = Decimal(str(gain)), difference(table, row, arm)
