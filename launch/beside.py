@@ -77,8 +77,8 @@ def _group(
     entries: Sequence[Entry], results: Results, digests: Digests, digits: int
 ) -> list[tuple[str, ...]]:
     spec = entries[0].spec
-    arms = dict.fromkeys(arm for entry in entries for arm in entry.init)
-    arms |= dict.fromkeys(digests.get(spec, ()))  # those of groups
+    # What a group of arms holds is known where the configuration was read.
+    arms = list(digests.get(spec) or dict.fromkeys(arm for e in entries for arm in e.init))
     found: dict[str, ArmResult] = {}
     examples: dict[str, int] = {}
     for arm in arms:
@@ -126,7 +126,7 @@ def _lines(
     return [(arm, arm) for arm in (*published, *(arm for arm in entry.row.arms if arm in arms))]
 
 
-def as_result(arm: str, runs: Mapping[int, Line]) -> ArmResult:
+def as_result(arm: str, runs: Mapping[int, Line], row: str = "") -> ArmResult:
     """The runs of an arm, by seed, as the report takes them."""
     first = next(iter(runs.values()))
     return ArmResult(
@@ -135,6 +135,7 @@ def as_result(arm: str, runs: Mapping[int, Line]) -> ArmResult:
         curve={seed: [(step, value) for step, value in r["curve"]] for seed, r in runs.items()},
         seconds={seed: line["seconds"] for seed, line in runs.items()},
         score=score_of({f"eval_{first['score']}": first["value"]}),
+        row=row,
     )
 
 

@@ -1,33 +1,32 @@
-"""Draw a figure of a paper: PNG and CSV, from weights, activations or finished runs."""
+"""Draw a figure of a paper: PNG and CSV, from formulas, networks or finished runs."""
 
 from __future__ import annotations
 
-import itertools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from launch.beside import as_result
-from launch.registry import Entry, Spec
-from launch.results import Results
-from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.rank import stable_ranks
+
+from launch.beside import as_result
+from launch.registry import Entry, Spec
+from launch.training import Queue
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.workdir.paths import AnyPath
 from papers import FIGURES
-from papers.record import Figure
 
-Paths = list[pathlib.Path]
+EXAMPLES = 64
+"""Test images over which maps and ranks are averaged."""
 
-_IMAGES = 64
-"""Test images over which maps are averaged."""
+_OF_RESULTS = ("curves", "grid", "sweep")
 
 
-def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) -> Paths:
+def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) -> list[AnyPath]:
     """Draw a figure.
 
     Args:
@@ -45,25 +44,75 @@ def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) ->
     figure = FIGURES[name]
     small = "_small" * any(entry.spec.small for entry in wanted)
     path = out / f"{name.replace('/', '_')}{small}"
+    options = dict(figure.options)
+    if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
+        raise InputError(f"{name} needs {figure.needs}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _KINDS[figure.draw](figure, path, queue, wanted)
+    function = DRAW[figure.draw]
+    if figure.draw in _OF_RESULTS:
+        results = [result for entry in wanted for result in _results(entry, queue)]
+        if not results:
+            raise InputError(f"no run of {name} is finished: nothing to draw")
+        return function(path, results, **options)
+    if figure.draw in _OF_NETWORKS:
+        found = dict(_networks(options.pop("config", ""), queue, wanted))
+        return function(path, *_OF_NETWORKS[figure.draw](found), **options)
+    return function(path, **options)
 
 
-def _of_formulas(figure: Figure, path: pathlib.Path, queue: Queue, wanted: object) -> Paths:
-    return list(DRAW[figure.draw](path, **figure.options))
+def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
+    for arm, digest in queue.digests[entry.spec].items():
+        if lines := queue.results.runs(entry.spec, arm, digest):
+            yield as_result(arm, lines, entry.row.label)
 
 
-def _of_results(
-    figure: Figure, path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]
-) -> Paths:
-    """Each row's finished runs."""
-    found = [result for entry in wanted for result in _results(entry, queue)]
-    if not found:
-        raise InputError(f"no finished run of {wanted[0].table}: nothing to draw")
-    return list(DRAW[figure.draw](path, found, **figure.options))
+def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:
+    """Networks by label: as they start, and trained where the workdir has a checkpoint."""
+    chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
+    if config:
+        file, _, text = config.partition(":")
+        spec = Spec(file, text)
+        chosen.append((queue.with_data(spec.load(())), spec, ""))
+    for one, spec, label in chosen:
+        row = f"{label}: " if len(chosen) > 1 else ""
+        for network in networks(Comparison(one, queue.say), queue.folder(spec)):
+            yield f"{row}{network.label}", network
 
 
-def _results(entry: Entry, queue: Queue) -> list[ArmResult]:
-    digests = queue.digests[entry.spec]
-    runs = {arm: queue.results.runs(entry.spec, arm, digest) for arm, digest in digests.items()}
-    return [as_result(arm, lines, entry.row.label) for arm, lines in runs.items() if lines]
+def _maps(found: Mapping[str, Network]) -> dict[str, Any]:
+    return {
+        label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
+        for label, network in found.items()
+    }
+
+
+def _products(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    return ({label: network.variables["params"] for label, network in found.items()},)
+
+
+def _attention(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    return (_maps(found),)
+
+
+def _impulses(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    grid = next(iter(found.values())).arm.program.task.grid()
+    if grid is None:
+        raise InputError("the model has no grid of patches: there are no offsets to draw")
+    return _maps(found), grid
+
+
+def _ranks(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    ranks = {
+        label: stable_ranks(network.model, network.variables, network.inputs(EXAMPLES))
+        for label, network in found.items()
+    }
+    return (ranks,)
+
+
+_OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
+    "products": _products,
+    "attention_maps": _attention,
+    "impulse_maps": _impulses,
+    "stable_rank": _ranks,
+}
+"""What the functions take of networks, beside the path."""

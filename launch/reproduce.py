@@ -88,7 +88,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
     parser.add_argument("--launcher", default="", help="options of the launch script")
     parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
-    parser.add_argument("--init_from", default="", help="a figure of weights: of this file or run")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
@@ -112,13 +111,7 @@ def run(flags: argparse.Namespace, say: Say) -> int:
             say(line)
         return 0
     wanted = _entries(flags.name, flags.row, flags.small)
-    code = _reproduce(wanted, results, seconds, flags, say) if wanted else 0
-    if flags.name in FIGURES and not code and not flags.dry_run:
-        from launch.draw import draw
-
-        for path in draw(flags.name, wanted, results, flags, say):
-            say(f"drawn: {path}")
-    return code
+    return _reproduce(wanted, results, seconds, flags, say)
 
 
 def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
@@ -187,17 +180,18 @@ def _reproduce(
             code = 1 if failures else 0
             for failure in failures:
                 say(f"not done: {failure}")
-    _show(wanted, queue.digests, results, say)
-    return code
-
-
-def _show(wanted: Sequence[Entry], digests: object, results: Results, say: Say) -> None:
     from launch.beside import table
 
     for name in dict.fromkeys(entry.table for entry in wanted):
         rows = [entry for entry in wanted if entry.table == name]
         shown = TABLES.get(name) or FIGURES[name]
-        say(f"\n{name}: {shown.title}\n\n{table(rows, results, digests)}")  # type: ignore[arg-type]
+        say(f"\n{name}: {shown.title}\n\n{table(rows, results, queue.digests)}")
+    if flags.name in FIGURES and not code:
+        from launch.draw import draw
+
+        for path in draw(flags.name, queue, wanted, flags.results / "figures"):
+            say(f"drawn: {path}")
+    return code
 
 
 def _write_docs(results: Results, say: Say) -> int:

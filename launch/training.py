@@ -9,7 +9,8 @@ import pathlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+
+from ml_collections import ConfigDict
 
 from launch.registry import Entry, Spec, digest
 from launch.results import Line, Results
@@ -157,9 +158,13 @@ class Queue:
         comparison.claim(self.folder(spec))
         return comparison
 
-    def _config(self, spec: Spec) -> Any:
+    def _config(self, spec: Spec) -> ConfigDict:
         config = spec.load(self.init[spec])
         config.seeds = self.seeds
+        return self.with_data(config)
+
+    def with_data(self, config: ConfigDict) -> ConfigDict:
+        """The configuration with the folder of its data set."""
         if folder := self._data.get(config.data.name, self._data.get("", "")):
             config.data.dir = folder
         return config
