@@ -132,8 +132,8 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
             lines.append(
                 f"  {number:5}  {itself:5.3f}  {around:{len(near)}.3f}  {_entropy(layer):.3f}"
             )
-    first = next(iter(maps.values()))
-    layers = sorted({1, (len(first) + 1) // 2, len(first)})
+    depth = min(map(len, maps.values()))
+    layers = sorted({1, (depth + 1) // 2, depth})
     written = figure.draw(workdir / "attention", maps, layers)
     return "\n".join([*lines, f"attention maps drawn: {written[0]}"])
 

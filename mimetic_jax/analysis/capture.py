@@ -85,7 +85,7 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
         The model and its variables.
     """
     fields = {field.name for field in dataclasses.fields(model.module)}
-    chosen = {name: value for name, value in _PLAIN.items() if name in fields}
+    chosen: dict[str, Any] = {name: value for name, value in _PLAIN.items() if name in fields}
     looped = getattr(model.module, "scan", False)
     plain_model = dataclasses.replace(model, module=model.module.clone(**chosen))
     return plain_model, {

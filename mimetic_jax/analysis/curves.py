@@ -23,7 +23,6 @@ from mimetic_jax.train.tasks.task import score_of
 from mimetic_jax.train.workdir.paths import AnyPath, as_path
 from mimetic_jax.train.workdir.runs import Run
 
-
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
 

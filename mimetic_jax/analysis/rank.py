@@ -78,9 +78,8 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
     entering = jax.jit(lambda variables, part: _entering(model, variables, part))
     parts, bounds = [], np.zeros(0, int)
     for part in chunks(inputs, _PER_CALL):
-        layers = [
-            np.asarray(x).reshape(len(part), -1, x.shape[-1]) for x in entering(variables, part)
-        ]
+        inputs_of = entering(variables, part)
+        layers = [np.asarray(x).reshape(len(part), -1, x.shape[-1]) for x in inputs_of]
         if not layers:
             raise InputError(f"model {model.name} has no blocks named block_0, block_1 …")
         parts.append(np.stack([stable_rank(x) for x in layers]))

@@ -29,16 +29,14 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """
     shown = {
-        label: {
-            number: layer.mean(0) for number, layer in style.chosen(layers, all_, label).items()
-        }
-        for label, all_ in maps.items()
+        label: style.chosen(layers, [layer.mean(0) for layer in found], label)
+        for label, found in maps.items()
     }
     matrices = [matrix for group in shown.values() for matrix in group.values()]
     top = style.limit(matrices)
     depth, columns = max(map(len, shown.values())), len(shown)
     cell = min(1.5, (style.PAGE - 0.9) / columns)
-    rows = []
+    rows: list[list[object]] = []
     with style.canvas(cell * columns + 0.9, cell * depth + 0.4) as figure:
         axes = figure.subplots(depth, columns, squeeze=False)
         for column, (label, group) in enumerate(shown.items()):

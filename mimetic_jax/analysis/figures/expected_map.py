@@ -69,7 +69,7 @@ def draw(
         panels.append([(label, matrix[-count:, -count:]) for label, matrix in measured.items()])
     columns = max(map(len, panels))
     cell = min(1.5, (style.PAGE - 0.7) / columns)
-    rows = []
+    rows: list[list[object]] = []
     with style.canvas(cell * columns + 0.7, (cell + 0.35) * len(panels)) as figure:
         from matplotlib.colors import LogNorm
 

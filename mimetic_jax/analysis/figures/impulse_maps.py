@@ -70,7 +70,7 @@ def draw(
     }
     cell = min(0.9, (style.PAGE - 0.9) / len(heads))
     height = (cell + 0.2) * len(layers) * len(views) + 0.3
-    rows = []
+    rows: list[list[object]] = []
     with style.canvas(cell * len(heads) + 0.9, height) as figure:
         axes = figure.subplots(len(layers) * len(views), len(heads), squeeze=False)
         images: dict[str, Any] = {}

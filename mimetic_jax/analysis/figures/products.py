@@ -112,7 +112,7 @@ def draw(
     }
     cell = min(0.8, (style.PAGE - 0.9) / columns)
     height = cell * 2 * sum(heads.values()) + 0.12 * 2 * len(shown) + 0.3
-    rows = []
+    rows: list[list[object]] = []
     with style.canvas(cell * columns + 0.9, height) as figure:
         outer = figure.subfigures(
             2 * len(shown), 1, height_ratios=[count for count in heads.values() for _ in kinds]

@@ -10,7 +10,7 @@ from mimetic_jax.analysis import style
 from mimetic_jax.analysis.reachable import equal_factors, reachable
 from mimetic_jax.train.workdir.paths import AnyPath
 
-_GRID = np.linspace(0, 1, 11)
+_GRID = tuple(tenths / 10 for tenths in range(11))
 
 
 def draw(

@@ -33,10 +33,7 @@ def draw(path: AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
         for label, line in style.line_styles(ranks).items():
             found = ranks[label]
             layers = np.arange(1, len(found.bounds) + 1)
-            mean, sd = (
-                found.ranks.mean(1),
-                found.ranks.std(1, ddof=min(1, found.ranks.shape[1] - 1)),
-            )
+            mean, sd = found.ranks.mean(1), found.ranks.std(1)
             axes.plot(layers, mean, label=label, **line)
             low = np.maximum(mean - sd, 1)  # no stable rank is below 1
             axes.fill_between(layers, low, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
@@ -46,9 +43,8 @@ def draw(path: AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
                 for layer in layers.tolist()
             ]
         for bound in sorted(bounds):
-            axes.plot(
-                range(1, len(bound) + 1), bound, color="#777777", linewidth=0.8, dashes=(6, 2)
-            )
+            dashes = {"color": "#777777", "linewidth": 0.8, "dashes": (6, 2)}
+            axes.plot(range(1, len(bound) + 1), bound, **dashes)
             axes.annotate(
                 "min(D, N)", (1, bound[0]), (0, -8), textcoords="offset points", color="#555555"
             )
