@@ -65,7 +65,9 @@ def canvas(width: float, height: float, **settings: Any) -> Iterator[Any]:
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install matplotlib") from error
     with matplotlib.rc_context(_SETTINGS | settings):
-        yield Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.02, hspace=0.02)
+        yield figure
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
