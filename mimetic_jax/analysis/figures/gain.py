@@ -94,6 +94,9 @@ def draw(
         return style.write(figure, path, header, rows)
 
 
+_CLEAR = 4
+"""Pixels between a name and the middle of any marker."""
+
 # Where the name of a point may stand: offset in points, alignments.
 _PLACES = (
     ((5, 0), "left", "center"),
@@ -129,7 +132,8 @@ def _name(figure: Any, axes: Any, points: Sequence[Point]) -> None:
             box = text.get_window_extent()
             inside = frame.containsx(box.x0) and frame.containsx(box.x1)
             inside = inside and frame.containsy(box.y0) and frame.containsy(box.y1)
-            covered = box.count_overlaps(taken) + box.count_contains(markers) + 9 * (not inside)
+            near = box.padded(_CLEAR).count_contains(markers)
+            covered = box.count_overlaps(taken) + near + 9 * (not inside)
             tried.append((covered, len(tried), box, text))
             if not covered:
                 break
