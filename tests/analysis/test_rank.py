@@ -12,6 +12,16 @@ from mimetic_jax.models import Model
 from mimetic_jax.train.compare import Comparison
 
 
+def build(images, name, **fields):
+    """A model and positive variables: variances are among them."""
+    model = Model.of(name, fields, num_classes=3)
+    shapes, _ = jax.eval_shape(model.init, jax.random.key(0), images)
+    draws = np.random.default_rng(0)
+    return model, jax.tree.map(
+        lambda leaf: jnp.asarray(draws.random(leaf.shape) - 0.3 * (len(leaf.shape) > 1)), shapes
+    )
+
+
 @pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5)])
 def test_stable_rank_is_that_of_the_singular_values(shape):
     matrices = np.random.default_rng(0).normal(size=(4, *shape)) + 1.0
@@ -27,9 +37,7 @@ def test_extremes():
 
 def test_what_enters_the_first_block_of_a_vit():
     images = jax.random.normal(jax.random.key(0), (3, 8, 8, 3))
-    fields = {"width": 8, "depth": 2, "heads": 2, "patch": 4, "scan": True}
-    model = Model.of("vit", fields, num_classes=3)
-    variables, _ = jax.jit(lambda key: model.init(key, images))(jax.random.key(1))
+    model, variables = build(images, "vit", width=8, depth=2, heads=2, patch=4, scan=True)
     found = stable_ranks(model, variables, images)
     assert found.ranks.shape == (2, 3)
     assert found.bounds.tolist() == [5, 5]  # 5 tokens of width 8
@@ -46,8 +54,7 @@ def test_what_enters_the_first_block_of_a_vit():
 def test_pixels_of_a_grid_are_columns():
     """A ConvMixer's X is [D, h·w]; its running statistics are used."""
     images = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
-    model = Model.of("convmixer", {"width": 6, "depth": 2, "filter_size": 3}, num_classes=3)
-    variables, _ = jax.jit(lambda key: model.init(key, images))(jax.random.key(1))
+    model, variables = build(images, "convmixer", width=6, depth=2, filter_size=3)
     found = stable_ranks(model, variables, images)
     assert found.bounds.tolist() == [6, 6]  # 16 pixels of width 6
     assert np.all((found.ranks >= 1) & (found.ranks <= 6))
