@@ -116,9 +116,10 @@ def _name(figure: Any, axes: Any, points: Sequence[Point]) -> None:
     """Write each setting where it covers no point and no other setting, as far as possible."""
     figure.draw_without_rendering()  # places are known from now on
     markers = axes.transData.transform([(point.default, point.gain) for point in points])
-    frame, taken = axes.get_window_extent(), []
+    frame = axes.get_window_extent()
+    taken: list[Any] = []
     for point in points:
-        tried = []
+        tried: list[Any] = []
         for offset, horizontal, vertical in _PLACES:
             text = axes.annotate(
                 point.setting,
