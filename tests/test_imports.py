@@ -38,7 +38,17 @@ ALLOWED = {
         "data",
         "weights",
     },
-    "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "data", "train"},
+    "analysis": {
+        "errors",
+        "host",
+        "paths",
+        "schemes",
+        "rewrite",
+        "models",
+        "weights",
+        "data",
+        "train",
+    },
     "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite"},
 }
 
