@@ -110,4 +110,4 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 
 def _filters(params: Any, rules: Any) -> list[Any]:
     """The blocks with depthwise filters."""
-    return [block for _, _, block in blocks(params, rules=rules) if "depthwise" in block]
+    return [block for _, _, block in blocks(params, rules=rules) if "depthwise" in block.shapes]

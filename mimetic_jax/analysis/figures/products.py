@@ -139,7 +139,7 @@ def draw(
                 aspect=14,
                 pad=0.01,
                 ticks=[-end, 0, end],
-                format="%+.2f",
+                format="%.2f",
             )
         header = ["label", "product", "layer", "head", "row", *range(min(clip, _width(shown)))]
         return style.write(figure, path, [str(name) for name in header], rows)

@@ -63,6 +63,7 @@ def draw(
             axes.set_title(f"d = {width}")
             axes.set_xlabel("filter")
             axes.margins(y=0.12)
+            axes.set_ylim(bottom=0)
             style.tidy(axes)
         panels[0].set_ylabel("subsets M of full rank f²")
         handles, labels = panels[0].get_legend_handles_labels()
