@@ -6,8 +6,9 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from launch.registry import Entry, Spec
+from launch.registry import Entry, Spec, digest
 from launch.results import Line, Results, stale
+from mimetic_jax.train import config as configs
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
 from mimetic_jax.train.statistics import (
     Difference,
@@ -31,6 +32,18 @@ class Shown:
     published: float | None
     result: ArmResult | None
     examples: int = 0
+
+
+def digests(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, str]]:
+    """The digests of those comparisons that have lines; the others need none."""
+    arms: dict[Spec, dict[str, None]] = {}
+    for entry in rows:
+        if not entry.row.needs and results.of(entry.spec):
+            arms.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
+    return {
+        spec: {arm: digest(one) for arm, one in configs.arms(spec.load(list(names))).items()}
+        for spec, names in arms.items()
+    }
 
 
 def table(entries: Sequence[Entry], results: Results, digests: Digests, digits: int = 2) -> str:

@@ -8,9 +8,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launch import beside
-from launch.registry import Entry, Spec, digest, entries
+from launch.registry import Entry, entries
 from launch.results import Results
-from mimetic_jax.train import config as configs
 from papers import PAPERS, TABLES
 from papers.record import Table
 
@@ -42,18 +41,6 @@ def render(results: Results) -> str:
     return "\n".join(parts)
 
 
-def digests(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, str]]:
-    """The digests of those comparisons that have lines; the others need none."""
-    arms: dict[Spec, dict[str, None]] = {}
-    for entry in rows:
-        if not entry.row.needs and results.of(entry.spec):
-            arms.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
-    return {
-        spec: {arm: digest(one) for arm, one in configs.arms(spec.load(list(names))).items()}
-        for spec, names in arms.items()
-    }
-
-
 def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     yield f"### {name}: {table.title}\n"
     facts = [f"Score: {table.score}, {'higher' if table.higher else 'lower'} is better."]
@@ -63,7 +50,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
     yield _wrapped(" ".join(facts))
     full = entries(name)
-    yield beside.table(full, results, digests(full, results)) + "\n"
+    yield beside.table(full, results, beside.digests(full, results)) + "\n"
     doubts = [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in full if n.row.doubt]
     doubts += [f"- {n.number}. {n.row.label} needs {n.row.needs}" for n in full if n.row.needs]
     if doubts:
@@ -71,7 +58,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     if ran := [entry for entry in _scaled(name, table) if results.of(entry.spec)]:
         says = dict.fromkeys(small.says for n in ran if (small := n.row.small or table.small))
         yield _wrapped(f"Scaled down ({'; '.join(says)}):")
-        yield beside.table(ran, results, digests(ran, results)) + "\n"
+        yield beside.table(ran, results, beside.digests(ran, results)) + "\n"
         yield _origins(ran, results)
     if origins := _origins(full, results):
         yield origins

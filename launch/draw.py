@@ -6,14 +6,17 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from launch.beside import as_result, digests
+from launch.registry import Entry, Spec, entries
+from launch.results import Results
+from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
+from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
-
-from launch.beside import as_result
-from launch.registry import Entry, Spec
-from launch.training import Queue
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
@@ -57,7 +60,41 @@ def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) ->
     if figure.draw in _OF_NETWORKS:
         found = dict(_networks(options.pop("config", ""), queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
+    if figure.draw == "gain":
+        return function(path, list(_points(options["points"], queue.results)))
     return function(path, **options)
+
+
+def _points(
+    published: Mapping[str, Sequence[tuple[str, float, float]]], results: Results
+) -> Iterator[Point]:
+    """Default and mimetic arm of every published row, and of ours where both have runs."""
+    for name, rows in published.items():
+        for label, default, mimetic in rows:
+            yield Point(name, label, default, mimetic)
+    for name in published:
+        for small in (False, True):
+            yield from _our_points(name, small, results)
+
+
+def _our_points(name: str, small: bool, results: Results) -> Iterator[Point]:
+    try:
+        rows = entries(name, small=small)
+    except InputError:  # no scaled form
+        return
+    known = digests(rows, results)
+    for entry in rows:
+        of_arm = known.get(entry.spec, {})
+        default, mimetic = (
+            results.runs(entry.spec, arm, of_arm.get(arm, "")) for arm in ("default", "mimetic")
+        )
+        if shared := sorted(default.keys() & mimetic.keys()):
+            scores = [np.array([runs[s]["value"] for s in shared]) for runs in (default, mimetic)]
+            gains = scores[1] - scores[0]
+            sd = float(gains.std(ddof=1)) if len(gains) > 1 else None
+            source = "ours, scaled down" if small else "ours"
+            means = [float(score.mean()) for score in scores]
+            yield Point(source, entry.row.label, *means, sd, len(gains))
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:

@@ -348,7 +348,6 @@ def _trained(label: str, arguments: str, *arms: str, config: str = _VIT) -> Row:
 
 _GAMMAS = (50, 100, 150, 200, 300, 400)
 _SHARES = (10, 20, 40, 60, 80, 100)
-_PAIRS = tuple((a, b) for a in range(0, 101, 20) for b in range(0, 101, 20) if a or b)
 
 FIGURES = {
     "figure1": Figure(
@@ -372,13 +371,13 @@ FIGURES = {
         "reachable α and β of two constructions, of full and of low rank",
         "4",
         "reachable",
-        {"width": 192, "head_dim": 64},
+        {"dim": 192, "ranks": (16, 32, 64, 192)},
     ),
     "equation8": Figure(
         "expected attention map",
         "4",
         "expected_map",
-        {"grid": (16, 16), "width": 192, "head_dim": 64, "scale": 1.0, "betas": (0.7, 0.395)},
+        {"grid": (16, 16), "dim": 192, "head_dim": 64, "betas": (0.7, 0.395), "gammas": (1.0, 2.0)},
         doubt="β is the constant of the full-rank product; after truncation to the width of a head "
         "its diagonal is .395 at width 192 with 3 heads",
     ),
@@ -468,12 +467,7 @@ FIGURES = {
         "accuracy on CIFAR-10 over α and β of value and out, then of query and key",
         "A",
         "grid",
-        {
-            "panels": {
-                "value, out": {f"vo_{a}_{b}": (a / 100, b / 100) for a, b in _PAIRS},
-                "query, key": {f"qk_{a}_{b}": (a / 100, b / 100) for a, b in _PAIRS},
-            },
-        },
+        {},
         (_trained("ViT-Ti", _TI, "figure10"),),
         SMALL,
         doubt="its grid is lost; this one is ours",

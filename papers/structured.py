@@ -287,7 +287,7 @@ FIGURES = {
         "filters span the kernel space: number M of disjoint subsets of full rank",
         "3",
         "span",
-        {"widths": (256, 512), "filter_sizes": (3, 5, 8)},
+        {"widths": (256, 512), "sizes": (3, 5, 8)},
         doubt="what its axes show is lost in the text at hand; this is proposition 1's condition",
     ),
     "remark1": Figure(
@@ -326,14 +326,13 @@ FIGURES = {
         "mean and standard deviation of five trainings, small and medium data sets",
         "G.2",
         "curves",
-        {"seeds": 5},
-        tuple(
+        rows=tuple(
             Row(
                 row.label, row.arguments, arms=("default", "mimetic", "impulse"), config=_SMALL_DATA
             )
             for row in TABLES["table1"].rows
         ),
-        SMALL,
+        small=SMALL,
         doubt="whether it draws curves or last accuracies is lost in the text at hand",
     ),
     "figure6": Figure(

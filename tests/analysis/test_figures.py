@@ -194,29 +194,32 @@ def test_curves(drawn):
 
 def test_sweep(drawn):
     results = [result("scale_150", 91.0, 92.0), result("scale_50", 90.0), result("default", 86.0)]
-    rows = drawn("sweep", results, label="γ", factor=0.01, width=style.COLUMN)
+    numbers = {"mimetic": {"scale_50": 0.5, "scale_150": 1.5, "scale_400": 4.0}}
+    options = {"series": numbers, "lines": ("default",)}
+    rows = drawn("sweep", results, label="γ", width=style.COLUMN, **options)
     found = [(row["series"], row["x"], row["mean"], row["n"]) for row in rows]
     assert found == [
-        ("scale", "0.5", "90", "1"),
-        ("scale", "1.5", "91.5", "2"),
+        ("mimetic", "0.5", "90", "1"),
+        ("mimetic", "1.5", "91.5", "2"),
         ("default", "", "86", "1"),
     ]
 
 
 def test_sweep_over_rows(drawn):
-    """Where the number is in the row, the arms are the lines."""
+    """Where rows have the number, the arms are the lines, and a model has a panel."""
     results = [result(arm, 80.0, row=f"{x} epochs") for x in (50, 10) for arm in ("default", "b")]
-    rows = drawn("sweep", results, label="epochs", pattern=r"^(?P<x>\d+) epochs")
-    assert [(row["series"], row["x"]) for row in rows] == [
-        ("default", "10"),
-        ("default", "50"),
-        ("b", "10"),
-        ("b", "50"),
+    panels = {"ViT": {"10 epochs": 10, "50 epochs": 50}, "ConvNeXt": {"20 epochs": 20}}
+    rows = drawn("sweep", results, label="epochs", panels=panels)
+    assert [(row["panel"], row["series"], row["x"]) for row in rows] == [
+        ("ViT", "default", "10"),
+        ("ViT", "default", "50"),
+        ("ViT", "b", "10"),
+        ("ViT", "b", "50"),
     ]
 
 
 def test_a_sweep_needs_numbers(tmp_path):
-    with pytest.raises(InputError, match=r"^no result has a number in its name by .*: default$"):
+    with pytest.raises(InputError, match=r"^none of these has a number for b: default$"):
         figures.DRAW["sweep"](tmp_path / "a", [result("default", 1.0)], label="b")
 
 
