@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,20 +66,23 @@ def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) ->
 
 
 def _points(
-    published: Mapping[str, Sequence[tuple[str, float, float]]], results: Results
+    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]], results: Results
 ) -> Iterator[Point]:
-    """Default and mimetic arm of every published row, and of ours where both have runs."""
-    for name, rows in published.items():
-        for label, default, mimetic in rows:
-            yield Point(name, label, default, mimetic)
-    for name in published:
-        for small in (False, True):
-            yield from _our_points(name, small, results)
+    """Default and mimetic arm of published rows by panel, and of ours where both have runs."""
+    for panel, sources in published.items():
+        for name, rows in sources.items():
+            for label, default, mimetic in rows:
+                yield Point(name, label, default, mimetic, panel=panel)
+        for name, rows in sources.items():
+            for small in (False, True):
+                yield from _ours(name, {label for label, *_ in rows}, panel, small, results)
 
 
-def _our_points(name: str, small: bool, results: Results) -> Iterator[Point]:
+def _ours(
+    name: str, labels: Collection[str], panel: str, small: bool, results: Results
+) -> Iterator[Point]:
     try:
-        rows = entries(name, small=small)
+        rows = [entry for entry in entries(name, small=small) if entry.row.label in labels]
     except InputError:  # no scaled form
         return
     known = digests(rows, results)
@@ -89,12 +92,13 @@ def _our_points(name: str, small: bool, results: Results) -> Iterator[Point]:
             results.runs(entry.spec, arm, of_arm.get(arm, "")) for arm in ("default", "mimetic")
         )
         if shared := sorted(default.keys() & mimetic.keys()):
-            scores = [np.array([runs[s]["value"] for s in shared]) for runs in (default, mimetic)]
-            gains = scores[1] - scores[0]
-            sd = float(gains.std(ddof=1)) if len(gains) > 1 else None
-            source = "ours, scaled down" if small else "ours"
-            means = [float(score.mean()) for score in scores]
-            yield Point(source, entry.row.label, *means, sd, len(gains))
+            base, ours = (
+                np.array([runs[seed]["value"] for seed in shared]) for runs in (default, mimetic)
+            )
+            sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
+            where = f"{panel}, scaled down" if small else panel
+            means = float(base.mean()), float(ours.mean())
+            yield Point(f"ours, {name}", entry.row.label, *means, sd, len(shared), where)
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
