@@ -54,7 +54,7 @@ def default() -> ConfigDict:
     config.optimizer.learning_rate = 1e-3
     config.optimizer.base_batch = 0  # the batch that learning_rate is for; 0: this one
     config.optimizer.scaling = "linear"  # with the batch; or sqrt
-    config.optimizer.schedule = "cosine"  # constant, (timm_, kentaroy_)cosine, triangle
+    config.optimizer.schedule = "cosine"  # constant, cosine, timm_cosine, kentaroy_cosine, triangle
     config.optimizer.warmup = 0  # steps
     config.optimizer.warmup_epochs = 0.0  # or epochs
     config.optimizer.warmup_from = 0.0  # learning rate

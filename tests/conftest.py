@@ -30,6 +30,8 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = folder.parent
     jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # Most of the suite's time is compilation of programs that run for milliseconds.
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

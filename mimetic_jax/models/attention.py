@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -51,6 +52,12 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, N, D] from [B, N, D]."""
+        return self.around(self.attend, x)
+
+    def around(
+        self, attend: Callable[[jax.Array, jax.Array, jax.Array], jax.Array], x: jax.Array
+    ) -> jax.Array:
+        """The four projections around `attend`, [..., N, D] from [..., N, D]."""
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
@@ -65,7 +72,7 @@ class Attention(nn.Module):
             bias_init=self.bias_init,
             dtype=self.dtype,
             name="out",
-        )(self.attend(query, key, value))
+        )(attend(query, key, value))
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.depthwise import Depthwise
 from mimetic_jax.models.init import base_init
-from mimetic_jax.models.isotropic import classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.layers import classify, patch_embed, patch_grid, stack
 from mimetic_jax.models.traits import Traits
 
 
@@ -61,8 +61,7 @@ class ConvMixer(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Logits [B, classes], float32. Training changes the collection "batch_stats"."""
         init = base_init("torch")
-        bias = init.linear_bias(self.patch**2 * images.shape[-1])
-        x = patch_embed(images, self.patch, self.width, init.patch, bias, self.dtype)
+        x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
         x = _norm("patch_norm", train, self.dtype)(_gelu(x))
         fields = {
             "filter_size": self.filter_size,

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.depthwise import Depthwise
 from mimetic_jax.models.init import base_init
-from mimetic_jax.models.isotropic import classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.layers import MLP, classify, patch_embed, patch_grid, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
-from mimetic_jax.models.vit import MLP
 
 
 class ConvNeXt(nn.Module):
@@ -63,8 +62,7 @@ class ConvNeXt(nn.Module):
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [B, classes], float32."""
         init = base_init(self.base)
-        bias = init.linear_bias(self.patch**2 * images.shape[-1])
-        x = patch_embed(images, self.patch, self.width, init.linear, bias, self.dtype)
+        x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
         fields = {
             "filter_size": self.filter_size,
             "mlp_ratio": self.mlp_ratio,

@@ -12,27 +12,14 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
+from mimetic_jax.models.layers import MLP, Dropout, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
-from mimetic_jax.models.vit import MLP, Dropout
 from mimetic_jax.weights.position import sincos_1d
 
 _EMBEDDINGS = {
     "normal": nn.initializers.normal(0.01),
     "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
 }
-
-
-def _sizes(model: Any, tokens: tuple[int, ...]) -> Sizes:
-    return Sizes(
-        length=tokens[0],
-        width=model.width,
-        hidden=int(model.width * model.mlp_ratio),
-        heads=model.heads,
-        depth=model.depth,
-        scan=model.scan,
-        remat=model.remat,
-        dropout=bool(model.dropout),
-    )
 
 
 class GPT(nn.Module):
@@ -105,7 +92,7 @@ class GPT(nn.Module):
     traits: ClassVar[Traits] = Traits(
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(bias|scale|embedding)$",
-        sizes=_sizes,
+        sizes=lambda model, tokens: Sizes.of(model, tokens[0]),
         output=lambda params: (params["embedding"], params["decoder_bias"]),
     )
 
@@ -132,32 +119,16 @@ class GPT(nn.Module):
         else:
             x = x * self.width**0.5 + sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        x = self._blocks(x, train)
-        return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
-
-    def _blocks(self, x: jax.Array, train: bool) -> jax.Array:
-        block: Any = Block
-        if self.remat:  # a scan needs no barrier against merging the recomputed block
-            block = nn.remat(Block, prevent_cse=not self.scan, static_argnums=(2,))
         fields = {
             "heads": self.heads,
             "mlp_ratio": self.mlp_ratio,
-            "dropout": self.dropout,
             "base": self.base,
+            "train": train,
+            "dropout": self.dropout,
             "dtype": self.dtype,
         }
-        if not self.scan:
-            for layer in range(self.depth):
-                x, _ = block(**fields, name=f"block_{layer}")(x, train)
-            return x
-        scanned = nn.scan(
-            block,
-            variable_axes={"params": 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=nn.broadcast,
-            length=self.depth,
-        )
-        return scanned(**fields, name="blocks")(x, train)[0]
+        x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
+        return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -186,12 +157,13 @@ class Block(nn.Module):
 
     heads: int
     mlp_ratio: float
-    dropout: float
     base: str
+    train: bool
+    dropout: float
     dtype: Any
 
     @nn.compact
-    def __call__(self, x: jax.Array, train: bool) -> tuple[jax.Array, None]:
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
 
@@ -207,5 +179,5 @@ class Block(nn.Module):
             name="attention",
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
-        x += Dropout()(attention(norm("norm1")(x)), self.dropout, train)
-        return by_example(x + Dropout()(mlp(norm("norm2")(x)), self.dropout, train)), None
+        x += Dropout()(attention(norm("norm1")(x)), self.dropout, self.train)
+        return by_example(x + Dropout()(mlp(norm("norm2")(x)), self.dropout, self.train)), None

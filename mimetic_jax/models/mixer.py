@@ -10,9 +10,8 @@ import jax.numpy as jnp
 
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
-from mimetic_jax.models.isotropic import classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.layers import MLP, classify, patch_embed, patch_grid, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
-from mimetic_jax.models.vit import MLP
 
 
 class Mixer(nn.Module):
@@ -67,8 +66,7 @@ class Mixer(nn.Module):
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits [B, classes], float32."""
         init = base_init(self.base)
-        bias = torch_bias(self.patch**2 * images.shape[-1])
-        x = patch_embed(images, self.patch, self.width, init.patch, bias, self.dtype)
+        x = patch_embed(images, self.patch, self.width, init.patch, torch_bias, self.dtype)
         x = x.reshape(len(x), -1, self.width)
         fields = {
             "token_ratio": self.token_ratio,

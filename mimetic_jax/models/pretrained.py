@@ -6,6 +6,7 @@ what each tensor is; shapes must then fit exactly, and nothing is left out witho
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -121,73 +122,102 @@ def load_pretrained(
     Reference: vit_jax/checkpoint.py; timm, models/vision_transformer.py; transformers,
     models/vit/modeling_vit.py.
     """
-    tensors = _ours(path, _read(path), say)
-    leaves = traverse_util.flatten_dict(params, sep="/")
-    kept = _own_head(tensors, leaves, say)
-    dropped = "cls_token" in tensors and "cls_token" not in leaves
-    if dropped:
-        say("cls_token and its position are left out: the model pools the mean")
-        del tensors["cls_token"]
-    sources = {name: _sources(name, leaf) for name, leaf in leaves.items() if name not in kept}
-    _check_names(path, tensors, leaves, sources)
-    table = tensors["pos_embed"]
-    if dropped:
-        table = table._replace(array=table.array[:, 1:])
-    prefix = int("cls_token" in leaves)
-    tensors["pos_embed"] = _on_grid(table, leaves["pos_embed"].shape[1], prefix, grid, say)
-    new = dict(leaves)
-    for name, names in sources.items():
-        leaf = leaves[name]
-        shape = leaf.shape if names == [name] else leaf.shape[1:]
-        arrays = [_fit(tensors[source], source, shape) for source in names]
-        new[name] = _placed_like(arrays[0] if names == [name] else np.stack(arrays), leaf)
-    return traverse_util.unflatten_dict(new, sep="/")
+    return PretrainedFile.read(path, say).whole(params, grid, say)
 
 
-def pretrained_tensors(
-    path: str | os.PathLike[str],
-    params: Any,
-    *,
-    grid: tuple[int, int] | None = None,
-    say: Callable[[str], None] = print,
-) -> dict[str, np.ndarray]:
-    """The tensors of a pretrained file in their own sizes, by the paths of a model's parameters.
+@dataclasses.dataclass(frozen=True)
+class PretrainedFile:
+    """The tensors of a pretrained file by our names of unrolled layers, read once.
 
-    For `weights.select`, which takes a smaller model from them, and for parts of them. As many
-    layers as the model stacks are stacked; heads have the width of the model's; the position table
-    is resampled to the model's grid, without the class token's row if the model has none.
-
-    Args:
-        path: the file, as for `load_pretrained`.
-        params: the tree of `ViT.init`, or of its shapes.
-        grid: (h, w) of the model's patches, where the position table is no square.
-        say: prints a line.
-
-    Returns:
-        Arrays by path, for those paths of the model that the file has.
-
-    Raises:
-        InputError: for a file of another kind, or whose heads aren't as wide as the model's.
+    Attributes:
+        path: of the file, for errors.
+        tensors: by name.
     """
-    tensors = _ours(path, _read(path), say)
-    leaves = traverse_util.flatten_dict(params, sep="/")
-    head_width = next(
-        leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")
-    )
-    prefix = int("cls_token" in leaves)
-    if "cls_token" in tensors and not prefix:
+
+    path: str
+    tensors: Mapping[str, _Tensor]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], say: Callable[[str], None]) -> PretrainedFile:
+        """Read a file of one of the three kinds."""
+        return cls(os.fspath(path), _ours(path, _read(path), say))
+
+    def whole(
+        self, params: Any, grid: tuple[int, int] | None, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """All parameters of a model of the file's sizes, see `load_pretrained`."""
+        tensors = dict(self.tensors)
+        leaves = traverse_util.flatten_dict(params, sep="/")
+        kept = _own_head(tensors, leaves, say)
+        dropped = "cls_token" in tensors and "cls_token" not in leaves
+        if dropped:
+            say("cls_token and its position are left out: the model pools the mean")
+            del tensors["cls_token"]
+        sources = {name: _sources(name, leaf) for name, leaf in leaves.items() if name not in kept}
+        _check_names(self.path, tensors, leaves, sources)
         table = tensors["pos_embed"]
-        tensors["pos_embed"] = table._replace(array=table.array[:, 1:])
-    if "pos_embed" in leaves:
-        rows = leaves["pos_embed"].shape[1]
-        tensors["pos_embed"] = _on_grid(tensors["pos_embed"], rows, prefix, grid, say)
-    found = {}
-    for name, leaf in leaves.items():
-        names = _sources(name, leaf)
-        if all(source in tensors for source in names):
-            arrays = [_by_head(tensors[source], source, head_width) for source in names]
-            found[name] = arrays[0] if names == [name] else np.stack(arrays)
-    return found
+        if dropped:
+            table = table._replace(array=table.array[:, 1:])
+        prefix = int("cls_token" in leaves)
+        tensors["pos_embed"] = _on_grid(table, leaves["pos_embed"].shape[1], prefix, grid, say)
+        new = dict(leaves)
+        for name, names in sources.items():
+            leaf = leaves[name]
+            shape = leaf.shape if names == [name] else leaf.shape[1:]
+            arrays = [_fit(tensors[source], source, shape) for source in names]
+            new[name] = _placed_like(arrays[0] if names == [name] else np.stack(arrays), leaf)
+        return traverse_util.unflatten_dict(new, sep="/")
+
+    def fits(self, params: Any) -> bool:
+        """Whether each parameter outside the head has one of its size here, on any grid."""
+        leaves = traverse_util.flatten_dict(params, sep="/")
+        found = self._by_path(leaves)
+        return all(
+            name in found and (name == "pos_embed" or found[name].shape == leaf.shape)
+            for name, leaf in leaves.items()
+            if not name.startswith("head/")
+        )
+
+    def by_path(self, params: Any, say: Callable[[str], None]) -> dict[str, np.ndarray]:
+        """The tensors in their own sizes, by the paths of a model's parameters.
+
+        For `weights.select`, which takes a smaller model from them, and for parts of them. As many
+        layers as the model stacks are stacked; heads have the width of the model's; the position
+        table is resampled to the model's grid, without the class token's row if the model has none.
+
+        Args:
+            params: the tree of `ViT.init`, or of its shapes.
+            say: prints a line.
+
+        Returns:
+            Arrays by path, for those paths of the model that the file has.
+
+        Raises:
+            InputError: if the heads aren't as wide as the model's.
+        """
+        leaves = traverse_util.flatten_dict(params, sep="/")
+        found = self._by_path(leaves)
+        if "pos_embed" in leaves:
+            prefix = int("cls_token" in leaves)
+            table = self.tensors["pos_embed"]
+            if "cls_token" in self.tensors and not prefix:
+                table = table._replace(array=table.array[:, 1:])
+            rows = leaves["pos_embed"].shape[1]
+            found["pos_embed"] = _on_grid(table, rows, prefix, None, say).array
+        return found
+
+    def _by_path(self, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """As `by_path`, the position table as it is stored."""
+        head_width = next(
+            leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")
+        )
+        found = {}
+        for name, leaf in leaves.items():
+            names = _sources(name, leaf)
+            if all(source in self.tensors for source in names):
+                arrays = [_by_head(self.tensors[source], source, head_width) for source in names]
+                found[name] = arrays[0] if names == [name] else np.stack(arrays)
+        return found
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import einops
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -13,8 +12,15 @@ import numpy as np
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
+from mimetic_jax.models.layers import (
+    MLP,
+    Dropout,
+    classify,
+    patch_embed,
+    space_to_depth,
+    stack,
+)
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
-from mimetic_jax.models.vit import MLP, Dropout
 from mimetic_jax.models.windows import WindowAttention
 
 _BASES = {"microsoft": "timm", "cifar": "torch"}
@@ -87,14 +93,8 @@ class Swin(nn.Module):
         """Logits [B, classes], float32. Training needs a "dropout" rng where drop_path isn't 0."""
         self._check(images.shape[1:3])
         init = base_init(_BASES[self.form])
-        x = space_to_depth(images, self.downscaling[0])
-        x = nn.Dense(
-            self.width,
-            kernel_init=init.patch,
-            bias_init=torch_bias(x.shape[-1]),
-            dtype=self.dtype,
-            name="patch_embed",
-        )(x)
+        patch = self.downscaling[0]
+        x = patch_embed(images, patch, self.width, init.patch, torch_bias, self.dtype)
         if self.form == "microsoft":
             x = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="patch_norm")(x)
         rates = np.linspace(0, self.drop_path, sum(self.depths)).tolist()
@@ -114,12 +114,7 @@ class Swin(nn.Module):
             rates = rates[depth:]
         norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
         pooled = norm(x).mean((1, 2)) if self.form == "microsoft" else norm(x.mean((1, 2)))
-        return nn.Dense(
-            self.num_classes,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(pooled.shape[-1]),
-            name="head",
-        )(pooled.astype(jnp.float32))
+        return classify(pooled, self.num_classes, init)
 
     def _check(self, image: tuple[int, ...]) -> None:
         if self.form not in _BASES:
@@ -167,32 +162,16 @@ class Stage(nn.Module):
         if self.form == "microsoft" and min(x.shape[1:3]) <= self.window:
             shift = 0
         shifts = [shift * (layer % 2) for layer in range(self.depth)]
-        block: Any = Block
-        if self.remat:
-            # A scan needs no barrier against merging the recomputed block, and traces the shift.
-            static = (2,) if self.scan else (2, 3)
-            block = nn.remat(Block, prevent_cse=not self.scan, static_argnums=static)
         fields = {
             "form": self.form,
             "heads": self.width // self.head_dim,
             "window": self.window,
+            "train": train,
             "dtype": self.dtype,
         }
-        if not self.scan:
-            for layer in range(self.depth):
-                rate = drop_path[layer] if drop_path else None
-                x, _ = block(**fields, name=f"block_{layer}")(x, train, shifts[layer] or None, rate)
-            return x
-        scanned = nn.scan(
-            block,
-            variable_axes={"params": 0, "intermediates": 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, 0, 0),
-            length=self.depth,
-        )
         # A stage without any shift needs no mask.
-        varied = (jnp.array(shifts) if any(shifts) else None, drop_path and jnp.array(drop_path))
-        return scanned(**fields, name="blocks")(x, train, *varied)[0]
+        numbers = (shifts if any(shifts) else None, drop_path)
+        return stack(Block, fields, self.depth, x, *numbers, scan=self.scan, remat=self.remat)
 
     def _merged(self, x: jax.Array, factor: int) -> jax.Array:
         init = base_init(_BASES[self.form])
@@ -215,22 +194,19 @@ class Block(nn.Module):
     form: str
     heads: int
     window: int
+    train: bool
     dtype: Any
 
     @nn.compact
     def __call__(
-        self,
-        x: jax.Array,
-        train: bool,
-        shift: int | jax.Array | None,
-        drop_path: float | jax.Array | None,
+        self, x: jax.Array, shift: int | jax.Array | None, drop_path: float | jax.Array | None
     ) -> tuple[jax.Array, None]:
         """Activations [B, h, w, D] and nothing: the form of a scan's body."""
         base = _BASES[self.form]
         init = base_init(base)
 
         def branch(y: jax.Array) -> jax.Array:
-            return Dropout(broadcast_dims=(1, 2, 3))(y, drop_path, train)
+            return Dropout(broadcast_dims=(1, 2, 3))(y, drop_path, self.train)
 
         def norm(name: str) -> nn.LayerNorm:
             return nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
@@ -248,8 +224,3 @@ class Block(nn.Module):
         x += branch(attention(norm("norm1")(x), shift))
         mlp = MLP(4.0, base, self.dtype, name="mlp")
         return by_example(x + branch(mlp(norm("norm2")(x)))), None
-
-
-def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
-    """[B, h/f, w/f, f² C] from [B, h, w, C]: the pixels of an f×f square, one after the other."""
-    return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)

@@ -10,21 +10,10 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
+from mimetic_jax.models.layers import classify, stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
-from mimetic_jax.models.vit import apply_blocks
+from mimetic_jax.models.vit import Block
 from mimetic_jax.weights.bases import semi_orthogonal
-
-
-def _sizes(model: Any, tokens: tuple[int, ...]) -> Sizes:
-    return Sizes(
-        length=tokens[0],
-        width=model.width,
-        hidden=int(model.width * model.mlp_ratio),
-        heads=model.heads,
-        depth=model.depth,
-        scan=model.scan,
-        remat=model.remat,
-    )
 
 
 def _orthogonal(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
@@ -75,7 +64,7 @@ class TokenViT(nn.Module):
     traits: ClassVar[Traits] = Traits(
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(^|/)(bias|scale|pos_embed|embedding)$",
-        sizes=_sizes,
+        sizes=lambda model, tokens: Sizes.of(model, tokens[0]),
     )
 
     @nn.compact
@@ -87,22 +76,15 @@ class TokenViT(nn.Module):
         embedding: Any = self.param("embedding", _orthogonal, (self.vocab + 1, self.width))
         x = embedding[tokens]
         x += self.param("pos_embed", init.position, (1, *x.shape[1:]))
-        x = apply_blocks(
-            x.astype(self.dtype),
-            depth=self.depth,
-            scan=self.scan,
-            remat=self.remat,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            qkv_bias=self.qkv_bias,
-            fused_qkv=self.fused_qkv,
-            dtype=self.dtype,
-        )
+        fields = {
+            "heads": self.heads,
+            "mlp_ratio": self.mlp_ratio,
+            "base": self.base,
+            "qkv_bias": self.qkv_bias,
+            "fused_qkv": self.fused_qkv,
+            "dtype": self.dtype,
+        }
+        x = x.astype(self.dtype)
+        x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
-        return nn.Dense(
-            self.vocab,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(self.width),
-            name="head",
-        )(x.astype(jnp.float32))
+        return classify(x, self.vocab, init)

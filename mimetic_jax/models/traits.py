@@ -38,6 +38,20 @@ class Sizes:
     remat: bool = False
     dropout: bool = False
 
+    @classmethod
+    def of(cls, model: Any, length: int) -> Sizes:
+        """The sizes of a model of ours with `length` tokens, from its fields."""
+        return cls(
+            length=length,
+            width=model.width,
+            hidden=int(model.width * model.mlp_ratio),
+            heads=model.heads,
+            depth=model.depth,
+            scan=model.scan,
+            remat=model.remat,
+            dropout=bool(getattr(model, "dropout", False)),
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Traits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import einops
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
+from mimetic_jax.models.layers import MLP, Dropout, classify, patch_embed, patch_grid, stack
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 
@@ -25,22 +25,9 @@ VARIANTS = {
 """Sizes of DeiT and AugReg, as arguments of `ViT`."""
 
 
-def _grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
-    return image[0] // model.patch, image[1] // model.patch
-
-
 def _sizes(model: Any, image: tuple[int, ...]) -> Sizes:
-    rows, columns = _grid(model, image)
-    return Sizes(
-        length=rows * columns + (model.pool == "token"),
-        width=model.width,
-        hidden=int(model.width * model.mlp_ratio),
-        heads=model.heads,
-        depth=model.depth,
-        scan=model.scan,
-        remat=model.remat,
-        dropout=bool(model.dropout),
-    )
+    rows, columns = patch_grid(model, image)
+    return Sizes.of(model, rows * columns + (model.pool == "token"))
 
 
 class ViT(nn.Module):
@@ -109,7 +96,7 @@ class ViT(nn.Module):
     dtype: Any = jnp.float32
 
     traits: ClassVar[Traits] = Traits(
-        grid=_grid,
+        grid=patch_grid,
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
         no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|gate|gamma|sum)$",
@@ -119,60 +106,44 @@ class ViT(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Logits [B, classes], float32. Training needs a "dropout" rng where a rate isn't 0."""
-        self._check(images.shape[1:3])
+        self._check()
         init = base_init(self.base)
-        x = einops.rearrange(
-            images, "b (h p) (w q) c -> b (h w) (p q c)", p=self.patch, q=self.patch
-        )
-        # The patch embedding is a convolution of stride `patch`, written as a product.
-        x = nn.Dense(
-            self.width,
-            kernel_init=init.patch,
-            bias_init=torch_bias(x.shape[-1]),
-            dtype=self.dtype,
-            name="patch_embed",
-        )(x)
+        x = patch_embed(images, self.patch, self.width, init.patch, torch_bias, self.dtype)
+        grid = x.shape[1:3]
+        x = x.reshape(len(x), -1, self.width)
         if self.pool == "token":
             normal = nn.initializers.normal(self.token_std)
             token = self.param("cls_token", normal, (1, 1, self.width))
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
         x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
-        grid = _grid(self, images.shape[1:3])
-        x = apply_blocks(
-            Dropout()(x, self.dropout, train),
-            train,
-            depth=self.depth,
-            drop_path=self.drop_path,
-            scan=self.scan,
-            remat=self.remat,
-            heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            base=self.base,
-            dropout=self.dropout,
-            attention=self.attention,
-            grid=grid,
-            layer_scale=self.layer_scale,
-            scale_init=self.scale_init,
-            learn_sum=self.learn_sum,
-            qkv_bias=self.qkv_bias,
-            fused_qkv=self.fused_qkv,
-            dtype=self.dtype,
-        )
+        x = Dropout()(x, self.dropout, train)
+        fields = {
+            "heads": self.heads,
+            "mlp_ratio": self.mlp_ratio,
+            "base": self.base,
+            "train": train,
+            "dropout": self.dropout,
+            "attention": self.attention,
+            "grid": grid,
+            "layer_scale": self.layer_scale,
+            "scale_init": self.scale_init,
+            "learn_sum": self.learn_sum,
+            "qkv_bias": self.qkv_bias,
+            "fused_qkv": self.fused_qkv,
+            "dtype": self.dtype,
+        }
+        last = max(self.depth - 1, 1)
+        rates = [self.drop_path * layer / last for layer in range(self.depth)]
+        drop_path = rates if self.drop_path else None
+        x = stack(Block, fields, self.depth, x, drop_path, scan=self.scan, remat=self.remat)
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
-        return nn.Dense(
-            self.num_classes,
-            kernel_init=init.linear,
-            bias_init=init.linear_bias(self.width),
-            name="head",
-        )(x.astype(jnp.float32))
+        return classify(x, self.num_classes, init)
 
-    def _check(self, image: tuple[int, ...]) -> None:
+    def _check(self) -> None:
         if self.width % self.heads:
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
-        if image[0] % self.patch or image[1] % self.patch:
-            raise InputError(f"patch {self.patch} does not divide the image {image[0]}x{image[1]}")
         choices = {
             "pool": ("token", "mean"),
             "attention": ("standard", *FORMS),
@@ -188,51 +159,13 @@ class ViT(nn.Module):
                 raise InputError(f"{name} {rate} is not in [0, 1)")
 
 
-def apply_blocks(
-    x: jax.Array,
-    train: bool = False,
-    *,
-    depth: int,
-    drop_path: float = 0.0,
-    scan: bool = False,
-    remat: bool = False,
-    **fields: Any,
-) -> jax.Array:
-    """Activations [B, N, D] after `depth` blocks; call it in the compact method of a module.
-
-    Args:
-        x: activations.
-        train: whether rates of dropout apply.
-        depth: L. The module's submodules are `block_0` …, or `blocks` with `scan`.
-        drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
-        scan: one loop over a block.
-        remat: recompute each block in the backward pass.
-        fields: of `Block`.
-    """
-    rates = [drop_path * layer / max(depth - 1, 1) for layer in range(depth)]
-    block: Any = Block
-    if remat:  # a scan needs no barrier against merging the recomputed block
-        block = nn.remat(Block, prevent_cse=not scan, static_argnums=(2,))
-    if not scan:
-        for layer, rate in enumerate(rates):
-            x, _ = block(**fields, name=f"block_{layer}")(x, train, rate if drop_path else None)
-        return x
-    scanned = nn.scan(
-        block,
-        variable_axes={"params": 0, "intermediates": 0},
-        split_rngs={"params": True, "dropout": True},
-        in_axes=(nn.broadcast, 0),
-        length=depth,
-    )
-    return scanned(**fields, name="blocks")(x, train, jnp.array(rates) if drop_path else None)[0]
-
-
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)), each branch dropped per sample."""
 
     heads: int
     mlp_ratio: float
     base: str
+    train: bool = False
     dropout: float = 0.0
     attention: str = "standard"
     grid: tuple[int, int] = (0, 0)
@@ -245,13 +178,13 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, train: bool, drop_path: float | jax.Array | None
+        self, x: jax.Array, drop_path: float | jax.Array | None = None
     ) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
 
         def branch(y: jax.Array) -> jax.Array:
-            y = Dropout()(y, self.dropout, train)
-            return Dropout(broadcast_dims=(1, 2))(y, drop_path, train)
+            y = Dropout()(y, self.dropout, self.train)
+            return Dropout(broadcast_dims=(1, 2))(y, drop_path, self.train)
 
         def norm(name: str) -> nn.LayerNorm:
             return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
@@ -285,49 +218,3 @@ class Block(nn.Module):
         scale: Any = self.param("layer_scale", initial, (x.shape[-1],))
         scale = scale.astype(x.dtype)
         return x + scale * branch if self.layer_scale == "branch" else scale * x + branch
-
-
-class Dropout(nn.Module):
-    """`nn.Dropout` whose rate may be traced, as each layer's own is in a scan."""
-
-    broadcast_dims: tuple[int, ...] = ()
-
-    @nn.compact
-    def __call__(self, x: jax.Array, rate: float | jax.Array | None, train: bool) -> jax.Array:
-        if not train or not (isinstance(rate, jax.Array) or rate):
-            return x
-        shape = [1 if axis in self.broadcast_dims else size for axis, size in enumerate(x.shape)]
-        kept = jax.random.bernoulli(self.make_rng("dropout"), 1 - rate, shape)
-        return jnp.where(kept, x / jnp.asarray(1 - rate, x.dtype), 0)
-
-
-class MLP(nn.Module):
-    """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch.
-
-    With `learn_sum` it is fc2(gelu(fc1(x) + c Σ_d x_d)), c a learned number that starts at 0.
-    """
-
-    ratio: float
-    base: str
-    dtype: Any
-    learn_sum: bool = False
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        width, hidden = x.shape[-1], int(x.shape[-1] * self.ratio)
-        init = base_init(self.base)
-
-        def dense(features: int, fan_in: int, name: str) -> nn.Dense:
-            return nn.Dense(
-                features,
-                kernel_init=init.linear,
-                bias_init=init.linear_bias(fan_in),
-                dtype=self.dtype,
-                name=name,
-            )
-
-        h = dense(hidden, width, "fc1")(x)
-        if self.learn_sum:
-            factor: Any = self.param("sum", nn.initializers.zeros, ())
-            h += (factor * x.sum(axis=-1, keepdims=True)).astype(h.dtype)
-        return dense(width, hidden, "fc2")(nn.gelu(h, approximate=False))

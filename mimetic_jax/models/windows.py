@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import einops
@@ -11,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.init import Initializer
+from mimetic_jax.models.attention import Attention
 
 
-class WindowAttention(nn.Module):
+class WindowAttention(Attention):
     """Σ_h softmax(q_h k_hᵀ / √K + B_h) v_h W_out,h within each W×W window of a grid.
 
     Kernels have the names and shapes of `models.Attention`. B[n, m], from query n to key m, depends
@@ -30,12 +32,8 @@ class WindowAttention(nn.Module):
     in any dtype.
 
     Attributes:
-        num_heads: H, a divisor of D.
         window: W, a divisor of both sides of the grid.
         shared_bias: one table for all heads instead of one per head.
-        qkv_bias: whether query, key and value have biases; out has one.
-        kernel_init, bias_init: called with flattened shapes, as by Flax's own attention.
-        dtype: of the computation; parameters are float32.
 
     Raises:
         InputError: if H doesn't divide D, or W a side of the grid.
@@ -50,58 +48,40 @@ class WindowAttention(nn.Module):
     shared table is that of kentaroy47/vision-transformers-cifar10.
     """
 
-    num_heads: int
-    window: int
+    window: int = 7
     shared_bias: bool = False
-    qkv_bias: bool = True
-    kernel_init: Initializer = nn.linear.default_kernel_init
-    bias_init: Initializer = nn.initializers.zeros
-    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: jax.Array, shift: int | jax.Array | None = None) -> jax.Array:
-        """[B, h, w, D] from [B, h, w, D]; `shift` may be traced, and None is no shift."""
-        rows, columns, width = x.shape[1:]
-        if width % self.num_heads:
-            raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
+        """[B, h, w, D] from [B, h, w, D]; `shift` may be traced, and None or 0 is no shift."""
+        rows, columns = x.shape[1:3]
         if rows % self.window or columns % self.window:
             raise InputError(f"window {self.window} does not divide the {rows}x{columns} grid")
-        if shift is not None:
-            x = _rolled(x, -shift)
-        x = self._windows(x, "b", "d")
-        query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
+        if not isinstance(shift, jax.Array) and not shift:
+            return self._within(x, self.attend)
+        attend = functools.partial(self.attend, mask=self._neighbors(rows, columns, shift))
+        return _rolled(self._within(_rolled(x, -shift), attend), shift)
+
+    def _within(self, x: jax.Array, attend: Callable[..., jax.Array]) -> jax.Array:
+        """Attention in each window, [B, h, w, D]."""
+        rows = x.shape[1]
+        x = self.around(attend, self._windows(x, "b", "d"))
+        return einops.rearrange(
+            x, "b (i j) (p q) d -> b (i p) (j q) d", i=rows // self.window, p=self.window
+        )
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None
+    ) -> jax.Array:
+        """What each head gathers, [B, windows, N, H, K] from three of that shape."""
         logits = jnp.einsum(
             "bwqhk,bwshk->bwhqs", query, key, preferred_element_type=jnp.float32
         ) / np.sqrt(query.shape[-1])
         logits += self._bias()
-        if shift is not None:
-            logits = jnp.where(self._neighbors(rows, columns, shift), logits, -jnp.inf)
+        if mask is not None:
+            logits = jnp.where(mask, logits, -jnp.inf)
         attention = jax.nn.softmax(logits).astype(value.dtype)
-        x = nn.DenseGeneral(
-            width,
-            axis=(-2, -1),
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            dtype=self.dtype,
-            name="out",
-        )(jnp.einsum("bwhqs,bwshk->bwqhk", attention, value))
-        x = einops.rearrange(
-            x,
-            "b (i j) (p q) d -> b (i p) (j q) d",
-            i=rows // self.window,
-            p=self.window,
-        )
-        return x if shift is None else _rolled(x, shift)
-
-    def _dense(self, name: str, width: int) -> nn.DenseGeneral:
-        return nn.DenseGeneral(
-            (self.num_heads, width // self.num_heads),
-            use_bias=self.qkv_bias,
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            dtype=self.dtype,
-            name=name,
-        )
+        return jnp.einsum("bwhqs,bwshk->bwqhk", attention, value)
 
     def _windows(self, grid: jax.Array, before: str = "", after: str = "") -> jax.Array:
         """[..., windows, N, ...] from [..., h, w, ...]; both in row-major order."""

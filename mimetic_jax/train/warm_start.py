@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from mimetic_jax import models, paths
+from mimetic_jax import paths
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.pretrained import PARTS, pretrained_tensors
+from mimetic_jax.models.pretrained import PARTS, PretrainedFile
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.workdir.checkpoint import read_variables
@@ -89,12 +89,10 @@ def warm_start(
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if path.suffix in _FILES:
         params = variables["params"]
-        tensors = pretrained_tensors(path, params, say=say)
-        teacher = {f"params/{name}": array for name, array in tensors.items()}
-        if not parts and all(
-            name in teacher and teacher[name].shape == leaf.shape for name, leaf in wanted.items()
-        ):
-            return {**variables, "params": models.load_pretrained(path, params, say=say)}
+        file = PretrainedFile.read(path, say)
+        if not parts and file.fits(params):
+            return {**variables, "params": file.whole(params, None, say)}
+        teacher = {f"params/{name}": array for name, array in file.by_path(params, say).items()}
     else:
         teacher = _checkpoint(path, say)
     flat = (lambda name, array: array) if heads == "whole" else _side_by_side

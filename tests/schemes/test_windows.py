@@ -54,7 +54,7 @@ def attention_maps(form, shift):
     whose token m alone is 1 shows what every token gets from token m.
     """
     count, zeros, identity = SIDE**2, jnp.zeros((WIDTH, HEADS, WIDTH // HEADS)), jnp.eye(WIDTH)
-    layer = WindowAttention(HEADS, WINDOW, shared_bias=form == "cifar", qkv_bias=False)
+    layer = WindowAttention(HEADS, window=WINDOW, shared_bias=form == "cifar", qkv_bias=False)
     params = {
         "query": {"kernel": zeros},
         "key": {"kernel": zeros},

@@ -1,0 +1,148 @@
+"""Parts that several models share: patches, the stack of blocks, dropout, MLP, classifier.
+
+Call the functions in a compact method: they make submodules of the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import einops
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.init import BaseInit, Initializer, base_init
+
+
+def patch_grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
+    """(rows, columns) of the patches of an image [h, w, C]: the trait `grid`."""
+    return image[0] // model.patch, image[1] // model.patch
+
+
+def patch_embed(
+    images: jax.Array,
+    patch: int,
+    width: int,
+    kernel_init: Initializer,
+    bias_init: Callable[[int], Initializer],
+    dtype: Any,
+) -> jax.Array:
+    """Patches as vectors, [B, h, w, D]: a convolution of stride `patch`, written as a product.
+
+    Raises:
+        InputError: if the patch doesn't divide the image.
+    """
+    rows, columns = images.shape[1:3]
+    if rows % patch or columns % patch:
+        raise InputError(f"patch {patch} does not divide the image {rows}x{columns}")
+    x = space_to_depth(images, patch)
+    return nn.Dense(
+        width,
+        kernel_init=kernel_init,
+        bias_init=bias_init(x.shape[-1]),
+        dtype=dtype,
+        name="patch_embed",
+    )(x)
+
+
+def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
+    """[B, h/f, w/f, f² C] from [B, h, w, C]: the pixels of an f×f square, one after the other."""
+    return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)
+
+
+def stack(
+    block: Any,
+    fields: Mapping[str, Any],
+    depth: int,
+    x: jax.Array,
+    *numbers: Sequence[float] | None,
+    scan: bool,
+    remat: bool,
+) -> jax.Array:
+    """`depth` blocks, one after the other.
+
+    Args:
+        block: a module class: (x, number, …) -> (x, None), the form of a scan's body.
+        fields: the fields of every block.
+        depth: L.
+        x: activations.
+        numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
+            they are traced.
+        scan: make one loop of the blocks: their parameters and running statistics are stacked, L in
+            front, under the name `blocks`, instead of `block_0` ….
+        remat: recompute each block in the backward pass and keep only its input.
+    """
+    if remat:  # a scan needs no barrier against merging the recomputed block
+        # Integers choose a program, such as a roll by so many pixels.
+        static = [at for at, each in enumerate(numbers, 2) if each and isinstance(each[0], int)]
+        block = nn.remat(block, prevent_cse=not scan, static_argnums=() if scan else tuple(static))
+    if not scan:
+        for layer in range(depth):
+            x, _ = block(**fields, name=f"block_{layer}")(x, *(n and n[layer] for n in numbers))
+        return x
+    scanned = nn.scan(
+        block,
+        variable_axes={"params": 0, "batch_stats": 0, "intermediates": 0},
+        split_rngs={"params": True, "dropout": True},
+        length=depth,
+    )
+    return scanned(**fields, name="blocks")(x, *(n and jnp.array(n) for n in numbers))[0]
+
+
+class Dropout(nn.Module):
+    """`nn.Dropout` whose rate may be traced, as each layer's own is in a scan."""
+
+    broadcast_dims: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self, x: jax.Array, rate: float | jax.Array | None, train: bool) -> jax.Array:
+        if not train or not (isinstance(rate, jax.Array) or rate):
+            return x
+        shape = [1 if axis in self.broadcast_dims else size for axis, size in enumerate(x.shape)]
+        kept = jax.random.bernoulli(self.make_rng("dropout"), 1 - rate, shape)
+        return jnp.where(kept, x / jnp.asarray(1 - rate, x.dtype), 0)
+
+
+class MLP(nn.Module):
+    """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch.
+
+    With `learn_sum` it is fc2(gelu(fc1(x) + c Σ_d x_d)), c a learned number that starts at 0.
+    """
+
+    ratio: float
+    base: str
+    dtype: Any
+    learn_sum: bool = False
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        width, hidden = x.shape[-1], int(x.shape[-1] * self.ratio)
+        init = base_init(self.base)
+
+        def dense(features: int, fan_in: int, name: str) -> nn.Dense:
+            return nn.Dense(
+                features,
+                kernel_init=init.linear,
+                bias_init=init.linear_bias(fan_in),
+                dtype=self.dtype,
+                name=name,
+            )
+
+        h = dense(hidden, width, "fc1")(x)
+        if self.learn_sum:
+            factor: Any = self.param("sum", nn.initializers.zeros, ())
+            h += (factor * x.sum(axis=-1, keepdims=True)).astype(h.dtype)
+        return dense(width, hidden, "fc2")(nn.gelu(h, approximate=False))
+
+
+def classify(x: jax.Array, classes: int, init: BaseInit) -> jax.Array:
+    """Logits [..., classes], float32, of activations [..., D]."""
+    return nn.Dense(
+        classes,
+        kernel_init=init.linear,
+        bias_init=init.linear_bias(x.shape[-1]),
+        name="head",
+    )(x.astype(jnp.float32))
