@@ -18,6 +18,7 @@ from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.errors import InputError
+from mimetic_jax.models.pretrained_attention import attention_kernels
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
@@ -29,7 +30,9 @@ EXAMPLES = 64
 _OF_RESULTS = ("curves", "grid", "sweep")
 
 
-def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) -> list[AnyPath]:
+def draw(
+    name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path, file: str = ""
+) -> list[AnyPath]:
     """Draw a figure.
 
     Args:
@@ -37,6 +40,7 @@ def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) ->
         queue: of its rows, trained as far as they are.
         wanted: its rows.
         out: folder of the files.
+        file: pretrained weights, for a figure of weights.
 
     Returns:
         The written files.
@@ -48,6 +52,11 @@ def draw(name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path) ->
     small = "_small" * any(entry.spec.small for entry in wanted)
     path = out / f"{name.replace('/', '_')}{small}"
     options = dict(figure.options)
+    if file and figure.draw != "products":
+        raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
+    if file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return DRAW["products"](path, {pathlib.Path(file).stem: attention_kernels(file)}, **options)
     if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
         raise InputError(f"{name} needs {figure.needs}")
     path.parent.mkdir(parents=True, exist_ok=True)

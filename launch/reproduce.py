@@ -88,6 +88,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
     parser.add_argument("--launcher", default="", help="options of the launch script")
     parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
+    parser.add_argument("--file", default="", help="pretrained weights that a figure draws")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
@@ -189,7 +190,7 @@ def _reproduce(
     if flags.name in FIGURES and not code:
         from launch.draw import draw
 
-        for path in draw(flags.name, queue, wanted, flags.results / "figures"):
+        for path in draw(flags.name, queue, wanted, flags.results / "figures", flags.file):
             say(f"drawn: {path}")
     return code
 

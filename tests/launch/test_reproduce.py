@@ -443,3 +443,55 @@ def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
         2,
         "error: run this from the root of the repository: there is no main.py here\n",
     )
+
+
+# Figures
+
+
+def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+    assert reproduce.main(["rivals/gain", f"--results={tmp_path}"]) == 0
+    drawn = tmp_path / "figures" / "rivals_gain"
+    assert f"drawn: {drawn}.png" in capsys.readouterr().out
+    lines = drawn.with_suffix(".csv").read_text().splitlines()
+    assert any("192/12/6,86.74,91.38,4.64" in line for line in lines)
+
+
+def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    options = [f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
+    assert reproduce.main(["attention/figure7", *options]) == 2
+    assert "attention/figure7 needs a file" in capsys.readouterr().err
+    file = tmp_path / "gpt2.npz"
+    draws = np.random.default_rng(0)
+    shapes = {"h.0.attn.c_attn.weight": (64, 192), "h.0.attn.c_proj.weight": (64, 64)}
+    np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
+    assert reproduce.main(["attention/figure7", *options, f"--file={file}"]) == 0
+    assert (tmp_path / "figures" / "attention_figure7.png").stat().st_size > 1000
+    assert reproduce.main(["attention/figure3", *options, f"--file={file}"]) == 2
+    assert "isn't drawn from the weights of a file" in capsys.readouterr().err
+
+
+def test_a_figure_of_runs_draws_them(finished, tmp_path):
+    from launch import draw
+
+    figure = papers.record.Figure(
+        "curves", "1", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(papers.FIGURES, "tests/figure", figure)
+        (entry,) = registry.entries("tests/figure")
+        entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
+        queue = training.Queue(
+            [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
+        )
+        png, csv = draw.draw("tests/figure", queue, [entry], tmp_path)
+        with pytest.raises(InputError, match="no run of tests/figure is finished"):
+            draw.draw("tests/figure", queue, [], tmp_path)
+    assert png.exists()
+    rows = csv.read_text().splitlines()
+    assert rows[0] == "row,arm,step,mean,sd,n"
+    assert {tuple(row.split(",")[:3]) for row in rows[1:]} == {
+        ("tiny", arm, step) for arm in ("default", "mimetic") for step in ("0", "4", "8")
+    }
