@@ -42,6 +42,7 @@ ALLOWED = {
     "analysis": {
         "errors",
         "fit",
+        "host",
         "paths",
         "schemes",
         "rewrite",

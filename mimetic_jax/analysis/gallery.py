@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import ViT
 from mimetic_jax.train.compare import Comparison
@@ -34,13 +35,16 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
     Raises:
         InputError: if matplotlib isn't installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("drawing needs matplotlib: pip install matplotlib") from error
+    height = 2.1 * len(comparison.arms)
+    with style.canvas(9, height) as figure:
+        comparison.open()
+        _draw(comparison, figure)
+        style.save(figure, path)
+    return f"{len(comparison.arms)} schemes drawn: {path}"
+
+
+def _draw(comparison: Comparison, figure: Any) -> None:
     config = comparison.config
-    comparison.open()
-    figure = Figure(figsize=(13, 2.9 * len(comparison.arms)), layout="constrained")
     grid = figure.subplots(len(comparison.arms), 4, squeeze=False)
     for row, (name, arm) in zip(grid, comparison.arms.items(), strict=True):
         program = arm.program
@@ -60,15 +64,11 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
         tokens = len(attention) - height * width
         middle = tokens + (height // 2) * width + width // 2
         looks = attention[middle, tokens:].reshape(height, width)
-        row[0].set_ylabel(name, fontsize=13)
+        row[0].set_ylabel(name, fontsize=9)
         _signed(row[0], query_key, "W_Q W_Kᵀ, head 0")
         _signed(row[1], value_out, "W_V W_out")
         _positive(row[2], attention, "attention, head 0")
         _positive(row[3], looks, "where the middle patch looks")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        figure.savefig(file, format="png", dpi=110)
-    return f"{len(comparison.arms)} schemes drawn: {path}"
 
 
 def products(params: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -94,18 +94,13 @@ def attention_map(task: ImageTask, params: Any, images: jax.Array) -> np.ndarray
 
 
 def _signed(axes: Any, matrix: np.ndarray, title: str) -> None:
-    bound = float(np.abs(matrix).max()) or 1.0
-    shown = axes.imshow(matrix, cmap="RdBu_r", vmin=-bound, vmax=bound)
-    _finish(axes, shown, title)
+    _finish(axes, style.signed(axes, matrix, style.limit([matrix], 1.0)), title)
 
 
 def _positive(axes: Any, matrix: np.ndarray, title: str) -> None:
-    shown = axes.imshow(matrix, cmap="viridis", vmin=0)
-    _finish(axes, shown, title)
+    _finish(axes, style.positive(axes, matrix), title)
 
 
 def _finish(axes: Any, shown: Any, title: str) -> None:
-    axes.set_title(title, fontsize=10)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set_title(title)
     axes.figure.colorbar(shown, ax=axes, shrink=0.8)
