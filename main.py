@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
     if _WHAT.value not in ANALYSES:
-        raise unknown("analysis --what", _WHAT.value, ANALYSES)
+        raise unknown("analysis", _WHAT.value, ANALYSES)
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
