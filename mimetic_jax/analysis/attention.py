@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.analysis.capture import chunks, networks, plain, watched
+from mimetic_jax.analysis.capture import Watcher, chunks, networks, plain, watched
 from mimetic_jax.analysis.figures import attention_maps as figure
 from mimetic_jax.analysis.offsets import self_and_ring
 from mimetic_jax.errors import InputError
@@ -73,6 +73,21 @@ def attention_maps(
 def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
     maps: list[jax.Array] = []
 
+    def keep(layer: nn.Module, found: jax.Array) -> None:
+        maps.append(found.mean(tuple(range(1, found.ndim - 3))).sum(0))
+
+    watched(model, variables, inputs, map_watcher(keep))
+    return maps
+
+
+def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
+    """A watcher of `capture.watched` that reads the map of every attention layer.
+
+    Args:
+        keep: called per layer with the layer and its map [B, H, N, N], or
+            [B, windows, H, N, N]; traced where the model's call is.
+    """
+
     def watcher(
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
@@ -82,17 +97,14 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
         if module.name == "out":
             (mixed,) = args  # [..., N, H, K + N]
             head_dim = mixed.shape[-1] - mixed.shape[-3]
-            found = jnp.moveaxis(mixed[..., head_dim:], -2, -3)  # [..., H, N, N]
-            between = tuple(range(1, found.ndim - 3))
-            maps.append(found.mean(between).sum(0))
+            keep(module.parent, jnp.moveaxis(mixed[..., head_dim:], -2, -3))
             return call(mixed[..., :head_dim], **kwargs)
         heads = call(*args, **kwargs)
         if module.name in ("query", "key", "value"):
             return _with_identity(heads, module.name)
         return heads
 
-    watched(model, variables, inputs, watcher)
-    return maps
+    return watcher
 
 
 def _with_identity(heads: jax.Array, name: str) -> jax.Array:

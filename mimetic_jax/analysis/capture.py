@@ -53,15 +53,17 @@ class Network:
         return task.view(sample) if isinstance(task, ImageTask) else sample
 
 
-def networks(comparison: Comparison, workdir: AnyPath) -> Iterator[Network]:
+def networks(comparison: Comparison, workdir: AnyPath, *, data: bool = True) -> Iterator[Network]:
     """The networks of each arm's first seed: at initialization and, if trained, at the end.
 
     Args:
-        comparison: its data is loaded.
+        comparison: of the arms.
         workdir: of its runs; a checkpoint is read where a run has one.
+        data: whether to load the data, which `Network.inputs` needs.
     """
     comparison.recognize(workdir)
-    comparison.open()
+    if data:
+        comparison.open()
     for name, arm in comparison.arms.items():
         seed = arm.config.seeds[0]
         first = initial_state(arm.program, arm.config, name, seed, comparison.say)

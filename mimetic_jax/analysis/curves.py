@@ -18,6 +18,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.tasks.task import score_of
 from mimetic_jax.train.workdir.paths import AnyPath, as_path
@@ -93,6 +94,11 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
             panel(axes, f"{name}, mean ± sd over seeds", results)
         style.save(figure, path)
     return f"learning curves drawn: {path}"
+
+
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+    """Draw the learning curves of a workdir: WORKDIR/curves.png."""
+    return draw([workdir], workdir / "curves.png")
 
 
 def panel(axes: Any, title: str, results: Sequence[ArmResult]) -> None:
