@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def draw(
             raise InputError(f"no run of {name} is finished: nothing to draw")
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
-        found = dict(_networks(options.pop("config", ""), queue, wanted))
+        found = _labelled(_networks(options.pop("config", ""), queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
@@ -117,16 +117,27 @@ def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
 
 
 def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:
-    """Networks by label: as they start, and trained where the workdir has a checkpoint."""
+    """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
     chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
     if config:
         file, _, text = config.partition(":")
         spec = Spec(file, text)
         chosen.append((queue.with_data(spec.load(())), spec, ""))
     for one, spec, label in chosen:
-        row = f"{label}: " if len(chosen) > 1 else ""
         for network in networks(Comparison(one, queue.say), queue.folder(spec)):
-            yield f"{row}{network.label}", network
+            yield label, network
+
+
+def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
+    """Networks by what tells them apart: row, arm, moment."""
+    every = list(found)
+    rows, moments = {row for row, _ in every}, {network.when for _, network in every}
+    return {
+        "\n".join(
+            [row] * (len(rows) > 1) + [network.arm.name] + [network.when] * (len(moments) > 1)
+        ): network
+        for row, network in every
+    }
 
 
 def _maps(found: Mapping[str, Network]) -> dict[str, Any]:
