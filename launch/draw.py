@@ -18,7 +18,7 @@ from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.pretrained_attention import attention_kernels
+from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
@@ -56,7 +56,9 @@ def draw(
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     if file:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return DRAW["products"](path, {pathlib.Path(file).stem: attention_kernels(file)}, **options)
+        return DRAW["products"](
+            path, {pathlib.Path(file).stem: pretrained_attention(file)}, **options
+        )
     if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
         raise InputError(f"{name} needs {figure.needs}")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 import jax
-import numpy as np
 
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.errors import InputError
 from mimetic_jax.fit import Fit, fit
-from mimetic_jax.models.pretrained import pretrained_tensors
+from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.compare import Arm, Comparison
 from mimetic_jax.train.workdir.paths import AnyPath
 
 _FILES = (".npz", ".safetensors")
-_MOST_LAYERS = 256  # of a file
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
@@ -31,7 +28,12 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
         source = arm.config.init_from or ""
         if source.endswith(_FILES) and source not in parts:
             parts[source] = str(_of_file(source, arm))
-    parts |= {n.label: _of_network(n) for n in networks(comparison, workdir, data=False)}
+    try:
+        parts |= {n.label: _of_network(n) for n in networks(comparison, workdir, data=False)}
+    except InputError as error:  # such as a GPT-2, which no model here starts from
+        if not parts:
+            raise
+        parts["no arm starts from that file"] = str(error)
     return "\n".join(f"{label}\n{textwrap.indent(text, '  ')}" for label, text in parts.items())
 
 
@@ -44,12 +46,9 @@ def _of_network(network: Network) -> str:
 
 
 def _of_file(path: str, arm: Arm) -> Fit:
-    """The fit of a pretrained ViT, whatever the sizes of the arm's model but its head width."""
+    """The fit of a pretrained ViT or GPT-2 of any size, with heads as wide as the arm's."""
     views = blocks(arm.program.shapes.params, rules=arm.program.rules)
     widths = [block.shapes["query"][-1] for _, _, block in views if "query" in block.shapes]
     if not widths:
-        raise InputError(f"model {arm.config.model.name} has no attention: {path} is one of a ViT")
-    kernel = {"kernel": np.empty((0, widths[0]))}
-    layer = {"attention": dict.fromkeys(("query", "key", "value", "out"), kernel)}
-    names: dict[str, Any] = {f"block_{index}": layer for index in range(_MOST_LAYERS)}
-    return fit(pretrained_tensors(path, names, say=lambda line: None))
+        raise InputError(f"model {arm.config.model.name} has no attention: {path} has nothing else")
+    return fit(pretrained_attention(path, widths[0]))

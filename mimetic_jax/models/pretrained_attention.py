@@ -19,7 +19,7 @@ _GPT2 = re.compile(r"(?:transformer\.)?h\.(\d+)\.attn\.(c_attn|c_proj)\.weight")
 _ROLES = ("query", "key", "value")
 
 
-def attention_kernels(path: str | os.PathLike[str], head_dim: int = HEAD_DIM) -> dict[str, Any]:
+def pretrained_attention(path: str | os.PathLike[str], head_dim: int = HEAD_DIM) -> dict[str, Any]:
     """The attention kernels of a pretrained file, as our models name and store them.
 
     Args:

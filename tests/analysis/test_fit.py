@@ -79,13 +79,31 @@ def test_a_pretrained_file_is_fit_in_its_own_sizes(tmp_path):
     assert len(of_arm.split(",")) == 2
 
 
+def test_a_gpt2_is_fit_though_no_model_here_starts_from_it(tmp_path):
+    """Its tensors are stored inputs first, query, key and value side by side."""
+    draws = np.random.default_rng(0)
+    value = draws.normal(size=(D, D)) / D**0.5
+    out = np.linalg.solve(value, 0.3 * draws.normal(size=(D, D)) / D**0.5 - 0.5 * np.eye(D))
+    qkv = np.concatenate([draws.normal(size=(D, 2 * D)) / D**0.5, value], axis=1)
+    np.savez(
+        tmp_path / "gpt2.npz",
+        **{"h.0.attn.c_attn.weight": qkv, "h.0.attn.c_proj.weight": out},
+    )
+    config = comparison()
+    config.init_from = str(tmp_path / "gpt2.npz")
+    said = analyzed(config, tmp_path)
+    (beta,) = re.findall(r"beta_vo=\(?([-.\d]+)", said)
+    assert float(beta) == pytest.approx(-0.5, rel=0.1)
+    assert "no arm starts from that file" in said
+
+
 def test_models_without_attention_say_so(tmp_path):
     said = analyzed(mixer(), tmp_path)
     assert said.splitlines()[0] == "run, initial"
     assert "model mixer: there is no attention to fit" in said
     config = mixer()
     config.init_from = str(timm_file(tmp_path / "vit.safetensors", Mimetic()))
-    with pytest.raises(InputError, match=r"^model mixer has no attention: .*vit\.safetensors is"):
+    with pytest.raises(InputError, match=r"^model mixer has no attention: .*vit\.safetensors"):
         analyzed(config, tmp_path)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.pretrained_attention import attention_kernels
+from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.rewrite import blocks
 
 D, H, K = 8, 2, 4
@@ -26,7 +26,7 @@ def test_gpt2_attends_with_these_kernels(prefix, tmp_path):
     """Hugging Face computes x · c_attn, splits it in three, and each third in heads."""
     tensors = gpt2(prefix)
     np.savez(tmp_path / "gpt2.npz", **tensors)
-    found = attention_kernels(tmp_path / "gpt2.npz", head_dim=K)
+    found = pretrained_attention(tmp_path / "gpt2.npz", head_dim=K)
     views = blocks(found)
     assert [path for path, *_ in views] == ["block_0/attention", "block_1/attention"]
     x = DRAWS.normal(size=(3, D))
@@ -52,7 +52,7 @@ def test_a_vit_of_timm_as_the_whole_reader_reads_it(tmp_path):
             "blocks.0.attn.proj.weight": out,
         },
     )
-    ((_, _, block),) = blocks(attention_kernels(tmp_path / "vit.npz", head_dim=K))
+    ((_, _, block),) = blocks(pretrained_attention(tmp_path / "vit.npz", head_dim=K))
     np.testing.assert_allclose(
         np.einsum("dhk,ehk->hde", block["query"], block["key"])[1],
         qkv[K : 2 * K].T @ qkv[D + K : D + 2 * K],
@@ -70,7 +70,7 @@ def test_a_vit_of_timm_as_the_whole_reader_reads_it(tmp_path):
 def test_what_is_no_such_file(tmp_path):
     np.savez(tmp_path / "gpt2.npz", **gpt2(""))
     with pytest.raises(InputError, match=r"heads of width 3 don't divide dim 8"):
-        attention_kernels(tmp_path / "gpt2.npz", head_dim=3)
+        pretrained_attention(tmp_path / "gpt2.npz", head_dim=3)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with pytest.raises(InputError, match=r"is no ViT of vit_jax, timm or Hugging Face"):
-        attention_kernels(tmp_path / "other.npz")
+        pretrained_attention(tmp_path / "other.npz")
