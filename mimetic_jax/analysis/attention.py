@@ -53,7 +53,7 @@ def attention_maps(
         >>> from mimetic_jax.models import Model
         >>> sizes = {"width": 8, "depth": 2, "heads": 2, "patch": 4, "num_classes": 3}
         >>> model, images = Model.of("vit", sizes), jnp.ones((1, 8, 8, 3))
-        >>> variables, _ = model.init(jax.random.key(0), images)
+        >>> variables, _ = jax.jit(model.init)(jax.random.key(0), images)
         >>> [found.shape for found in attention_maps(model, variables, images)]
         [(2, 5, 5), (2, 5, 5)]
 

@@ -87,8 +87,7 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
     """
     comparisons = [read(workdir) for workdir in workdirs]
     width = 4.6 * len(comparisons)
-    with style.canvas(width, 3.3, **_LARGER) as figure:
-        figure.get_layout_engine().set(w_pad=0.1)  # inches, so that labels keep clear of panels
+    with style.canvas(width, 3.3, pad=0.1, **_LARGER) as figure:
         for axes, (name, results) in zip(
             figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
         ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -87,24 +89,25 @@ def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """A table of M per depthwise layer, of each arm at initialization and after training."""
+    for name, arm in comparison.arms.items():
+        if not _filters(arm.program.shapes.params, arm.program.rules):
+            model = arm.program.task.model.name
+            raise InputError(f"arm {name}: model {model} has no depthwise filters")
     lines = []
     for network in networks(comparison, workdir):
         lines.append(f"{network.label}: disjoint subsets of filters that span all of their size")
         lines.append("  layer  filters  size  subsets  at most")
         params = jax.device_get(network.variables["params"])
-        found = [
-            block["depthwise"]
-            for _, _, block in blocks(params, rules=network.arm.program.rules)
-            if "depthwise" in block
-        ]
-        if not found:
-            raise InputError(
-                f"arm {network.arm.name}: model {network.model.name} has no depthwise filters"
-            )
-        for number, filters in enumerate(map(np.asarray, found), 1):
+        layers = _filters(params, network.arm.program.rules)
+        for number, filters in enumerate((np.asarray(block["depthwise"]) for block in layers), 1):
             size, width = len(filters), filters.shape[-1]
             lines.append(
                 f"  {number:5}  {width:7}  {size:4}  {disjoint_subsets(filters):7}  "
                 f"{width // size**2:7}"
             )
     return "\n".join(lines)
+
+
+def _filters(params: Any, rules: Any) -> list[Any]:
+    """The blocks with depthwise filters."""
+    return [block for _, _, block in blocks(params, rules=rules) if "depthwise" in block.shapes]

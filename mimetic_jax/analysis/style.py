@@ -48,13 +48,14 @@ _SETTINGS = {
 
 
 @contextlib.contextmanager
-def canvas(width: float, height: float, **settings: Any) -> Iterator[Any]:
+def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> Iterator[Any]:
     """A matplotlib figure in this style; draw and save it inside the block.
 
     Args:
         width: in inches.
         height: in inches.
-        settings: of matplotlib's rcParams, with "_" for ".", which replace those of the style.
+        pad: between panels and what is beside them, in inches.
+        settings: of matplotlib's rcParams, which replace those of the style.
 
     Raises:
         InputError: if matplotlib isn't installed.
@@ -62,10 +63,12 @@ def canvas(width: float, height: float, **settings: Any) -> Iterator[Any]:
     try:
         import matplotlib
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError("drawing needs matplotlib: pip install matplotlib") from error
     with matplotlib.rc_context(_SETTINGS | settings):
-        yield Figure(figsize=(width, height), layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=pad, h_pad=0.02, wspace=0.02, hspace=0.02)
+        yield Figure(figsize=(width, height), layout=layout)
 
 
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:

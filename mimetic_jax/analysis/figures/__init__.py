@@ -15,14 +15,18 @@ From activations, `maps` being what `analysis.attention.attention_maps` returns 
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
     expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2),
-                 measured={})
+                 measured=None)
     span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
 
-From training, `results` being what `train.report.ArmResult` reads of finished runs:
+From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
+`figures.gain.Point` for each measured gain:
     curves(path, results, *, title="")
     grid(path, results)
-    sweep(path, results, *, label, pattern=…, factor=1.0)
-    gain(path, points)
+    sweep(path, results, *, label, pattern="SERIES_NUMBER", factor=1.0)
+    gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
+
+`analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
+before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ def draw(path: AnyPath, results: Sequence[ArmResult], *, title: str = "") -> lis
     rows: list[list[object]] = []
     width = style.COLUMN if columns == 1 else style.PAGE
     with style.canvas(width, 2.5 * lines) as figure:
-        panels = figure.subplots(lines, columns, squeeze=False).ravel()
+        panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
         for axes in panels[len(names) :]:
             axes.axis("off")
         for axes, name in zip(panels, names, strict=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
@@ -80,23 +81,65 @@ def draw(
                 elinewidth=0.8,
                 label=source,
             )
-        for number, point in enumerate(sorted(points, key=lambda point: point.default)):
-            above = number % 2 == 0  # neighbors have their names on different sides
-            axes.annotate(
-                point.setting,
-                (point.default, point.gain),
-                (0, 5 if above else -5),
-                textcoords="offset points",
-                ha="center",
-                va="bottom" if above else "top",
-            )
         axes.margins(0.08, 0.12)
         axes.set_xlabel(f"{score} of the default initialization")
         axes.set_ylabel(f"gain of {scheme} (points)")
         style.tidy(axes)
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        _name(figure, axes, points)
         header = ["source", "setting", "default", "reached", "gain", "sd", "n"]
         rows = [
             [p.source, p.setting, p.default, p.reached, p.gain, p.sd, p.n or None] for p in points
         ]
         return style.write(figure, path, header, rows)
+
+
+_CLEAR = 4
+"""Pixels between a name and the middle of any marker."""
+
+# Where the name of a point may stand: offset in points, alignments.
+_PLACES = (
+    ((5, 0), "left", "center"),
+    ((-5, 0), "right", "center"),
+    ((0, 5), "center", "bottom"),
+    ((0, -5), "center", "top"),
+    ((4, 6), "left", "bottom"),
+    ((4, -6), "left", "top"),
+    ((-4, 6), "right", "bottom"),
+    ((-4, -6), "right", "top"),
+    ((8, 14), "left", "bottom"),
+    ((8, -14), "left", "top"),
+)
+
+
+def _name(figure: Any, axes: Any, points: Sequence[Point]) -> None:
+    """Write each setting where it covers no point and no other setting, as far as possible."""
+    figure.draw_without_rendering()  # places are known from now on
+    markers = axes.transData.transform([(point.default, point.gain) for point in points])
+    frame = axes.get_window_extent()
+    taken: list[Any] = []
+    for point in points:
+        tried: list[Any] = []
+        for offset, horizontal, vertical in _PLACES:
+            text = axes.annotate(
+                point.setting,
+                (point.default, point.gain),
+                offset,
+                textcoords="offset points",
+                ha=horizontal,
+                va=vertical,
+            )
+            text.set_in_layout(False)  # it stays inside the frame, which must not move
+            box = text.get_window_extent()
+            inside = frame.containsx(box.x0) and frame.containsx(box.x1)
+            inside = inside and frame.containsy(box.y0) and frame.containsy(box.y1)
+            near = box.padded(_CLEAR).count_contains(markers)
+            covered = box.count_overlaps(taken) + near + 9 * (not inside)
+            tried.append((covered, len(tried), box, text))
+            if not covered:
+                break
+        *_, box, kept = min(tried, key=lambda attempt: attempt[:2])
+        taken.append(box)
+        for *_, text in tried:
+            if text is not kept:
+                text.remove()

@@ -84,8 +84,10 @@ def draw(
                     if not below:
                         panel.set_title(_number(shares[head], masses[head]), pad=2)
                     if column == 0:
-                        name = f"layer {number}\n" if not below else ""
-                        panel.set_ylabel(name + _VIEWS[view])
+                        words = [f"layer {number}"] * (not below) + [_VIEWS[view]] * (
+                            len(views) > 1
+                        )
+                        panel.set_ylabel("\n".join(words))
                     found = (label, number, head + 1, view, shares[head], masses[head])
                     rows += style.matrix_rows(found, matrix)
         for column, (label, head) in enumerate(heads):
@@ -98,7 +100,11 @@ def draw(
                 ax=panels if len(views) == 1 else axes[below, -1],
                 extend="max",
                 label="attention",
+                aspect=50 if len(views) == 1 else 14,
+                shrink=0.6 if len(views) == 1 else 1.0,
+                pad=0.02,
             )
+        figure.supxlabel("above each map: hit and mass of the head's impulse offset", fontsize=7)
         width = max(array.shape[-1] for array in seen.values())
         header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
         return style.write(figure, path, header, rows)

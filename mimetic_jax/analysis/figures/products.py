@@ -126,12 +126,21 @@ def draw(
             for axis in axes.flat:
                 axis.axis("off")
             for column, (number, product) in enumerate(shown[label].items()):
-                axes[0, column].set_title(f"{number}", pad=2)
+                axes[0, column].set_title(f"layer {number}" if not column else f"{number}", pad=2)
                 for head, matrix in enumerate(getattr(product, kind)):
                     axes[head, column].axis("on")
                     images[kind] = style.signed(axes[head, column], matrix, bounds[kind])
                     rows += style.matrix_rows((label, kind, number, head + 1), matrix)
-            part.colorbar(images[kind], ax=list(axes.flat), extend="both", aspect=12, pad=0.01)
+            end = bounds[kind]
+            part.colorbar(
+                images[kind],
+                ax=list(axes.flat),
+                extend="both",
+                aspect=14,
+                pad=0.01,
+                ticks=[-end, 0, end],
+                format="%.2f",
+            )
         header = ["label", "product", "layer", "head", "row", *range(min(clip, _width(shown)))]
         return style.write(figure, path, [str(name) for name in header], rows)
 

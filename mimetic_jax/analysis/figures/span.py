@@ -39,7 +39,7 @@ def draw(
     Reference: Structured Initialization for Vision Transformers, proposition 1 and figure 2.
     """
     rows: list[list[object]] = []
-    with style.canvas(style.COLUMN, 2.2) as figure:
+    with style.canvas(style.PAGE, 2.2) as figure:
         panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
         for axes, width in zip(panels, widths, strict=True):
             counts = [impulse_subsets(size, width, size, draws) for size in sizes]
@@ -62,6 +62,8 @@ def draw(
             axes.set_xticks(range(len(sizes)), [f"{size}×{size}" for size in sizes])
             axes.set_title(f"d = {width}")
             axes.set_xlabel("filter")
+            axes.margins(y=0.12)
+            axes.set_ylim(bottom=0)
             style.tidy(axes)
         panels[0].set_ylabel("subsets M of full rank f²")
         handles, labels = panels[0].get_legend_handles_labels()

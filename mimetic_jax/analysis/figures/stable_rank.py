@@ -50,9 +50,14 @@ def draw(path: AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
             )
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.9)
+        highest = axes.get_ylim()[1]
+        ticks = [digit * 10**power for power in range(4) for digit in (1, 2, 5)]
+        axes.set_yticks([tick for tick in ticks if tick < highest])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(axes.yaxis.get_major_locator())
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("layer")
-        axes.set_ylabel(r"stable rank $\sum\sigma^2 / \sigma_1^2$ of its input")
+        axes.set_ylabel(r"stable rank of its input, $\Sigma\sigma^2 / \sigma_1^2$")
         style.tidy(axes)
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
         return style.write(figure, path, ["label", "layer", "mean", "sd", "min(D, N)"], rows)
