@@ -157,6 +157,11 @@ def fit(
     product of rank K < D shows less of both, and the law of truncation is inverted:
     `weights.truncation`. As the law is homogeneous, this is one curve in β / α for each K / D.
 
+    β is not the diagonal: truncation keeps the directions in which the noise adds to the identity.
+    Where training adds noise to the noiseless start of `mimetic_language`, the diagonal stays and β
+    falls, because a smaller β with that α shows the same diagonal. A large residual says that the
+    weights aren't a draw of any `Mimetic`.
+
     Heads that disagree have one α and β all the same, and large errors. Attention that doesn't
     lean, such as a default initialization, has β = 0 within its error, and some α.
 
