@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -40,8 +41,8 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "main.py", *arguments]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, env=env)
 
 
 @pytest.fixture
@@ -63,14 +64,19 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "did you mean 'model.width'",
         ),
         (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide the image 8x8"),
-        (["--config=configs/digits_vit.py:heads=5"], "heads 5 does not divide width 64"),
-        (
+        pytest.param(
+            ["--config=configs/digits_vit.py:heads=5"],
+            "heads 5 does not divide width 64",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
             "-1.0 is negative",
+            marks=pytest.mark.slow,
         ),
         (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),
         (
-            ["--config=configs/cifar10_vit.py", "--config.data.dir=/nowhere"],
+            ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir=/nowhere"],
             "no cifar10 in /nowhere",
         ),
         (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
@@ -109,9 +115,9 @@ def test_batch_must_divide_over_devices() -> None:
     "config",
     [
         "digits_vit.py",
-        "cifar10_vit.py",
-        "cifar10_vit.py:width=96,patch=8,init=positive",
-        "cifar100_vit.py",
+        pytest.param("cifar10_vit.py", marks=pytest.mark.slow),
+        "cifar10_vit.py:width=96,depth=2,patch=8,init=positive",
+        pytest.param("cifar100_vit.py", marks=pytest.mark.slow),
     ],
 )
 def test_every_config_plans(config: str) -> None:
@@ -122,12 +128,19 @@ def test_every_config_plans(config: str) -> None:
 
 def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """SIGTERM, then kill -9; then parameters equal, bit for bit, those of a run left alone."""
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    env = os.environ | cache
     flags = [f"--config={config_file}", f"--workdir={tmp_path / 'killed'}"]
     folder = tmp_path / "killed" / "runs" / "run" / "0" / "checkpoints"
 
     def stopped(number: signal.Signals) -> tuple[int, str]:
         """Exit code and output of a process that is sent the signal once there is a checkpoint."""
-        process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env
+        )
         assert process.stdout is not None
         said = ""
         while " images/s" not in said:  # it trains, and hears
@@ -149,10 +162,10 @@ def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pa
     assert code == -signal.SIGKILL
     assert "continues at step" in said
     assert not Run.of(tmp_path / "killed", "run", 0).finished()
-    again = run(*flags)
+    again = run(*flags, env=env)
     assert again.returncode == 0, again.stderr
     assert "continues at step" in again.stdout
-    whole = run(flags[0], f"--workdir={tmp_path / 'whole'}")
+    whole = run(flags[0], f"--workdir={tmp_path / 'whole'}", env=env)
     assert whole.returncode == 0, whole.stderr
     namespace: dict[str, object] = {}
     exec(CONFIG, namespace)

@@ -15,6 +15,7 @@ from scipy.special import erf
 
 from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.models.gpt import GPT
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 SMALL = {"vocab": 11, "width": 12, "depth": 1, "heads": 3}
@@ -34,12 +35,14 @@ def initial(**changes: Any) -> dict[str, Any]:
     return jax.tree.map(np.copy, _initial(**changes))
 
 
-def noisy(variables: dict[str, Any]) -> dict[str, Any]:
+@functools.cache
+def _noisy(**changes: Any) -> dict[str, Any]:
+    return {"params": drawn(GPT(**{**SMALL, **changes}), tokens())}
+
+
+def noisy(**changes: Any) -> dict[str, Any]:
     """Weights in which no term of the formula is zero or hidden by a small scale."""
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda leaf: leaf + rng.normal(0, 0.3, leaf.shape).astype(np.float32), variables
-    )
+    return jax.tree.map(np.copy, _noisy(**changes))
 
 
 @functools.cache
@@ -101,7 +104,7 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_formula_in_float64(positions: str) -> None:
     fields = {"positions": positions, "max_length": 9, "depth": 2}
-    variables, x = noisy(initial(**fields)), tokens()
+    variables, x = noisy(**fields), tokens()
     expected = formula(variables["params"], np.asarray(x), positions)
     hidden = apply(variables, x, **fields)
     np.testing.assert_allclose(hidden, expected, rtol=1e-3, atol=2e-4)
@@ -114,7 +117,7 @@ def test_formula_in_float64(positions: str) -> None:
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_a_token_changes_nothing_before_it(positions: str) -> None:
-    variables, x = noisy(initial(positions=positions, max_length=9)), tokens()
+    variables, x = noisy(positions=positions, max_length=9), tokens()
     changed = x.at[:, 4].set((x[:, 4] + 1) % SMALL["vocab"])
     before, after = (
         apply(variables, ids, positions=positions, max_length=9) for ids in (x, changed)
@@ -125,18 +128,17 @@ def test_a_token_changes_nothing_before_it(positions: str) -> None:
 
 def test_parameters() -> None:
     """Stock attention in every block; one matrix for input and output; no fixed table stored."""
-    params = initial(depth=2)["params"]
+    params = jax.tree.map(np.shape, noisy(depth=2)["params"])
     assert set(params) == {"embedding", "decoder_bias", "norm", "block_0", "block_1"}
     assert set(params["block_1"]) == {"norm1", "attention", "norm2", "mlp"}
     attention = params["block_1"]["attention"]
-    assert {name: attention[name]["kernel"].shape for name in attention} == {
+    assert {name: attention[name]["kernel"] for name in attention} == {
         **dict.fromkeys(("query", "key", "value"), (12, 3, 4)),
         "out": (3, 4, 12),
     }
-    assert params["block_0"]["mlp"]["fc1"]["kernel"].shape == (12, 48)
-    assert params["embedding"].shape == (11, 12)
-    assert not params["decoder_bias"].any()
-    learned = initial(positions="learned", max_length=9)["params"]
+    assert params["block_0"]["mlp"]["fc1"]["kernel"] == (12, 48)
+    assert params["embedding"] == (11, 12)
+    learned = noisy(positions="learned", max_length=9)["params"]
     assert learned["pos_embed"].shape == (1, 9, 12)
 
 
@@ -153,6 +155,7 @@ def test_papers_sizes() -> None:
 
 def test_base_initializations() -> None:
     params = initial(width=96)["params"]
+    assert not params["decoder_bias"].any()
     for kernel in (
         2 * params["embedding"],  # Bai et al.'s .01
         params["block_0"]["attention"]["query"]["kernel"],
@@ -173,7 +176,7 @@ def test_base_initializations() -> None:
     ids=["language", "mimetic", "norm-matched"],
 )
 def test_schemes_find_every_block(scheme: schemes.Scheme) -> None:
-    params = initial(depth=2)["params"]
+    params = noisy(depth=2)["params"]
     written = {write.path for write in plan(params, scheme)}
     kernels = {
         f"block_{layer}/attention/{name}/kernel"
@@ -191,7 +194,7 @@ def test_schemes_find_every_block(scheme: schemes.Scheme) -> None:
 def test_language_scheme_gives_its_products() -> None:
     """Query times key is half the identity on the first K coordinates, in all heads and layers;
     value times out has a mean diagonal of -.2."""
-    params = rewrite(KEY, initial(width=48, depth=2)["params"], schemes.mimetic_language())
+    params = rewrite(KEY, noisy(width=48, depth=2)["params"], schemes.mimetic_language())
     for layer in range(2):
         kernels = {
             name: np.asarray(leaf["kernel"], np.float64)
@@ -249,7 +252,7 @@ def test_embedding_dropout_scales_what_it_keeps() -> None:
 
 
 def test_dropout_is_off_unless_training() -> None:
-    variables, x = noisy(initial()), tokens()
+    variables, x = noisy(), tokens()
     exact = apply(variables, x)
     rates = {"dropout": 0.3, "embedding_dropout": 0.3}
     np.testing.assert_array_equal(apply(variables, x, **rates), exact)
@@ -263,7 +266,7 @@ def test_dropout_is_off_unless_training() -> None:
 
 
 def test_remat_recomputes_blocks_and_changes_no_value() -> None:
-    variables, x = noisy(initial()), tokens()
+    variables, x = noisy(), tokens()
 
     def gradient(remat: bool) -> Any:
         def loss(variables: dict[str, Any]) -> jax.Array:
@@ -328,16 +331,15 @@ def test_bad_input(change: dict[str, Any], words: str) -> None:
 
 def test_a_scan_is_the_same_function() -> None:
     """Of the same parameters, stacked; remat or not."""
-    model = GPT(vocab=30, width=16, depth=3, heads=2)
-    tokens = jax.random.randint(jax.random.key(1), (2, 9), 0, 30)
-    params = dict(jax.jit(model.init)(jax.random.key(0), tokens)["params"])
-    blocks = [params.pop(f"block_{layer}") for layer in range(3)]
-    stacked = params | {"blocks": jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)}
-    unrolled = params | {f"block_{layer}": block for layer, block in enumerate(blocks)}
+    model, ids = GPT(**{**SMALL, "depth": 2}), tokens()
+    unrolled = noisy(depth=2)["params"]
+    rest = {name: leaf for name, leaf in unrolled.items() if not name.startswith("block_")}
+    blocks = [unrolled[f"block_{layer}"] for layer in range(2)]
+    stacked = rest | {"blocks": jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)}
 
     def gradients(model: GPT, params: Any) -> Any:
         def loss(params: Any) -> jax.Array:
-            return jnp.square(model.apply({"params": params}, tokens)).sum()
+            return jnp.square(model.apply({"params": params}, ids)).sum()
 
         return jax.jit(jax.value_and_grad(loss))(params)
 
@@ -345,12 +347,14 @@ def test_a_scan_is_the_same_function() -> None:
     for remat in (False, True):
         again, other = gradients(model.clone(scan=True, remat=remat), stacked)
         np.testing.assert_allclose(again, value, rtol=1e-5)
-        np.testing.assert_allclose(other["embedding"], gradient["embedding"], atol=1e-3)
+        np.testing.assert_allclose(other["embedding"], gradient["embedding"], rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(
             other["blocks"]["mlp"]["fc1"]["kernel"][1],
             gradient["block_1"]["mlp"]["fc1"]["kernel"],
+            rtol=1e-3,
             atol=1e-3,
         )
-    assert model.clone(scan=True).init(jax.random.key(0), tokens)["params"].keys() == stacked.keys()
+    shapes = jax.eval_shape(model.clone(scan=True).init, KEY, ids)["params"]
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, stacked)
     for scheme in (schemes.mimetic_language(), schemes.Mimetic()):
         assert len(plan(stacked, scheme)) == 8

@@ -14,6 +14,7 @@ from mimetic_jax.models import ViT
 from mimetic_jax.models.local_attention import ConvAttention, GatedAttention
 from mimetic_jax.schemes import Mimetic
 from tests.golden.originals import gpsa_weights
+from tests.models import values
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 16, "depth": 1, "heads": 4, "patch": 2}
@@ -124,7 +125,7 @@ def test_its_softmax_form_adds_positive_rows_of_sum_one():
 )
 def test_every_form_trains_and_takes_the_attention_schemes(fields):
     model = ViT(**SMALL, **fields)
-    params = jax.jit(model.init)(KEY, images())["params"]
+    params = values.drawn(model, images())
     assert {write.role for write in plan(params, Mimetic())} >= {"query", "key", "value", "out"}
     params = rewrite(KEY, params, Mimetic())
 
@@ -136,22 +137,22 @@ def test_every_form_trains_and_takes_the_attention_schemes(fields):
 
 
 def test_layer_scale_multiplies_the_branch_or_the_skip():
-    model = ViT(**SMALL)
-    params = jax.jit(model.init)(KEY, images())["params"]
-    expected = jax.jit(model.apply)({"params": params}, images())
-    for form in ("branch", "skip"):
-        scaled = ViT(**SMALL, layer_scale=form, scale_init=1.0)
-        own = jax.jit(scaled.init)(KEY, images())["params"]
-        np.testing.assert_allclose(
-            jax.jit(scaled.apply)({"params": own}, images()), expected, atol=1e-6
-        )
+    branch, skip = (ViT(**SMALL, layer_scale=form, scale_init=1.0) for form in ("branch", "skip"))
+    params = jax.jit(branch.init)(KEY, images())["params"]
+    plain = {**params, "block_0": dict(params["block_0"])}
+    np.testing.assert_array_equal(plain["block_0"].pop("layer_scale"), np.ones(16))
+    expected = jax.jit(ViT(**SMALL).apply)({"params": plain}, images())
+    scaled = jax.jit(branch.apply)
+    for found in (
+        scaled({"params": params}, images()),
+        jax.jit(skip.apply)({"params": params}, images()),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
     # A branch of factor 0 leaves no attention, a skip of factor 0 nothing else.
-    silent = ViT(**SMALL, layer_scale="branch", scale_init=0.0)
-    own = jax.jit(silent.init)(KEY, images())["params"]
-    changed = jax.tree.map(lambda leaf: leaf, own)
-    changed["block_0"]["attention"]["out"]["kernel"] += 1.0
-    same, other = (jax.jit(silent.apply)({"params": p}, images()) for p in (own, changed))
-    np.testing.assert_array_equal(same, other)
+    params["block_0"]["layer_scale"] *= 0
+    same = scaled({"params": params}, images())
+    params["block_0"]["attention"]["out"]["kernel"] += 1.0
+    np.testing.assert_array_equal(scaled({"params": params}, images()), same)
 
 
 def test_the_learned_sum_waits_for_the_norm_to_learn():
@@ -159,12 +160,13 @@ def test_the_learned_sum_waits_for_the_norm_to_learn():
     model = ViT(**SMALL, learn_sum=True)
     params = jax.jit(model.init)(KEY, images())["params"]
 
-    def factor_gradient(params):
-        def loss(params):
-            return (model.apply({"params": params}, images()) ** 2).mean()
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return (model.apply({"params": params}, images()) ** 2).mean()
 
-        grads = jax.jit(jax.grad(loss))(params)
-        return abs(float(grads["block_0"]["mlp"]["sum"]))
+    def factor_gradient(params):
+        return abs(float(gradient(params)["block_0"]["mlp"]["sum"]))
 
     assert params["block_0"]["mlp"]["sum"] == 0
     fresh = factor_gradient(params)

@@ -143,7 +143,7 @@ def blocks_called(model, side):
 
     def record(call, arguments, options, context):
         if isinstance(context.module, Block):
-            called.append(arguments[2:])
+            called.append(arguments[1:])
         return call(*arguments, **options)
 
     with nn.intercept_methods(record):
@@ -154,9 +154,9 @@ def blocks_called(model, side):
 def test_every_other_block_is_shifted():
     """By ⌊W/2⌋; where one window covers the grid, in the form for CIFAR alone."""
     shifts = [shift for shift, _ in blocks_called(Swin(10, **CIFAR), 32)]
-    assert shifts == 6 * [None, 2]
+    assert shifts == 6 * [0, 2]
     shifts = [shift for shift, _ in blocks_called(Swin(1000), 224)]
-    assert shifts == 11 * [None, 3] + 2 * [None]
+    assert shifts == 11 * [0, 3] + 2 * [None]
 
 
 def test_dropped_paths_rise_linearly_over_all_stages():

@@ -10,13 +10,13 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax import data
-from mimetic_jax.train import loop
 from mimetic_jax.train import step as steps
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
 from mimetic_jax.train.warm_start import warm_start
 from mimetic_jax.train.workdir.runs import Run
+from tests.training import killed, quiet, trained
 
 
 def config_of(**overrides):
@@ -27,16 +27,6 @@ def config_of(**overrides):
     config.model = model("tests.plugged:TinyBatchNorm")
     config.update_from_flattened_dict(overrides)
     return config
-
-
-def quiet(config):
-    return Comparison(config, say=lambda line: None)
-
-
-def trained(config, workdir):
-    comparison = quiet(config)
-    comparison.train(workdir)
-    return comparison.restored(Run.of(workdir, "run", 0))
 
 
 @pytest.fixture(scope="module")
@@ -121,25 +111,12 @@ def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
     assert set(state.ema) == {"params", "batch_stats", "counters"}
 
 
-class Killed(BaseException):
-    """What ends a run in the middle, as a signal would."""
-
-
 @pytest.mark.parametrize("overrides", [{}, {"accumulate": 2, "ema": 0.9}])
-def test_resume_equals_no_stop(tmp_path, monkeypatch, overrides):
+def test_resume_equals_no_stop(tmp_path, overrides):
     config = config_of(**overrides)
     whole = trained(config, tmp_path / "whole")
-    original = loop._check_finite
-
-    def kill(run, first, history, *rest):
-        original(run, first, history, *rest)
-        if first >= 6:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_check_finite", kill)
-        with pytest.raises(Killed):
-            trained(config, tmp_path / "killed")
+    with killed(after=6):
+        trained(config, tmp_path / "killed")
     resumed = trained(config, tmp_path / "killed")
     assert int(resumed.step) == 12
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)

@@ -12,19 +12,9 @@ import pytest
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import bytes_per_device, describe, flops_per_step
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train import loop
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
-
-
-def final_params(comparison, workdir, arm="run", seed=0):
-    return comparison.restored(Run.of(workdir, arm, seed)).params
-
-
-def train(config, workdir):
-    comparison = Comparison(config, say=lambda line: None)
-    comparison.train(workdir)
-    return comparison
+from tests.training import killed, quiet, trained
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +26,7 @@ def test_training_learns_and_records(tiny, tmp_path):
     config = tiny(batch=64, steps=100, **{"eval.every": 50, "data.augment.crop": 0})
     config.model.update(width=32, depth=2, patch=2, pool="mean")
     config.optimizer.learning_rate = 5e-3
-    train(config, tmp_path)
+    trained(config, tmp_path)
     records = Run.of(tmp_path, "run", 0).metrics.read()
     losses = [record["loss"] for record in records if "loss" in record]
     evaluations = [record for record in records if "eval_accuracy" in record]
@@ -47,34 +37,14 @@ def test_training_learns_and_records(tiny, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["steps"] == 100
 
 
-class Killed(BaseException):
-    """What ends a run in the middle, as a signal would."""
-
-
 @pytest.mark.parametrize("after", [0, 4, 9])
-def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
+def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
     """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
-    overrides = {"model.dropout": 0.2, "model.drop_path": 0.1}
-    whole = Comparison(tiny(**overrides), say=lambda line: None)
-    if not (undisturbed / "config.json").exists():
-        whole.train(undisturbed)
-    original = loop._check_finite
-
-    def kill(run, first, history, *rest):
-        original(run, first, history, *rest)
-        if first + len(history["loss"]) > after:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_check_finite", kill)
-        with pytest.raises(Killed):
-            train(tiny(**overrides), tmp_path)
-    resumed = train(tiny(**overrides), tmp_path)
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        final_params(whole, undisturbed),
-        final_params(resumed, tmp_path),
-    )
+    config = tiny(**{"model.dropout": 0.2, "model.drop_path": 0.1})
+    whole = trained(config, undisturbed)  # by the first of these tests
+    with killed(after):
+        trained(config, tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, trained(config, tmp_path), whole)
     clocks = ("seconds", "examples_per_second", "input_bound")
     records, expected = (
         [
@@ -88,10 +58,7 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, monkeypatch, after):
 
 def test_dispatches_of_any_length_train_the_same(tiny, tmp_path):
     """How many steps go to the device at once is no part of the result."""
-    results = [
-        final_params(train(tiny(max_dispatch=size), tmp_path / str(size)), tmp_path / str(size))
-        for size in (1, 3, 50)
-    ]
+    results = [trained(tiny(max_dispatch=size), tmp_path / str(size)).params for size in (1, 3, 50)]
     for other in results[1:]:
         jax.tree.map(np.testing.assert_array_equal, results[0], other)
 
@@ -130,7 +97,7 @@ def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
 
 
 def test_another_config_is_refused_before_anything_is_written(tiny, tmp_path):
-    train(tiny(), tmp_path)
+    trained(tiny(), tmp_path)
     before = (tmp_path / "config.json").read_text()
     for call in ("train", "table", "evaluate"):
         with pytest.raises(InputError, match="batch is 32 there and 16 here"):
@@ -139,7 +106,8 @@ def test_another_config_is_refused_before_anything_is_written(tiny, tmp_path):
 
 
 def test_evaluate_gives_the_recorded_accuracy(tiny, tmp_path):
-    comparison = train(tiny(), tmp_path)
+    comparison = quiet(tiny())
+    comparison.train(tmp_path)
     last = Run.of(tmp_path, "run", 0).evaluations()[-1]
     assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(tmp_path)
     assert "no checkpoint" in comparison.evaluate(tmp_path / "elsewhere")
@@ -167,7 +135,7 @@ def test_a_scheme_that_finds_nothing_stops_before_the_run(tiny):
 def test_missing_data_leaves_the_workdir_alone(tiny, tmp_path):
     config = tiny(**{"data.name": "cifar10", "data.dir": str(tmp_path / "nowhere")})
     with pytest.raises(InputError, match="no cifar10 in"):
-        train(config, tmp_path / "workdir")
+        trained(config, tmp_path / "workdir")
     assert not (tmp_path / "workdir").exists()
 
 
@@ -187,7 +155,7 @@ def test_plan_knows_the_arithmetic(tiny):
 
 
 def test_tensorboard_is_written_where_asked_for(tiny, tmp_path):
-    train(tiny(tensorboard=True), tmp_path)
+    trained(tiny(tensorboard=True), tmp_path)
     assert list(Run.of(tmp_path, "run", 0).directory.glob("tensorboard/events*"))
 
 
@@ -228,7 +196,7 @@ def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monk
 
 
 def test_other_data_are_not_trained_on(tiny, tmp_path):
-    comparison = Comparison(tiny(), say=lambda line: None)
+    comparison = quiet(tiny())
     comparison.train(tmp_path)
     metrics = Run.of(tmp_path, "run", 0).metrics
     metrics.rewind(8)  # as if it had been killed
@@ -242,7 +210,7 @@ def test_other_data_are_not_trained_on(tiny, tmp_path):
 def test_the_best_checkpoints_are_kept(tiny, tmp_path):
     config = tiny(keep_best=1, steps=20, **{"optimizer.schedule": "constant"})
     config.optimizer.learning_rate = 1e-2
-    train(config, tmp_path)
+    trained(config, tmp_path)
     run = Run.of(tmp_path, "run", 0)
     scored = [(r["eval_accuracy"], r["step"]) for r in run.evaluations() if 0 < r["step"] < 20]
     best = max(score for score, _ in scored)

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from mimetic_jax import InputError
-from mimetic_jax.train import loop
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
+from tests.training import killed, quiet, trained
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +53,10 @@ def streamed(tiny, folder):
     return config
 
 
-def train(config, workdir, say=lambda line: None):
-    comparison = Comparison(config, say=say)
-    comparison.train(workdir)
-    return comparison.restored(Run.of(workdir, "run", 0))
-
-
 def test_learns_counts_and_records(streamed, tmp_path):
     said = []
     config = streamed(steps=30, **{"optimizer.learning_rate": 3e-3, "eval.every": 0})
-    train(config, tmp_path, said.append)
+    Comparison(config, say=said.append).train(tmp_path)
     assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 expected" in said[0]
     first, last = Run.of(tmp_path, "run", 0).evaluations()
     assert first["eval_count"] == last["eval_count"] == 11
@@ -71,26 +65,13 @@ def test_learns_counts_and_records(streamed, tmp_path):
     assert all(0 <= r["input_bound"] <= 1 for r in Run.of(tmp_path, "run", 0).metrics.read()[1:-1])
 
 
-class Killed(BaseException):
-    """What ends a run in the middle, as a signal would."""
-
-
-def test_resume_equals_no_stop(streamed, tmp_path, monkeypatch):
+def test_resume_equals_no_stop(streamed, tmp_path):
     """Order, crops and augmentation go on where they were, in the middle of an epoch."""
     overrides = {"data.repeats": 2, "ema": 0.9, "data.mix.mixup": 0.5}
-    whole = train(streamed(**overrides), tmp_path / "whole")
-    original = loop._check_finite
-
-    def kill(run, first, history, *rest):
-        original(run, first, history, *rest)
-        if first >= 6:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_check_finite", kill)
-        with pytest.raises(Killed):
-            train(streamed(**overrides), tmp_path / "killed")
-    resumed = train(streamed(**overrides), tmp_path / "killed")
+    whole = trained(streamed(**overrides), tmp_path / "whole")
+    with killed(after=6):
+        trained(streamed(**overrides), tmp_path / "killed")
+    resumed = trained(streamed(**overrides), tmp_path / "killed")
     assert int(resumed.step) == 10
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
 
@@ -102,12 +83,12 @@ def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes()[:60] if path.name == "3.JPEG" else path.read_bytes())
     said = []
-    train(streamed(**{"data.dir": str(damaged)}), tmp_path / "run", said.append)
+    Comparison(streamed(**{"data.dir": str(damaged)}), say=said.append).train(tmp_path / "run")
     assert any("damaged images replaced" in line and "3.JPEG" in line for line in said)
     last = Run.of(tmp_path / "run", "run", 0).evaluations()[-1]
     assert last["eval_count"] == 10  # one of the test images is damaged too
     with pytest.raises(InputError, match=r"3\.JPEG"):
-        train(streamed(**{"data.dir": str(damaged), "data.strict": True}), tmp_path / "strict")
+        trained(streamed(**{"data.dir": str(damaged), "data.strict": True}), tmp_path / "strict")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +102,12 @@ def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
 )
 def test_bad_input_before_anything_is_written(streamed, tmp_path, overrides, words):
     with pytest.raises(InputError, match=words) as caught:
-        train(streamed(**overrides), tmp_path / "run")
+        trained(streamed(**overrides), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_subset_trains_on_its_share_alone(streamed, tmp_path):
-    comparison = Comparison(streamed(**{"data.subset": 0.5}), say=lambda line: None)
+    comparison = quiet(streamed(**{"data.subset": 0.5}))
     comparison.open()
     assert comparison.arms["run"].program.feed.steps_per_epoch == 1

@@ -9,22 +9,11 @@ import pytest
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.products import analyze
 from mimetic_jax.models import load_pretrained, resample
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
 from mimetic_jax.train.warm_start import warm_start
 from tests.models.test_pretrained import drawn, hugging_face, shapes, write
+from tests.training import quiet, trained
 
 __all__ = ["hugging_face"]  # a fixture
-
-
-def quiet(config):
-    return Comparison(config, say=lambda line: None)
-
-
-def trained(config, workdir):
-    comparison = quiet(config)
-    comparison.train(workdir)
-    return comparison.restored(Run.of(workdir, "run", 0)).params
 
 
 def initial(config):
@@ -32,7 +21,7 @@ def initial(config):
 
 
 def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
-    teacher = trained(tiny(), tmp_path)
+    teacher = trained(tiny(), tmp_path).params
     student = initial(tiny(seeds=(1,)))
     said = []
     new = warm_start(student, str(tmp_path / "runs/run/0"), said.append)["params"]
@@ -55,10 +44,10 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
 
 def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
     """Through the trainer, as `init_from` of a config, under every arm and seed of its own."""
-    teacher = trained(tiny(**{"model.width": 32, "model.heads": 4}), tmp_path / "teacher")
+    teacher = trained(tiny(**{"model.width": 32, "model.heads": 4}), tmp_path / "teacher").params
     config = tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/{arm}/{seed}"))
     config.optimizer.learning_rate = 1e-20
-    student = trained(config, tmp_path / "student")
+    student = trained(config, tmp_path / "student").params
     expected = weights.select(
         {"kernel": np.asarray(teacher["block_0"]["mlp"]["fc1"]["kernel"])}, {"kernel": (16, 64)}
     )["kernel"]

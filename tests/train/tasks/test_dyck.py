@@ -13,9 +13,9 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train import loop
-from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.warm_start import warm_start
+from tests.training import killed, quiet, trained
 
 FROZEN = (("^(embedding|pos_embed)$", 0.0),)
 
@@ -33,16 +33,6 @@ def brackets(**overrides):
     return config
 
 
-def quiet(config):
-    return Comparison(config, say=lambda line: None)
-
-
-def train(config, workdir):
-    comparison = quiet(config)
-    comparison.train(workdir)
-    return comparison.restored(Run.of(workdir, "run", 0))
-
-
 def flat(params):
     return traverse_util.flatten_dict(params, sep="/")
 
@@ -52,7 +42,7 @@ def test_learns_to_restore_brackets(tmp_path):
     short = {"data.length": 8, "data.max_depth": 2, "eval.every": 0, "checkpoint_every": 0}
     config = brackets(steps=100, **short)
     before = quiet(config).arms["run"].program.initial_state(0, ()).params
-    after = train(config, tmp_path).params
+    after = trained(config, tmp_path).params
     first, last = Run.of(tmp_path, "run", 0).evaluations()
     assert first["eval_loss"] == pytest.approx(np.log(8), rel=0.05)
     assert last["eval_accuracy"] > 0.5  # a guess among four kinds: 0.25
@@ -109,36 +99,22 @@ def _squares(variables, examples, weights):
     return {"words": real.sum(dtype=jnp.int32), "squares": squares.sum(dtype=jnp.int32)}
 
 
-class Killed(BaseException):
-    """What ends a run in the middle, as a signal would."""
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def warmup(tmp_path_factory):
     """The workdir of a warm-up, with its state."""
     workdir = tmp_path_factory.mktemp("warmup")
-    return workdir, train(brackets(), workdir)
+    return workdir, trained(brackets(), workdir)
 
 
-def test_resume_equals_no_stop(trained, tmp_path, monkeypatch):
-    original = loop._check_finite
-
-    def kill(run, first, history, *rest):
-        original(run, first, history, *rest)
-        if first >= 8:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_check_finite", kill)
-        with pytest.raises(Killed):
-            train(brackets(), tmp_path)
-    resumed = train(brackets(), tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, resumed, trained[1])
+def test_resume_equals_no_stop(warmup, tmp_path):
+    with killed(after=8):
+        trained(brackets(), tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, trained(brackets(), tmp_path), warmup[1])
 
 
-def test_blocks_go_into_a_model_of_images(tiny, trained):
+def test_blocks_go_into_a_model_of_images(tiny, warmup):
     """And nothing else: neither positions nor the last norm, though both models have them."""
-    workdir, warm = trained
+    workdir, warm = warmup
     source = {"init_from": f"{workdir}/runs/{{arm}}/{{seed}}", "init_parts": ("blocks",)}
     arm = quiet(tiny(scheme=(), **source)).arms["run"]
     fresh = flat(arm.program.initial_state(0, ()).params)
@@ -161,13 +137,13 @@ def zeros(config):
         ({"model.width": 32}, "can't be selected from the teacher's"),
     ],
 )
-def test_a_warmup_of_a_smaller_model_is_refused(tiny, trained, sizes, words):
+def test_a_warmup_of_a_smaller_model_is_refused(tiny, warmup, sizes, words):
     with pytest.raises(InputError, match=words):
-        warm_start(zeros(tiny(**sizes)), f"{trained[0]}/runs/run/0", print, parts=("blocks",))
+        warm_start(zeros(tiny(**sizes)), f"{warmup[0]}/runs/run/0", print, parts=("blocks",))
 
 
-def test_a_larger_warmup_gives_evenly_spaced_weights(tiny, trained):
-    workdir, warm = trained
+def test_a_larger_warmup_gives_evenly_spaced_weights(tiny, warmup):
+    workdir, warm = warmup
     small = zeros(tiny(**{"model.width": 8, "model.heads": 1}))
     chosen = warm_start(small, f"{workdir}/runs/run/0", print, parts=("blocks",))["params"]
     np.testing.assert_array_equal(

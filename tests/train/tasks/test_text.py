@@ -15,12 +15,11 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
-from mimetic_jax.train import loop
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from tests.training import killed, quiet, trained
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
 
@@ -55,18 +54,8 @@ def text(folder):
     return config
 
 
-def quiet(config):
-    return Comparison(config, say=lambda line: None)
-
-
-def train(config, workdir):
-    comparison = quiet(config)
-    comparison.train(workdir)
-    return comparison.restored(Run.of(workdir, "run", 0))
-
-
 def test_learns_what_comes_next(text, tmp_path):
-    train(text(steps=150, **{"eval.every": 0}), tmp_path)
+    trained(text(steps=150, **{"eval.every": 0}), tmp_path)
     first, last = Run.of(tmp_path, "run", 0).evaluations()
     vocabulary = len(WORDS) + 1
     assert first["eval_loss"] == pytest.approx(np.log(vocabulary), rel=0.02)
@@ -124,11 +113,7 @@ def test_training_counts_the_last_targets_of_a_window_alone(text):
     np.testing.assert_allclose(loss, losses[:, 4:].mean(), rtol=1e-5)
 
 
-class Killed(BaseException):
-    """What ends a run in the middle, as a signal would."""
-
-
-def test_resume_equals_no_stop(text, tmp_path, monkeypatch):
+def test_resume_equals_no_stop(text, tmp_path):
     """With dropout of both kinds, and a rate that a plateau has lowered on the way."""
     overrides = {
         "steps": 40,
@@ -137,24 +122,15 @@ def test_resume_equals_no_stop(text, tmp_path, monkeypatch):
         "model.dropout": 0.1,
         "model.embedding_dropout": 0.1,
     }
-    whole = train(text(**overrides), tmp_path / "whole")
+    whole = trained(text(**overrides), tmp_path / "whole")
     rates = [
         r["learning_rate"]
         for r in Run.of(tmp_path / "whole", "run", 0).metrics.read()[1:-1]
         if "learning_rate" in r
     ]
-    original = loop._check_finite
-
-    def kill(run, first, history, *rest):
-        original(run, first, history, *rest)
-        if first >= 33:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_check_finite", kill)
-        with pytest.raises(Killed):
-            train(text(**overrides), tmp_path / "killed")
-    resumed = train(text(**overrides), tmp_path / "killed")
+    with killed(after=34):
+        trained(text(**overrides), tmp_path / "killed")
+    resumed = trained(text(**overrides), tmp_path / "killed")
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
     schedule = quiet(text(**overrides)).arms["run"].program.schedule
     assert min(rates) < 0.2 * float(schedule(30))
@@ -191,7 +167,7 @@ def test_plan(text):
 )
 def test_bad_input(text, tmp_path, overrides, words):
     with pytest.raises(InputError, match=words) as caught:
-        train(text(**overrides), tmp_path / "run")
+        trained(text(**overrides), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
