@@ -46,7 +46,7 @@ def digests(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, str
     }
 
 
-def table(entries: Sequence[Entry], results: Results, digests: Digests, digits: int = 2) -> str:
+def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
     """Published and ours of some rows of one table.
 
     Rows of one comparison are shown together, below the controls that they share.
@@ -55,7 +55,6 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests, digits: 
         entries: rows, all full or all scaled down; of the latter nothing published is shown.
         results: the lines of finished runs.
         digests: of each comparison's arms; lines of others are counted below the table.
-        digits: of published scores, after the point.
     """
     columns: dict[str, list[str]] = {
         name: []
@@ -66,7 +65,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests, digits: 
         )
     }
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
-        for cells in _group(list(group), results, digests, digits):
+        for cells in _group(list(group), results, digests):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
     if all(entry.spec.small for entry in entries):
@@ -86,9 +85,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests, digits: 
     return "\n".join([markdown(columns), *([""] if notes else []), *notes])
 
 
-def _group(
-    entries: Sequence[Entry], results: Results, digests: Digests, digits: int
-) -> list[tuple[str, ...]]:
+def _group(entries: Sequence[Entry], results: Results, digests: Digests) -> list[tuple[str, ...]]:
     spec = entries[0].spec
     # What a group of arms holds is known where the configuration was read.
     arms = list(digests.get(spec) or dict.fromkeys(arm for e in entries for arm in e.init))
@@ -123,7 +120,7 @@ def _group(
         for arm in arms
         if arm not in printed
     ]
-    return [_cells(line, found, digits) for line in shown]
+    return [_cells(line, found) for line in shown]
 
 
 def _lines(
@@ -152,9 +149,9 @@ def as_result(arm: str, runs: Mapping[int, Line], row: str = "") -> ArmResult:
     )
 
 
-def _cells(line: Shown, found: Mapping[str, ArmResult], digits: int) -> tuple[str, ...]:
+def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     ours = line.result
-    published = "" if line.published is None else f"{line.published:.{digits}f}"
+    published = "" if line.published is None else _printed(line.published)
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
@@ -171,6 +168,15 @@ def _cells(line: Shown, found: Mapping[str, ArmResult], digits: int) -> tuple[st
             _verdict(ours, found[name], one) for name, one in against.items() if one is not None
         ),
     )
+
+
+def _printed(score: float) -> str:
+    """A published score with its digits, at least two.
+
+    >>> _printed(91.4), _printed(1.233)
+    ('91.40', '1.233')
+    """
+    return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
 
 
 def _difference(ours: ArmResult, theirs: ArmResult | None, examples: int) -> Difference | None:
