@@ -43,7 +43,8 @@ def render(results: Results) -> str:
 
 def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     yield f"### {name}: {table.title}\n"
-    facts = [f"Score: {table.score}, {'higher' if table.higher else 'lower'} is better."]
+    scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
+    facts = [f"Score: {scores}, {'higher' if table.higher else 'lower'} is better."]
     facts += [f"Section {table.section}."] if table.section else []
     facts += [f"Secondary source: {table.source}."] if table.source else []
     facts += [f"Hardware: {table.hardware}."] if table.hardware else []
