@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import signal
@@ -108,8 +109,12 @@ class Queue:
         return self.workdir / spec.folder
 
     def collect(self) -> int:
-        """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many."""
-        found = [job for job in self.jobs() if self._run(job).finished()]
+        """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
+
+        A workdir of another configuration is left alone.
+        """
+        ours = {spec for spec in self.configs if self._recognizes(spec)}
+        found = [job for job in self.jobs() if job.spec in ours and self._run(job).finished()]
         for job in found:
             self._append(job)
         return len(found)
@@ -151,6 +156,13 @@ class Queue:
                     continue
                 self._append(job)
         return failures
+
+    def _recognizes(self, spec: Spec) -> bool:
+        path = self.folder(spec) / "config.json"
+        if not path.exists():
+            return False
+        record = configs.to_json(self.configs[spec])
+        return configs.difference(json.loads(path.read_text()), record) is None
 
     def _open(self, spec: Spec) -> Comparison:
         comparison = Comparison(self.configs[spec], self.say)

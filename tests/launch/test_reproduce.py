@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +177,19 @@ def test_what_has_a_line_is_not_run_again(finished, tmp_path):
     again = Call(tmp_path, seeds=(0, 1))
     assert again.queue.jobs() == []
     assert not (tmp_path / "runs").exists()  # the lines alone are enough
+
+
+def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_path):
+    shutil.copytree(finished.folder / "runs", tmp_path / "runs")
+    (config,) = (tmp_path / "runs").glob("*/config.json")
+    record = json.loads(config.read_text())
+    config.write_text(json.dumps({**record, "batch": 64}))
+    call = Call(tmp_path)
+    assert call.queue.collect() == 0
+    (failure, *_) = call.train()
+    assert "belongs to a different config (batch is 64 there and 128 here)" in failure
+    config.write_text(json.dumps(record))
+    assert Call(tmp_path).queue.collect() == 2
 
 
 def without_clock(line):
