@@ -25,13 +25,10 @@ class Costs:
             json.loads(path.read_text()) if path.exists() else {}
         )
 
-    def run(self, spec: Spec, arm: str) -> float | None:
-        """FLOPs of one run; None if they weren't counted."""
-        return self._flops.get(spec.key, {}).get(arm)
-
-    def seed(self, spec: Spec) -> float | None:
-        """FLOPs of all counted arms with one seed; None if there are none."""
-        return sum(self._flops.get(spec.key, {}).values()) or None
+    def seed(self, spec: Spec, arms: Iterable[str]) -> float | None:
+        """FLOPs of one run of each of these arms; None if none was counted."""
+        counted = self._flops.get(spec.key, {})
+        return sum(counted[arm] for arm in arms if arm in counted) or None
 
     def count(self, entries: Iterable[Entry], say: Callable[[str], None] = print) -> None:
         """Count what isn't, and write it down, row by row."""

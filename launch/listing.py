@@ -56,7 +56,7 @@ def _state(entry: Entry, results: Results, workdir: pathlib.Path) -> str:
 
 
 def _cost(entry: Entry, costs: Costs, speed: float) -> str:
-    flops = costs.seed(entry.spec)
+    flops = costs.seed(entry.spec, entry.init)
     if flops is None:
         return ""
     every = flops * len(SEEDS)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import pathlib
 import re
@@ -161,7 +162,7 @@ def _reproduce(
     if added := queue.collect():
         say(f"{added} finished runs of {flags.workdir} have their lines now")
     costs = Costs()
-    by_cost = (lambda spec: costs.seed(spec) or 0.0) if seconds else None
+    by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if seconds else None
     jobs = queue.jobs(by_cost)
     code = 0
     if flags.to in ("slurm", "gke"):

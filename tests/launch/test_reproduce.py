@@ -423,7 +423,9 @@ def test_counted_flops_are_those_of_today(tmp_path):
     (entry,) = registry.entries("attention/table1", 1)
     counted = cost.Costs(tmp_path / "costs.json")
     counted.count([entry], lambda line: None)
-    assert counted.seed(entry.spec) == cost.Costs().seed(entry.spec)
+    assert counted.seed(entry.spec, entry.init) == cost.Costs().seed(entry.spec, entry.init)
+    one = counted.seed(entry.spec, ["default"])
+    assert counted.seed(entry.spec, entry.init) == 3 * one  # schemes cost nothing per step
 
 
 @pytest.mark.parametrize(
