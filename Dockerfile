@@ -24,6 +24,7 @@ COPY mimetic_jax mimetic_jax
 COPY configs configs
 COPY launch launch
 COPY benchmarks benchmarks
+COPY papers papers
 RUN install -d -o trainer -g trainer runs
 
 USER trainer

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pathlib
 import re
@@ -22,6 +23,18 @@ from ml_collections import ConfigDict, config_flags
 from mimetic_jax.errors import InputError, unknown
 
 MODES = ("train", "eval", "compare", "plan", "analyze")
+ANALYSES = {
+    "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
+    "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
+    "health": ("health", "activations, attention, logits and gradients before the first step"),
+    "attention": ("attention", "where layers look; WORKDIR/attention.png"),
+    "rank": ("rank", "stable rank of what enters each block"),
+    "span": ("span", "disjoint subsets of depthwise filters that span all"),
+    "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
+    "curves": ("curves", "a picture of the score per training step, WORKDIR/curves.png"),
+}
+"""Values of --what: the module of `mimetic_jax.analysis` with that `analyze(comparison, workdir)`,
+which returns what to print, and what it is."""
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
@@ -45,13 +58,8 @@ _DISTRIBUTED = flags.DEFINE_boolean(
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
-_WHAT = flags.DEFINE_enum(
-    "what",
-    "products",
-    ("products", "schemes", "curves"),
-    "products: mean diagonals of W_Q W_K^T and W_V W_out, before and after training; "
-    "schemes: a picture of each arm's start, WORKDIR/schemes.png; "
-    "curves: a picture of the score per training step, WORKDIR/curves.png.",
+_WHAT = flags.DEFINE_string(
+    "what", "products", "; ".join(f"{name}: {help}" for name, (_, help) in ANALYSES.items()) + "."
 )
 
 
@@ -61,13 +69,12 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
+    if _WHAT.value not in ANALYSES:
+        raise unknown("analysis", _WHAT.value, ANALYSES)
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
-    from mimetic_jax.analysis import curves
-    from mimetic_jax.analysis.gallery import draw
     from mimetic_jax.analysis.plan import describe
-    from mimetic_jax.analysis.products import analyze
     from mimetic_jax.train import compare
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.workdir.paths import as_path
@@ -90,12 +97,9 @@ def main(argv: Sequence[str]) -> None:
         print(comparison.table(workdir))
     elif _MODE.value == "eval":
         print(comparison.evaluate(workdir))
-    elif _WHAT.value == "products":
-        print(analyze(comparison, workdir))
-    elif _WHAT.value == "curves":
-        print(curves.draw([workdir], workdir / "curves.png"))
     else:
-        print(draw(comparison, workdir / "schemes.png"))
+        analysis = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[_WHAT.value][0]}")
+        print(analysis.analyze(comparison, workdir))
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ Paper: Structured Initialization for Vision Transformers, table 3, MLP-Mixer.
 Command:
     python main.py --config=configs/mixer_cifar.py --config.data.dir=DIR \
         --config.model.dtype=bfloat16 --workdir=runs/mixer_cifar
-Hardware: not stated.
+Hardware: 8 V100 of 32 GB, as for all of the paper's experiments.
 Published, default -> impulse: 87.00 -> 88.78. There is no mimetic arm.
 Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the training and says
     that the spatial MLPs start with a convolutional structure, without a construction: ours is

@@ -11,7 +11,7 @@ from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
 
 SMALL_DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")
-"""The data sets of the structured paper's table 4."""
+"""The data sets of the structured paper's table 1."""
 
 KENTAROY = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),

@@ -1,9 +1,12 @@
-"""Train a table's rows as separate runs, locally or on a cluster. From the root of the repository:
+"""Train rows of a config as separate runs, locally or on a cluster. From the repository's root:
 
     python launch/sweep.py --config=configs/cifar10_vit.py --workdir=runs/sizes --to=local \
         --row=width=96,depth=6,heads=3 --row=width=192,depth=12,heads=3 --data_dir=DIR
-    python launch/sweep.py --table=cifar10_sizes --workdir=runs/sizes --to=slurm --data_dir=DIR \
+    python launch/sweep.py --config=configs/cifar10_vit.py --workdir=runs/sizes --to=slurm \
+        --row=width=96,depth=6,heads=3 --row=width=192,depth=12,heads=3 --data_dir=DIR \
         --launcher="--gpus=1 --partition=gpu --time=4:00:00" -- --config.model.dtype=bfloat16
+
+The rows of the papers' tables, with their published numbers, are launch/reproduce.py's.
 
 Each (row, arm, seed) is one job: `main.py --only=ARM/SEED` in the row's workdir, a subfolder of
 WORKDIR. The same command may be given again at any time: it skips finished runs and resumes stopped
@@ -40,7 +43,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from ml_collections import ConfigDict
 
-from launch.tables import TABLES, Row, Table
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
@@ -88,14 +90,16 @@ class Sweep:
     """Rows of a config × arms × seeds, validated.
 
     Attributes:
-        table: config file and rows.
+        config: its file.
+        rows: arguments of the config, one text for each row.
         workdir: folder or bucket URL; each row has a subfolder.
         arms: of every row.
         seeds: of every arm.
         flags: of main.py, for all jobs.
     """
 
-    table: Table
+    config: str
+    rows: tuple[str, ...]
     workdir: str
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -104,7 +108,8 @@ class Sweep:
     @classmethod
     def of(
         cls,
-        table: Table,
+        config: str,
+        rows: Sequence[str],
         workdir: str,
         arms: Sequence[str] = (),
         seeds: Sequence[int] = (),
@@ -116,15 +121,15 @@ class Sweep:
         Raises:
             InputError: for unknown or duplicate rows, arms or seeds.
         """
-        folders = [row_folder(row.arguments) for row in table.rows]
+        folders = [row_folder(row) for row in rows]
         for name, values in (("rows", folders), ("seeds", seeds), ("arms", arms)):
             if len(set(values)) < len(values):
                 raise InputError(f"{name} must be different: {', '.join(map(str, values))}")
         if any(re.match(r"--?config\.seeds\b", flag) for flag in flags):
             raise InputError("set the seeds with --seeds, not --config.seeds")
-        read = [_config(table.config, row.arguments) for row in table.rows]
-        for config in read:
-            known = list(configs.arms(config))
+        read = [_config(config, row) for row in rows]
+        for one in read:
+            known = list(configs.arms(one))
             for arm in arms:
                 if arm not in known:
                     raise unknown("arm", arm, known)
@@ -134,28 +139,29 @@ class Sweep:
         every = [f"--config.seeds={tuple(seeds)!r}".replace(" ", "")] if seeds else []
         every += [f"--config.data.dir={data_dir}"] if data_dir else []
         return cls(
-            table,
+            config,
+            tuple(rows),
             workdir.rstrip("/"),
             tuple(arms) or tuple(configs.arms(read[0])),
             tuple(seeds) or tuple(read[0].seeds),
             (*every, *flags),
         )
 
-    def row_workdir(self, row: Row) -> str:
-        return f"{self.workdir}/{row_folder(row.arguments)}"
+    def row_workdir(self, row: str) -> str:
+        return f"{self.workdir}/{row_folder(row)}"
 
     def jobs(self) -> list[Job]:
         """All jobs, seeds outermost: the table is complete with n = 1 before any n is 2."""
         return [
             self._job(row, arm, seed)
             for seed in self.seeds
-            for row in self.table.rows
+            for row in self.rows
             for arm in self.arms
         ]
 
-    def _job(self, row: Row, arm: str, seed: int) -> Job:
+    def _job(self, row: str, arm: str, seed: int) -> Job:
         workdir = self.row_workdir(row)
-        config = f"{self.table.config}:{row.arguments}" if row.arguments else self.table.config
+        config = f"{self.config}:{row}" if row else self.config
         flags = (f"--config={config}", *self.flags, f"--workdir={workdir}", f"--only={arm}/{seed}")
         return Job(workdir, arm, seed, flags)
 
@@ -287,15 +293,12 @@ def gke_command(job: Job, launcher: Sequence[str]) -> list[str]:
 def table(sweep: Sweep) -> str:
     """The table of the finished runs, a line for each row and arm, and how many are finished."""
     results = []
-    for row in sweep.table.rows:
+    for row in sweep.rows:
         workdir = as_path(sweep.row_workdir(row))
         score = _score(workdir, sweep)
         for arm in sweep.arms:
             result = report.ArmResult.read(workdir, arm, sweep.seeds, score)
-            published = row.published.get(arm)
-            results.append(
-                dataclasses.replace(result, row=row.arguments or "default", published=published)
-            )
+            results.append(dataclasses.replace(result, row=row or "default"))
     total = len(results) * len(sweep.seeds)
     done = sum(len(result.reached) for result in results)
     status = f"{done} of {total} runs are finished."
@@ -316,7 +319,8 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     if not pathlib.Path("main.py").is_file():  # the launch scripts run there too
         raise InputError("run this from the root of the repository: there is no main.py here")
     sweep = Sweep.of(
-        _table(flags),
+        flags.config,
+        flags.row or [""],
         flags.workdir,
         [arm for arm in flags.arms.split(",") if arm],
         _seeds(flags.seeds),
@@ -337,7 +341,7 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     code = 0
     if flags.to == "gke":  # print manifests only: the output is piped into kubectl
         for job in left:
-            say("---\n" + _output(gke_command(job, launcher)))
+            say("---\n" + output(gke_command(job, launcher)))
         return code
     if len(left) < len(jobs):
         say(f"{len(jobs) - len(left)} of {len(jobs)} runs finished before")
@@ -370,11 +374,11 @@ def _to_slurm(
         return 0
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lines)
-    say(_output(command))
+    say(output(command))
     return 0
 
 
-def _output(command: Sequence[str]) -> str:
+def output(command: Sequence[str]) -> str:
     """The output of a launch script.
 
     Raises:
@@ -385,18 +389,6 @@ def _output(command: Sequence[str]) -> str:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise InputError(f"{command[1]}: {lines[-1].removeprefix('error: ')}")
     return done.stdout.rstrip()
-
-
-def _table(flags: argparse.Namespace) -> Table:
-    if bool(flags.table) == bool(flags.config):
-        raise InputError("give either --table or --config")
-    if flags.table and flags.row:
-        raise InputError("--row is for --config: a table has its own rows")
-    if flags.table and flags.table not in TABLES:
-        raise unknown("table", flags.table, TABLES)
-    if flags.table:
-        return TABLES[flags.table]
-    return Table(flags.config, tuple(Row(arguments) for arguments in flags.row or [""]))
 
 
 def _seeds(text: str) -> list[int]:
@@ -411,9 +403,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", help="a config file")
+    parser.add_argument("--config", required=True, help="a config file")
     parser.add_argument("--row", action="append", help="config arguments of a row; repeatable")
-    parser.add_argument("--table", help=f"a table of launch/tables.py: {', '.join(TABLES)}")
     parser.add_argument("--arms", default="", help="A,B (default: the config's)")
     parser.add_argument("--seeds", default="", help="0,1,2 (default: the config's)")
     parser.add_argument("--workdir", required=True, help="folder of the rows' workdirs")

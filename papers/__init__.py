@@ -1,1 +1,24 @@
-"""The papers as data: every table and figure, with its published numbers."""
+"""The papers as data: every table and figure, with its published numbers.
+
+>>> row = TABLES["attention/table1"].rows[5]
+>>> row.label, row.published["mimetic"]
+('192/12/6', 91.38)
+"""
+
+from papers import attention, mlp, rivals, structured
+from papers.record import Figure, Table
+
+PAPERS = {"attention": attention, "structured": structured, "mlp": mlp, "rivals": rivals}
+"""A module per paper, and one for its rivals."""
+
+TABLES: dict[str, Table] = {
+    f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()
+}
+"""By name, such as "attention/table1"."""
+
+FIGURES: dict[str, Figure] = {
+    f"{name}/{key}": figure
+    for name, paper in PAPERS.items()
+    for key, figure in paper.FIGURES.items()
+}
+"""By name, such as "attention/figure1"."""

@@ -8,35 +8,8 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """A line of a published table: one comparison, of which the paper prints some arms.
-
-    Attributes:
-        label: the row's name in the paper.
-        arguments: of the config, "name=value,..."; without `init`.
-        published: the printed score per arm of the config, in the table's unit.
-        gains: the differences to the default that the paper prints beside them, per arm.
-        doubt: what keeps the numbers from being taken literally, if anything.
-        flags: of main.py, for this row alone.
-        config: the row's config file, where it isn't the table's.
-        needs: what the row takes beside data, such as pretrained weights; empty if nothing.
-        hardware: of the row, where the paper states it.
-    """
-
-    label: str
-    arguments: str = ""
-    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    gains: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    doubt: str = ""
-    flags: tuple[str, ...] = ()
-    config: str = ""
-    needs: str = ""
-    hardware: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Small:
-    """How a table's rows are scaled to what one CPU trains in minutes.
+    """How rows are scaled to what one CPU trains in minutes.
 
     Attributes:
         arguments: of the config, which replace those of the row.
@@ -52,8 +25,48 @@ class Small:
 
 
 @dataclasses.dataclass(frozen=True)
+class Row:
+    """A line or column of a published table: one comparison, of which the paper prints some arms.
+
+    Attributes:
+        label: the row's name in the paper.
+        arguments: of the config, "name=value,..."; without `init`. FILE.npz stands for the file
+            that `needs` describes.
+        published: the printed score per arm of the config, in the table's unit.
+        gains: the differences to the default that the paper prints beside them, per arm; signed
+            as the scores are, where the sign is a color or an arrow.
+        arms: others to train, or groups of the config's `init`: arms for which nothing is printed,
+            and the row's own controls.
+        others: printed scores of what has no arm here, by the paper's name.
+        best: whether each printed score is the best of the row's printed arms.
+        score: the unit of its numbers, where it isn't the table's.
+        doubt: what keeps the numbers from being taken literally, if anything.
+        flags: of main.py, for this row alone.
+        config: the row's config file, where it isn't the table's.
+        needs: what the row takes beside data, such as pretrained weights; empty if nothing.
+        hardware: of the row, where the paper states it.
+        small: how to scale it down, where the table's way doesn't serve.
+    """
+
+    label: str
+    arguments: str = ""
+    published: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    gains: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    arms: tuple[str, ...] = ()
+    others: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    best: bool = False
+    score: str = ""
+    doubt: str = ""
+    flags: tuple[str, ...] = ()
+    config: str = ""
+    needs: str = ""
+    hardware: str = ""
+    small: Small | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Table:
-    """A published table.
+    """A published table, or numbers of a section that belong together.
 
     Attributes:
         title: in a few words.
@@ -63,7 +76,7 @@ class Table:
         rows: as in the paper.
         controls: arms that every row is compared with, beside those that it prints.
         flags: of main.py, for all rows.
-        small: how to scale it down; None where that makes no sense.
+        small: how to scale it down; None where that makes no sense for all rows.
         doubt: of the whole table.
         hardware: as stated.
         source: where the numbers are from, if not from the paper itself: a secondary source.
@@ -92,16 +105,20 @@ class Figure:
         title: in a few words.
         section: of the paper, where it stands.
         draw: name of a function in `mimetic_jax.analysis.figures`.
-        options: its arguments.
-        row: what must have been trained for it; None for a figure that needs no training.
-        small: how `row` is scaled down.
+        options: its arguments. A figure of networks as they start names them by "config", a value
+            of main.py's --config.
+        rows: what must have been trained for it, each with its config file; none for a figure that
+            needs no training. Their flags are complete: no table adds to them.
+        small: how `rows` are scaled down.
         doubt: of what the paper shows.
+        needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """
 
     title: str
     section: str
     draw: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    row: Row | None = None
+    rows: tuple[Row, ...] = ()
     small: Small | None = None
     doubt: str = ""
+    needs: str = ""

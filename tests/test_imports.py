@@ -22,6 +22,7 @@ ALLOWED = {
     "rules": {"errors"},
     "zoo": {"rules"},  # data alone
     "rewrite": {"errors", "host", "paths", "rules", "schemes"},
+    "fit": {"errors", "host", "paths", "rewrite", "rules", "schemes", "weights"},
     "initializers": {"errors", "schemes", "weights"},
     "linen": {"rewrite", "schemes"},
     "nnx": {"rewrite", "schemes"},
@@ -38,8 +39,19 @@ ALLOWED = {
         "data",
         "weights",
     },
-    "analysis": {"errors", "paths", "schemes", "rewrite", "models", "weights", "data", "train"},
-    "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite"},
+    "analysis": {
+        "errors",
+        "fit",
+        "host",
+        "paths",
+        "schemes",
+        "rewrite",
+        "models",
+        "weights",
+        "data",
+        "train",
+    },
+    "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite", "fit"},
 }
 
 
@@ -77,7 +89,16 @@ def test_imports_point_one_way(path):
         if root == "orbax":
             assert path == PACKAGE / "train" / "workdir" / "checkpoint.py"
         if root == "flax":
-            assert part not in ("weights", "schemes", "rules", "zoo", "rewrite", "paths", "data")
+            assert part not in (
+                "weights",
+                "schemes",
+                "rules",
+                "zoo",
+                "rewrite",
+                "fit",
+                "paths",
+                "data",
+            )
 
 
 @pytest.mark.parametrize("wing", WINGS)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
-import subprocess
-
-import jax
 
 from benchmarks.gpu import process
 from benchmarks.gpu.records import Record
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from mimetic_jax.train.workdir.origin import origin as devices
 
 PEAK_TFLOPS = {
     "A100": 312.0,
@@ -42,29 +37,4 @@ def peak_flops(device_kind: str) -> float | None:
 
 def origin(command: str) -> Record:
     """A record's origin, read in another process so that this one takes no device."""
-    return {**process.call(devices), "commit": _commit(), "command": command}
-
-
-def devices() -> Record:
-    """The devices of this process, which takes them by asking, and the version of JAX."""
-    return {
-        "platform": jax.default_backend(),
-        "device_kind": jax.devices()[0].device_kind,
-        "devices": jax.device_count(),
-        "jax": jax.__version__,
-    }
-
-
-def _commit() -> str | None:
-    """The commit of this code, with "-dirty" if the code differs; None without git."""
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--", "mimetic_jax", "configs", "launch", "benchmarks")
-    return f"{commit}-dirty" if commit and changed else commit
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return {**process.call(devices), "command": command}

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.metrics import MetricsFile
-from mimetic_jax.train.workdir.paths import write_atomically
 
 Record: TypeAlias = dict[str, Any]
 
@@ -21,16 +19,22 @@ def read_records(path: pathlib.Path) -> list[Record]:
     Raises:
         InputError: if another line is damaged: the jobs of the lines after it must not run again.
     """
-    records = MetricsFile(path).read()
     lines = path.read_text().splitlines() if path.exists() else []
-    if len(records) < len(lines) - 1:
-        raise InputError(f"{path} line {len(records) + 1} isn't JSON: fix or delete that line")
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise InputError(f"{path} line {number} isn't JSON: fix or delete it") from None
     return records
 
 
 def append_record(path: pathlib.Path, record: Record) -> None:
     """Append a record; it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    from mimetic_jax.train.workdir.paths import write_atomically  # imports all of training
+
     if path.exists() and not path.read_text().endswith("\n"):
         write_atomically(path, "".join(json.dumps(whole) + "\n" for whole in read_records(path)))
     with path.open("a") as file:

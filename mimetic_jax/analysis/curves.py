@@ -16,22 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.report import BASELINES, ArmResult, table
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.tasks.task import score_of
 from mimetic_jax.train.workdir.paths import AnyPath, as_path
 from mimetic_jax.train.workdir.runs import Run
 
-# The palette of Okabe and Ito, which color-blind readers can tell apart. Black and orange are
-# reserved for the baselines; yellow is left out, too pale for a line on white.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
-_BASELINE_STYLES: dict[str, dict[str, Any]] = dict(
-    zip(
-        BASELINES,
-        ({"color": "#000000", "linestyle": ":"}, {"color": "#E69F00", "linestyle": "--"}),
-        strict=True,
-    )
-)
+_LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
+"""A picture for the screen, wider than a column."""
 
 
 def read(workdir: AnyPath) -> tuple[str, list[ArmResult]]:
@@ -91,39 +85,36 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
     Raises:
         InputError: a workdir has no finished run, or matplotlib isn't installed.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise InputError("drawing needs matplotlib: pip install matplotlib") from error
     comparisons = [read(workdir) for workdir in workdirs]
-    layout = ConstrainedLayoutEngine(w_pad=0.1)  # inches, so that labels keep clear of panels
-    figure = Figure(figsize=(4.6 * len(comparisons), 3.3), layout=layout)
-    for axes, (name, results) in zip(
-        figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
-    ):
-        _panel(axes, name, results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        figure.savefig(file, format="png", dpi=120, pil_kwargs={"optimize": True})
+    width = 4.6 * len(comparisons)
+    with style.canvas(width, 3.3, pad=0.1, **_LARGER) as figure:
+        for axes, (name, results) in zip(
+            figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
+        ):
+            panel(axes, f"{name}, mean ± sd over seeds", results)
+        style.save(figure, path)
     return f"learning curves drawn: {path}"
 
 
-def _panel(axes: Any, name: str, results: Sequence[ArmResult]) -> None:
-    colors = itertools.cycle(_COLORS)
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+    """Draw the learning curves of a workdir: WORKDIR/curves.png."""
+    return draw([workdir], workdir / "curves.png")
+
+
+def panel(axes: Any, title: str, results: Sequence[ArmResult]) -> None:
+    """Draw the curves of arms into one panel: means as lines, standard deviations as bands."""
+    lines = style.line_styles(result.arm for result in results)
     for result in results:
-        style = _BASELINE_STYLES.get(result.arm) or {"color": next(colors)}
+        line = lines[result.arm]
         steps, mean, sd = spread(result)
-        label = f"{result.arm} (n = {len(result.reached)})"
-        axes.plot(steps, mean, linewidth=1.8, label=label, **style)
-        axes.fill_between(steps, mean - sd, mean + sd, color=style["color"], alpha=0.2, linewidth=0)
+        axes.plot(steps, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
+        axes.fill_between(steps, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
     score = results[0].score
-    axes.set_title(f"{name}, mean ± sd over seeds", fontsize=10)
+    axes.set_title(title)
     axes.set_xlabel("training step")
     axes.set_ylabel(score.label if score.higher else f"{score.label} (lower is better)")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
+    style.tidy(axes)
+    axes.legend(frameon=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from mimetic_jax.analysis.capture import networks
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.workdir.paths import AnyPath
-from mimetic_jax.train.workdir.runs import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +69,20 @@ def leans(params: Any, **options: Any) -> list[Lean]:
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """A table of leans at initialization and, where a run has a checkpoint, after training."""
-    comparison.recognize(workdir)
     lines = []
-    for name, arm in comparison.arms.items():
-        seed = arm.config.seeds[0]
-        first = initial_state(arm.program, arm.config, name, seed, comparison.say)
-        trees = {"initial": first.params}
-        if (trained := comparison.restored(Run.of(workdir, name, seed))) is not None:
-            trees[f"step {int(trained.step)}"] = trained.params
-        for when, params in trees.items():
-            lines.append(f"{name} seed {seed}, {when}: mean diagonal (std off it)")
-            lines += [
-                f"  {lean.layer:<24} W_Q W_K^T {lean.query_key:+.3f} ({lean.query_key_noise:.3f})  "
-                f"W_V W_out {lean.value_out:+.3f} ({lean.value_out_noise:.3f})"
-                for lean in leans(jax.device_get(params), rules=arm.program.rules)
-            ]
+    for network in networks(comparison, workdir, data=False):
+        lines.append(f"{network.label}: mean diagonal (std off it)")
+        params = jax.device_get(network.variables["params"])
+        found = leans(params, rules=network.arm.program.rules)
+        if not found:
+            lines.append(f"  model {network.model.name} has no attention products")
+        width = max((len(lean.layer) for lean in found), default=0)
+        lines += [
+            f"  {lean.layer:<{width}}  W_Q W_K^T {lean.query_key:+.3f} "
+            f"({lean.query_key_noise:.3f})  "
+            f"W_V W_out {lean.value_out:+.3f} ({lean.value_out_noise:.3f})"
+            for lean in found
+        ]
     return "\n".join(lines)
 
 

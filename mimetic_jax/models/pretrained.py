@@ -140,7 +140,7 @@ class PretrainedFile:
     @classmethod
     def read(cls, path: str | os.PathLike[str], say: Callable[[str], None]) -> PretrainedFile:
         """Read a file of one of the three kinds."""
-        return cls(os.fspath(path), _ours(path, _read(path), say))
+        return cls(os.fspath(path), _ours(path, read_file(path), say))
 
     def whole(
         self, params: Any, grid: tuple[int, int] | None, say: Callable[[str], None]
@@ -220,7 +220,12 @@ class PretrainedFile:
         return found
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The tensors of a `.npz` or `.safetensors` file, by their names there.
+
+    Raises:
+        InputError: for a file that isn't there, or of another suffix.
+    """
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise InputError(f"there is no checkpoint {path}")

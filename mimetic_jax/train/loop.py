@@ -26,6 +26,7 @@ from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.watch import Watch
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
 from mimetic_jax.train.workdir.lock import locked
+from mimetic_jax.train.workdir.origin import origin
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
 
@@ -107,7 +108,7 @@ class _Training:
             self._steps()
             # Only once the last checkpoint is complete: this record marks the run as finished.
             self.checkpoints.wait()
-            self._evaluate(finished=True)
+            self._evaluate(finished=True, **({"origin": origin()} if is_first() else {}))
         finally:
             self.checkpoints.close()
             if self.writer:
@@ -246,7 +247,8 @@ class _Training:
         if is_first():
             self.run.metrics.append({"step": self.step, **values})
         for name, value in values.items() if self.writer else ():
-            self.writer.add_scalar(name, value, self.step)
+            if isinstance(value, int | float):
+                self.writer.add_scalar(name, value, self.step)
 
     def _evaluate(self, **more: Any) -> None:
         result = self.program.test(self.state.variables, self.data)

@@ -8,50 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from mimetic_jax.train.cluster.processes import is_first
+from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.tasks.task import ACCURACY, Score
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 
 BASELINES = ("default", "norm_matched")
 """The arms that others are compared with, where a comparison has them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """Mean difference of paired runs in units of the score, with its 95 % confidence interval.
-
-    The interval is Student's t over the differences of runs that share a seed; None for n < 2.
-    """
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self:.2f}"
-
-    def __format__(self, spec: str) -> str:
-        if self.low is None:
-            return f"{self.mean:+{spec}}"
-        return f"{self.mean:+{spec}} [{self.low:+{spec}}, {self.high:+{spec}}]"
-
-
-def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """The difference of two lists of scores, pair by pair.
-
-    >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
-    +1.17 [+0.45, +1.88]
-    """
-    deltas = np.subtract(ours, theirs)
-    mean, n = float(deltas.mean()), len(deltas)
-    if n < 2:
-        return Difference(mean, None, None, n)
-    half = float(scipy.stats.t.ppf(0.975, n - 1) * deltas.std(ddof=1) / np.sqrt(n))
-    return Difference(mean, mean - half, mean + half, n)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +30,6 @@ class ArmResult:
         seconds: of training, without compiling.
         score: what is compared.
         row: of a table of several comparisons; arms of one row are compared.
-        published: the paper's number, if it has one.
     """
 
     arm: str
@@ -74,7 +38,6 @@ class ArmResult:
     seconds: dict[int, float]
     score: Score = ACCURACY
     row: str = ""
-    published: float | None = None
 
     @classmethod
     def read(
@@ -170,8 +133,7 @@ def summarize(
 def table(results: Sequence[ArmResult]) -> str:
     """A Markdown table of results, n in every row, and a sentence for each comparison.
 
-    Arms are compared with the baselines of their own row. The columns for rows and for published
-    numbers appear where results have them.
+    Arms are compared with the baselines of their own row, which has a column where results have it.
 
     >>> print(table([ArmResult("default", {0: 61.5}, {0: [(10, 61.5)]}, {0: 3.0})]))
     | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's accuracy | train s |
@@ -193,8 +155,6 @@ def table(results: Sequence[ArmResult]) -> str:
         columns[f"Δ {name} [95 % CI]"] = [
             _difference_cell(result, _baseline(name, result, finished)) for result in finished
         ]
-    if any(result.published is not None for result in finished):
-        columns["published"] = [_published_cell(result) for result in finished]
     columns[f"steps to default's {score.name}"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
@@ -205,10 +165,10 @@ def table(results: Sequence[ArmResult]) -> str:
         for baseline in _baselines(result, finished)
         if (difference := result.versus(baseline))
     ]
-    return "\n".join([_markdown(columns), *([""] if verdicts else []), *verdicts])
+    return "\n".join([markdown(columns), *([""] if verdicts else []), *verdicts])
 
 
-def _markdown(columns: Mapping[str, Sequence[str]]) -> str:
+def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     """A table with its columns aligned."""
     widths = [max(3, len(header), *map(len, cells)) for header, cells in columns.items()]
     rows = [list(columns), ["-" * width for width in widths], *zip(*columns.values(), strict=True)]
@@ -254,10 +214,6 @@ def _mean_cell(result: ArmResult) -> str:
 def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:
     difference = result.versus(baseline) if baseline else None
     return f"{difference:.{result.score.digits}f}" if difference else ""
-
-
-def _published_cell(result: ArmResult) -> str:
-    return "" if result.published is None else f"{result.published:.{result.score.digits}f}"
 
 
 def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:

@@ -81,7 +81,7 @@ def test_a_panel_per_workdir(images, text, tmp_path):
 def test_panel_names_arms_score_and_direction(images, text):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     for axes, workdir in zip(figure.subplots(2), (images, text), strict=True):
-        curves._panel(axes, *curves.read(workdir))
+        curves.panel(axes, *curves.read(workdir))
     above, below = figure.axes
     labels = [entry.get_text() for entry in above.get_legend().get_texts()]
     assert labels == ["default (n = 2)", "norm_matched (n = 1)", "mimetic (n = 2)"]

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default
+from configs.default import default, model
 from mimetic_jax.analysis import gallery, products
+from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.compare import Comparison
 
@@ -26,29 +25,46 @@ def initial(comparison, arm):
     return comparison.arms[arm].program.initial_state(0, comparison.arms[arm].config.scheme).params
 
 
-def test_attention_map_is_the_models(comparison):
-    """Against attention by hand, from the parameters."""
-    params = initial(comparison, "mimetic")
-    task = comparison.arms["mimetic"].program.task
-    images = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 1), np.uint8)
-    got = gallery.attention_map(task, params, task.view(jnp.asarray(images)))
-    np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
-    pixels = (images / 255 - task.info.mean[0]) / task.info.std[0]
-    patches = pixels.reshape(4, 2, 4, 2).transpose(0, 2, 1, 3).reshape(16, 4)
-    embedded = patches @ params["patch_embed"]["kernel"] + params["patch_embed"]["bias"]
-    tokens = np.concatenate([params["cls_token"][0], embedded]) + params["pos_embed"][0]
-    centered = tokens - tokens.mean(-1, keepdims=True)
-    normed = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
-    layer = params["block_0"]["attention"]
-    logits = (normed @ layer["query"]["kernel"][:, 0]) @ (normed @ layer["key"]["kernel"][:, 0]).T
-    np.testing.assert_allclose(got, jax.nn.softmax(logits / 24**0.5, axis=-1), atol=1e-4)
-
-
 def test_picture_is_drawn(comparison, tmp_path):
     pytest.importorskip("matplotlib")
     said = gallery.draw(comparison, tmp_path / "new" / "schemes.png")
     assert "2 schemes drawn" in said
     assert (tmp_path / "new" / "schemes.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_products_are_those_of_the_first_attention_layer():
+    draw = np.random.default_rng(0).standard_normal
+    shapes = {"query": (2, 8, 4, 2), "key": (2, 8, 2, 2), "value": (2, 8, 2, 2)}
+    shapes["out"] = (2, 4, 2, 8)
+    kernels = {role: draw(shape, np.float32) for role, shape in shapes.items()}
+    tree = {"blocks": {"attention": {role: {"kernel": k} for role, k in kernels.items()}}}
+    query_key, value_out = gallery.products({"dense": {"kernel": np.ones((3, 3))}, **tree})
+    query, key, value, out = (kernel[0] for kernel in kernels.values())
+    np.testing.assert_allclose(query_key, query[:, 0] @ key[:, 0].T, rtol=1e-5)
+    by_hand = sum(value[:, h // 2] @ out[h] for h in range(4))
+    np.testing.assert_allclose(value_out, by_hand, rtol=1e-5, atol=1e-5)
+    assert gallery.products({"fc1": {"kernel": np.ones((3, 3))}}) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "grid", "shape", "middle"),
+    [(17, (4, 4), (4, 4), 11), (9, (6, 6), (3, 3), 4), (7, None, (1, 7), 3)],
+    ids=("class token", "window", "text"),
+)
+def test_the_middle_token_looks(count, grid, shape, middle):
+    looks = gallery._looks(np.arange(count**2).reshape(count, count), grid)
+    front = count - np.prod(shape)
+    assert looks.shape == shape
+    assert looks.ravel()[0] == middle * count + front
+
+
+def test_nothing_to_draw_is_one_line(tmp_path):
+    config = default()
+    config.batch, config.steps, config.eval.batch = 32, 4, 72
+    config.model = model("mixer", width=8, depth=1, patch=4)
+    mixer = Comparison(config, say=lambda line: None)
+    with pytest.raises(InputError, match=r"^model mixer has no attention to draw$"):
+        gallery.analyze(mixer, tmp_path)
 
 
 def test_leans(comparison):
@@ -62,7 +78,7 @@ def test_leans(comparison):
 
 def test_analyze_tells_before_and_after(comparison, tmp_path):
     before = products.analyze(comparison, tmp_path)
-    assert "mimetic seed 0, initial" in before
+    assert "mimetic, initial" in before
     assert "step 4" not in before
     comparison.train(tmp_path)
-    assert "mimetic seed 0, step 4" in products.analyze(comparison, tmp_path)
+    assert "mimetic, step 4" in products.analyze(comparison, tmp_path)

@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 from mimetic_jax.train.loop import Run
-from mimetic_jax.train.report import ArmResult, paired_difference, summarize, table
+from mimetic_jax.train.report import ArmResult, summarize, table
+from mimetic_jax.train.statistics import paired_difference
 from mimetic_jax.train.tasks.task import Score
 
 

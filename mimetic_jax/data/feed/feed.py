@@ -38,8 +38,8 @@ class Feed(Protocol):
     def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
         """Sums of `count` over the test set, on the host."""
 
-    def sample(self, data: Any) -> jax.Array:
-        """One test example, as it is stored."""
+    def sample(self, data: Any, count: int = 1) -> jax.Array:
+        """The first test examples, as they are stored; fewer if there are fewer."""
 
     def describe_step(self, data: Any, key: jax.Array, step: int) -> str:
         """Which examples a step trained on, for an error message."""

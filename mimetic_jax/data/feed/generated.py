@@ -69,8 +69,8 @@ class Generated:
     def test(self, count: Count, variables: Any, data: tuple[jax.Array, jax.Array]) -> Any:
         return jax.device_get(self._count(count, variables, *data))
 
-    def sample(self, data: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return self._drawn(jax.random.key(_TEST_SEED), jnp.arange(1))[0]
+    def sample(self, data: tuple[jax.Array, jax.Array], count: int = 1) -> jax.Array:
+        return self._drawn(jax.random.key(_TEST_SEED), jnp.arange(count))[0]
 
     def describe_step(self, data: Any, key: jax.Array, step: int) -> str:
         """Nothing: the step's number says it all."""

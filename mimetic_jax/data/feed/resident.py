@@ -95,8 +95,8 @@ class ResidentImages:
         sums = self._count(count, variables, data.test, data.test_indices, data.test_weights)
         return jax.device_get(sums)
 
-    def sample(self, data: ResidentData) -> jax.Array:
-        return data.test[0][:1]
+    def sample(self, data: ResidentData, count: int = 1) -> jax.Array:
+        return data.test[0][:count]
 
     def describe_step(self, data: ResidentData, key: jax.Array, step: int) -> str:
         orders, first_epoch = self.begin(data.train, key, jnp.int32(step))

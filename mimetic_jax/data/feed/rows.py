@@ -90,8 +90,10 @@ class TokenRows:
                 sums[prefix + name] = steps.sum(dtype=exact)
         return sums
 
-    def sample(self, data: TextData) -> jax.Array:
-        return data.tests[""][0][None, : self.length]
+    def sample(self, data: TextData, count: int = 1) -> jax.Array:
+        tokens = data.tests[""][0]
+        count = max(1, min(count, len(tokens) // self.length))
+        return tokens[: count * self.length].reshape(count, -1)
 
     def describe_step(self, data: TextData, key: jax.Array, step: int) -> str:
         first = step % self.steps_per_epoch * self.valid

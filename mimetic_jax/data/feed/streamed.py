@@ -103,8 +103,9 @@ class StreamedImages:
                 pending = sums
             return added(total, pending)
 
-    def sample(self, data: StreamedDataset) -> jax.Array:
-        with self._test_images(Subset(data.test, np.arange(1)), 1) as stream:
+    def sample(self, data: StreamedDataset, count: int = 1) -> jax.Array:
+        count = min(count, len(data.test))
+        with self._test_images(Subset(data.test, np.arange(count)), count) as stream:
             return jnp.asarray(next(stream)[0])
 
     def describe_step(self, data: StreamedDataset, key: jax.Array, step: int) -> str:

@@ -89,6 +89,16 @@ def test_evaluation_is_the_protocol_in_numpy(text):
         assert sums[f"{prefix}loss"] == pytest.approx(sum(losses.values()), rel=1e-5)
 
 
+def test_a_sample_is_whole_windows(text):
+    comparison = quiet(text())
+    comparison.open()
+    program, data = comparison.arms["run"].program, comparison.arms["run"].data
+    tokens = np.asarray(data.tests[""][0])
+    for wanted, count in ((1, 1), (3, 3), (99, len(tokens) // 12)):
+        sample = program.feed.sample(data, wanted)
+        np.testing.assert_array_equal(sample, tokens[: 12 * count].reshape(count, 12))
+
+
 def test_training_counts_the_last_targets_of_a_window_alone(text):
     program = quiet(text()).arms["run"].program
     params = drawn(program.task.model.module, jnp.zeros((1, 12), jnp.int32), std=0.1)

@@ -1,13 +1,10 @@
-"""The GPU queue on models that a CPU trains in a second."""
+"""The measurement of training steps, on models that a CPU trains in a second."""
 
 import dataclasses
 import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,28 +13,24 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from benchmarks.gpu import machine, peers, process, records, throughput, timing
+from benchmarks.gpu import jobs, machine, peers, process, records, throughput, timing
+from benchmarks.gpu.__main__ import COMMAND, measure_all
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
-from launch import gpu_results
-from launch.gpu import jobs
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
-from mimetic_jax.train import config as configs
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.runs import Run
 
-COMMAND = "python a_test.py"
 STEPS, BATCH = 8, 128
 PEAK = 1e12
 REAL_CALL = process.call
 PEER = {"peer": "PyTorch 9", "seconds_per_step": 0.5, "groups": 3, "peak_memory_bytes": 2**20}
 
 
-def tiny(seeds: tuple[int, ...] = (0,)) -> ConfigDict:
+def tiny() -> ConfigDict:
     config = digits_vit.get_config(f"width=16,depth=1,heads=2,patch=4,steps={STEPS}")
-    config.seeds = seeds
+    config.seeds = (0,)
     config.max_dispatch = config.log_every = config.checkpoint_every = config.eval.every = 4
     arms = {arm: config.arms[arm] for arm in ("mimetic", "default")}
     config.arms = ConfigDict(arms, sort_keys=False)
@@ -74,40 +67,14 @@ class Queue:
     folder: pathlib.Path
     peer: bool = False
 
-    def __call__(
-        self,
-        seeds: tuple[int, ...] = (0,),
-        trainings: Sequence[ConfigDict] | None = None,
-        stop: str = "",
-        after: int = 1,
-    ) -> str:
-        """Run the queue; interrupt it at line number `after` of those that contain `stop`."""
+    def __call__(self) -> str:
         said: list[str] = []
-
-        def say(line: str) -> None:
-            said.append(line)
-            if stop and sum(stop in line for line in said) == after:
-                raise KeyboardInterrupt
-
-        results, workdir = self.folder / "results", self.folder / "runs"
-        trainings = [tiny(seeds)] if trainings is None else trainings
-        gpu_results.run_queue(
-            [Measurement(tiny(), self.peer)],
-            trainings,
-            results,
-            workdir,
-            COMMAND,
-            seconds=0.0,
-            say=say,
-        )
+        measurements = [Measurement(tiny(), self.peer)]
+        measure_all(measurements, self.folder / "results", seconds=0.0, say=said.append)
         return "\n".join(said)
 
     def records(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.file(name).read_text().splitlines()]
-
-    @property
-    def runs(self) -> list[dict[str, Any]]:
-        return self.records("digits_vit")
 
     @property
     def throughput(self) -> list[dict[str, Any]]:
@@ -117,54 +84,11 @@ class Queue:
         return self.folder / "results" / f"{name}.jsonl"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Queue, str]:
-    """A queue that ran to its end on a device of known speed, and its output."""
-    queue = Queue(tmp_path_factory.mktemp("queue"))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(machine, "peak_flops", lambda kind: PEAK)
-        make_quick(patched)
-        compiled_once = Comparison(tiny((0, 1)), lambda line: None)
-
-        def shared(config: ConfigDict, say: Callable[[str], None]) -> Comparison:
-            compiled_once.say = say
-            return compiled_once
-
-        patched.setattr(throughput, "Comparison", shared)
-        patched.setattr(gpu_results, "Comparison", shared)
-        said = queue(seeds=(0, 1))
-    return queue, said
-
-
-def test_a_record_for_each_run_seeds_outermost(finished: tuple[Queue, str]) -> None:
-    ran = [(record["arm"], record["seed"]) for record in finished[0].runs]
-    assert ran == [("mimetic", 0), ("default", 0), ("mimetic", 1), ("default", 1)]
-
-
-def test_a_run_record_has_the_run_and_its_scores(finished: tuple[Queue, str]) -> None:
-    for record in finished[0].runs:
-        assert record["config"] == "digits_vit"
-        assert (record["steps"], record["batch"], record["dtype"]) == (STEPS, BATCH, "float32")
-        assert 1 < record["accuracy"] < 100
-        assert record["loss"] > 0
-        assert record["images_per_second"] == pytest.approx(STEPS * BATCH / record["seconds"])
-        assert [step for step, _ in record["curve"]] == [0, 4, STEPS]
-        assert record["curve"][-1][1] == record["accuracy"]
-
-
-def test_every_record_has_its_origin(finished: tuple[Queue, str]) -> None:
-    queue, said = finished
-    for record in queue.runs + queue.throughput:
-        assert record["device_kind"] == jax.devices()[0].device_kind
-        assert record["devices"] == jax.device_count()
-        assert record["jax"] == jax.__version__
-        assert record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", record["commit"])
-        assert record["command"] == COMMAND
-    assert jax.devices()[0].device_kind in said.splitlines()[0]
-
-
-def test_the_throughput_record(finished: tuple[Queue, str]) -> None:
-    (record,) = finished[0].throughput
+def test_the_throughput_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "peak_flops", lambda kind: PEAK)
+    queue = Queue(tmp_path)
+    said = queue()
+    (record,) = queue.throughput
     assert record["config"] == "digits_vit"
     assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
     assert record["groups"] == 3
@@ -173,34 +97,15 @@ def test_the_throughput_record(finished: tuple[Queue, str]) -> None:
     assert record["mfu"] == pytest.approx(reached / (PEAK * jax.device_count()))
     statistics = jax.devices()[0].memory_stats()
     assert (record["peak_memory_bytes"] is not None) == bool(statistics)
-
-
-def test_the_table_states_n(finished: tuple[Queue, str]) -> None:
-    found = re.findall(r"^\| (mimetic|default) +\|[^|]+\| (\d+) +\|", finished[1], re.MULTILINE)
-    assert found == [("mimetic", "2"), ("default", "2")]
-    assert "n=2: too few seeds for a claim" in finished[1]
-
-
-def test_a_second_call_adds_nothing(finished: tuple[Queue, str]) -> None:
-    queue, first = finished
-    before = [path.read_bytes() for path in sorted(queue.folder.glob("results/*"))]
-    said = queue(seeds=(0, 1))
-    assert said.count("finished before") == 4
-    assert "measured before" in said
-    assert [path.read_bytes() for path in sorted(queue.folder.glob("results/*"))] == before
-    assert said.split("\ndigits_vit\n")[-1] == first.split("\ndigits_vit\n")[-1]
-
-
-def test_records_are_enough_without_the_workdir(
-    finished: tuple[Queue, str], tmp_path: pathlib.Path
-) -> None:
-    elsewhere = Queue(tmp_path)
-    elsewhere.file("x").parent.mkdir()
-    for path in finished[0].folder.glob("results/*"):
-        (tmp_path / "results" / path.name).write_bytes(path.read_bytes())
-    said = elsewhere(seeds=(0, 1))
-    assert said.split("\ndigits_vit\n")[-1] == finished[1].split("\ndigits_vit\n")[-1]
-    assert not (tmp_path / "runs").exists()
+    assert record["device_kind"] == jax.devices()[0].device_kind
+    assert record["devices"] == jax.device_count()
+    assert record["jax"] == jax.__version__
+    assert record["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", record["commit"])
+    assert record["command"] == COMMAND
+    assert jax.devices()[0].device_kind in said.splitlines()[0]
+    before = queue.file("throughput").read_bytes()
+    assert "measured before" in queue()
+    assert queue.file("throughput").read_bytes() == before
 
 
 @pytest.fixture
@@ -209,61 +114,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     record = {"config": "digits_vit", "dtype": "float32", "batch": BATCH, "mfu": None}
     record |= {"images_per_second": 1000.0, "seconds_per_step": 1.0, "peak_memory_bytes": None}
     monkeypatch.setattr(throughput, "throughput", lambda config, seconds: dict(record))
-
-
-def test_an_interrupted_queue_continues(tmp_path: pathlib.Path, measured: None) -> None:
-    queue = Queue(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        queue(stop=f"step {STEPS:>6}/{STEPS}  loss", after=2)  # in the second run's last chunk
-    (first,) = queue.runs
-    # A kill while the record was written: its line is torn, the run itself is complete.
-    queue.file("digits_vit").write_text(json.dumps(first)[:-20])
-    said = queue()
-    assert said.count("continues at step") == 1
-    assert "continues at step 4" in said
-    assert [record["arm"] for record in queue.runs] == ["mimetic", "default"]
-    assert queue.runs[0] == first
-    assert len(queue.throughput) == 1
-
-
-def test_a_failed_run_is_reported_and_the_others_run(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
-) -> None:
-    def train(run: Run, *rest: Any) -> None:
-        if run.arm == "mimetic":
-            raise InputError("mimetic seed 0: the loss is nan at step 3")
-        run.directory.mkdir(parents=True)
-        evaluation = {"eval_accuracy": 0.5, "eval_loss": 1.0, "eval_count": 360}
-        run.metrics.append({"step": STEPS, **evaluation, "seconds": 1.0, "finished": True})
-
-    monkeypatch.setattr(Comparison, "run", lambda self, run, say: train(run))
-    queue = Queue(tmp_path)
-    with pytest.raises(InputError, match=r"not everything was done: .*loss is nan at step 3"):
-        queue()
-    assert [record["arm"] for record in queue.runs] == ["default"]
-
-
-def test_text_is_scored_where_validation_is_best(
-    tmp_path: pathlib.Path, text_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
-) -> None:
-    """By the test bits per character of the evaluation with the best validation, not the last."""
-
-    def train(run: Run, *rest: Any) -> None:
-        run.directory.mkdir(parents=True)
-        for step, (valid, test) in enumerate([(3.0, 3.25), (1.0, 1.5), (2.0, 1.25)]):
-            evaluation = {"eval_bpc": valid, "eval_test_bpc": test, "eval_loss": 1, "eval_count": 9}
-            run.metrics.append({"step": step, **evaluation, "seconds": 2.0, "finished": step == 2})
-
-    monkeypatch.setattr(Comparison, "run", lambda self, run, say: train(run))
-    config = tiny_text(text_dir)
-    said = Queue(tmp_path)(trainings=[config])
-    (record,) = Queue(tmp_path).records("ptb_char")
-    assert record["test_bpc"] == 1.5
-    assert record["curve"] == [[0, 3.25], [1, 1.5], [2, 1.25]]
-    assert record["tokens_per_second"] == record["steps"] * config.batch * config.data.valid / 2
-    table = said.split(f"\n{config.name}\n")[-1]
-    assert re.search(r"\| test bits/char \|", table)
-    assert re.search(r"\| default +\| 1\.500 ", table)
 
 
 def with_peer(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Exception) -> None:
@@ -285,13 +135,13 @@ def test_a_peer_is_measured_beside_ours(
 ) -> None:
     with_peer(monkeypatch, PEER)
     queue = Queue(tmp_path, peer=True)
-    assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue(trainings=[])
+    assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue()
     (record,) = queue.records("peers")
     assert (record["config"], record["peer"]) == ("digits_vit", "PyTorch 9")
     assert (record["images_per_second"], record["peer_images_per_second"]) == (1000, 2000)
     assert record["ratio"] == 0.5
     assert (record["peer_peak_memory_bytes"], record["command"]) == (2**20, COMMAND)
-    assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in queue(trainings=[])
+    assert "measured before: 1,000 images/s, MFU unknown, 0.50 times" in queue()
     assert len(queue.records("peers")) == len(queue.throughput) == 1
 
 
@@ -302,10 +152,10 @@ def test_a_failed_peer_is_tried_again(
     with_peer(monkeypatch, InputError("its process ended with exit code -9"), PEER)
     queue = Queue(tmp_path, peer=True)
     with pytest.raises(InputError, match=r"not everything was done: digits_vit: .* exit code -9"):
-        queue(trainings=[])
+        queue()
     assert len(queue.throughput) == 1
     assert not queue.file("peers").exists()
-    queue(trainings=[])
+    queue()
     assert len(queue.records("peers")) == len(queue.throughput) == 1
 
 
@@ -314,8 +164,8 @@ def test_a_peer_that_is_not_installed_is_one_line(
 ) -> None:
     monkeypatch.setattr(peers, "not_installed", lambda task: ["torch", "timm"])
     queue = Queue(tmp_path, peer=True)
-    assert queue(trainings=[]).count("not compared with PyTorch: torch and timm not installed") == 1
-    assert "measured before" in queue(trainings=[])
+    assert queue().count("not compared with PyTorch: torch and timm not installed") == 1
+    assert "measured before" in queue()
 
 
 @pytest.mark.parametrize(
@@ -429,79 +279,6 @@ def test_what_is_measured() -> None:
             assert not job.config.ema
 
 
-def test_cifar_is_the_papers() -> None:
-    for heads in (3, 6):
-        job = jobs.cifar(heads, "somewhere")
-        assert tuple(configs.arms(job)) == jobs.VISION_ARMS
-        assert job.seeds == (0, 1, 2)
-        assert (job.batch, job.epochs, job.model.dtype) == (512, 100.0, "bfloat16")
-        assert job.eval.every * job.batch == 10 * 97 * 512
-        assert job.checkpoint_every * job.batch < 60 * 10_000
-        assert job.checkpoint_every % job.log_every == 0
-
-
-def test_text_is_the_papers() -> None:
-    job = jobs.text("somewhere")
-    assert tuple(configs.arms(job)) == jobs.TEXT_ARMS
-    assert (job.model.width, job.model.depth, job.model.heads) == (384, 12, 8)
-    assert (job.epochs, job.model.dtype, job.name) == (100.0, "bfloat16", "ptb_char_384_12_8")
-    assert job.checkpoint_every % job.log_every == 0
-    short = jobs.text("somewhere", epochs=20)  # its own workdir and records
-    assert (short.epochs, short.name) == (20.0, "ptb_char_384_12_8_e20")
-
-
-@pytest.mark.parametrize(
-    ("flags", "names", "skipped", "command"),
-    [
-        ("", "", 2, ""),
-        ("--data_dir=a", "3_p2 6_p2", 1, " --data_dir=DIR"),
-        ("--data_dir=a --text_dir=b", "3_p2 12_8 6_p2", 0, " --data_dir=DIR --text_dir=DIR"),
-        ("--data_dir=a --text_dir=b --only=cifar", "3_p2 6_p2", 0, None),
-        (
-            "--text_dir=b --only=text --text_epochs=7",
-            "8_e7",
-            0,
-            " --text_dir=DIR --only=text --text_epochs=7",
-        ),
-        ("--only=throughput", "", 0, " --only=throughput"),
-    ],
-)
-def test_what_flags_choose(flags: str, names: str, skipped: int, command: str | None) -> None:
-    parsed, said = gpu_results.parse(flags.split()), []
-    chosen = gpu_results.trainings(parsed, said.append)
-    assert ["_".join(config.name.split("_")[-2:]) for config in chosen] == names.split()
-    assert len(said) == skipped
-    if command is not None:
-        assert gpu_results.command(parsed) == f"python launch/gpu_results.py{command}"
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ("--only=cifar --text_dir=b", "--only=cifar needs --data_dir=DIR"),
-        ("--only=text", "--only=text needs --text_dir=DIR"),
-        ("--text_dir=b --text_epochs=0", "--text_epochs=0 is not positive"),
-    ],
-)
-def test_flags_that_do_not_fit(flags: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        gpu_results.parse(flags.split())
-
-
-def test_missing_data_is_one_line_before_a_device_is_taken(tmp_path: pathlib.Path) -> None:
-    arguments = ["--data_dir=nowhere", f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
-    done = subprocess.run(
-        [sys.executable, "launch/gpu_results.py", *arguments],
-        cwd=machine.ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "none_such"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: no cifar10 in nowhere.*\n", done.stderr)
-    assert not (tmp_path / "r").exists()
-
-
 def test_the_peer_is_the_same_language_model() -> None:
     """With the same weights, the same logits and loss."""
     torch = pytest.importorskip("torch")
@@ -580,7 +357,7 @@ def test_measured_in_other_processes(
 ) -> None:
     monkeypatch.setattr(process, "call", REAL_CALL)
     queue = Queue(tmp_path)
-    queue(trainings=[])
+    queue()
     (record,) = queue.throughput
     assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
     broken = tiny()

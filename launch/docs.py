@@ -1,0 +1,103 @@
+"""docs/results.md: the registry and the results as one document; nothing in it is typed by hand."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from launch import beside
+from launch.registry import Entry, entries
+from launch.results import Results
+from papers import PAPERS, TABLES
+from papers.record import Table
+
+PATH = pathlib.Path("docs/results.md")
+
+_HEAD = """# Results: published and ours
+
+Every table of the papers, with our runs beside the published numbers. Written by
+`python launch/reproduce.py --docs` from `papers/` and `results/*.jsonl`; each line there has the
+command, commit and device of one finished run.
+
+A row's arms share seeds, data order and every parameter that their schemes don't write. *ours* is
+the mean over seeds ± standard deviation, with the number of seeds; intervals are Student's t over
+seed by seed differences. A verdict takes at least three seeds. Rows without runs stay, with
+their published numbers. Rows marked *scaled down* are too small to be compared with anything
+published: they show what one CPU can show.
+"""
+
+
+def render(results: Results) -> str:
+    """The document."""
+    parts = [_HEAD]
+    for name, paper in PAPERS.items():
+        title, *_ = (paper.__doc__ or name).strip().splitlines()
+        parts.append(f"## {title.rstrip('.')}\n")
+        for key, table in TABLES.items():
+            if key.startswith(f"{name}/"):
+                parts += _table(key, table, results)
+    return "\n".join(parts)
+
+
+def _table(name: str, table: Table, results: Results) -> Iterator[str]:
+    yield f"### {name}: {table.title}\n"
+    scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
+    facts = [f"Score: {scores}, {'higher' if table.higher else 'lower'} is better."]
+    facts += [f"Section {table.section}."] if table.section else []
+    facts += [f"Secondary source: {table.source}."] if table.source else []
+    facts += [f"Hardware: {table.hardware}."] if table.hardware else []
+    facts += [f"Doubt: {table.doubt}."] if table.doubt else []
+    yield _wrapped(" ".join(facts))
+    full = entries(name)
+    yield beside.table(full, results, beside.digests(full, results)) + "\n"
+    doubts = [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in full if n.row.doubt]
+    doubts += [f"- {n.number}. {n.row.label} needs {n.row.needs}" for n in full if n.row.needs]
+    if doubts:
+        yield "\n".join(doubts) + "\n"
+    if ran := [entry for entry in _scaled(name, table) if results.of(entry.spec)]:
+        says = dict.fromkeys(small.says for n in ran if (small := n.row.small or table.small))
+        yield _wrapped(f"Scaled down ({'; '.join(says)}):")
+        yield beside.table(ran, results, beside.digests(ran, results)) + "\n"
+        yield _origins(ran, results)
+    if origins := _origins(full, results):
+        yield origins
+    files = dict.fromkeys(entry.spec.config for entry in full)
+    for file in files:
+        if departures := departures_of(file):
+            yield _wrapped(f"`{file}` differs from the paper: {departures}")
+
+
+def _scaled(name: str, table: Table) -> list[Entry]:
+    if table.small or any(row.small for row in table.rows):
+        return entries(name, small=True)
+    return []
+
+
+def departures_of(file: str) -> str:
+    """The paragraph of a config's record that says how it differs from the paper."""
+    text = ast.get_docstring(ast.parse(pathlib.Path(file).read_text())) or ""
+    _, _, rest = text.partition("\nDiffers from the paper: ")
+    lines = rest.splitlines()
+    indented = [lines[0]] if lines else []
+    for line in lines[1:]:
+        if not line.startswith(" "):
+            break
+        indented.append(line.strip())
+    return " ".join(indented)
+
+
+def _origins(rows: Sequence[Entry], results: Results) -> str:
+    """Where the runs of some rows were made."""
+    lines = [line for spec in dict.fromkeys(e.spec for e in rows) for line in results.of(spec)]
+    made = dict.fromkeys(
+        f"`{line['command']}` on {line['devices']} x {line['device_kind']}, "
+        f"commit {(line.get('commit') or 'unknown')[:7]}"
+        for line in lines
+    )
+    return _wrapped(f"Runs: {'; '.join(made)}.") if made else ""
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"

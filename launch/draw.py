@@ -1,0 +1,181 @@
+"""Draw a figure of a paper: PNG and CSV, from formulas, networks or finished runs."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from launch.beside import as_result, digests
+from launch.registry import Entry, Spec, entries
+from launch.results import Results
+from launch.training import Queue
+from mimetic_jax.analysis.attention import attention_maps
+from mimetic_jax.analysis.capture import Network, networks
+from mimetic_jax.analysis.figures import DRAW
+from mimetic_jax.analysis.figures.gain import Point
+from mimetic_jax.analysis.rank import stable_ranks
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.pretrained_attention import pretrained_attention
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.workdir.paths import AnyPath
+from papers import FIGURES
+
+EXAMPLES = 64
+"""Test images over which maps and ranks are averaged."""
+
+_OF_RESULTS = ("curves", "grid", "sweep")
+
+
+def draw(
+    name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path, file: str = ""
+) -> list[AnyPath]:
+    """Draw a figure.
+
+    Args:
+        name: such as "attention/figure3".
+        queue: of its rows, trained as far as they are.
+        wanted: its rows.
+        out: folder of the files.
+        file: pretrained weights, for a figure of weights.
+
+    Returns:
+        The written files.
+
+    Raises:
+        InputError: if it needs runs, data or files that aren't there.
+    """
+    figure = FIGURES[name]
+    small = "_small" * any(entry.spec.small for entry in wanted)
+    path = out / f"{name.replace('/', '_')}{small}"
+    options = dict(figure.options)
+    if file and figure.draw != "products":
+        raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
+    if file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return DRAW["products"](
+            path, {pathlib.Path(file).stem: pretrained_attention(file)}, **options
+        )
+    if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
+        raise InputError(f"{name} needs {figure.needs}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    function = DRAW[figure.draw]
+    if figure.draw in _OF_RESULTS:
+        results = [result for entry in wanted for result in _results(entry, queue)]
+        if not results:
+            raise InputError(f"no run of {name} is finished: nothing to draw")
+        return function(path, results, **options)
+    if figure.draw in _OF_NETWORKS:
+        found = _labelled(_networks(options.pop("config", ""), queue, wanted))
+        return function(path, *_OF_NETWORKS[figure.draw](found), **options)
+    if figure.draw == "gain":
+        return function(path, list(_points(options["points"], queue.results)))
+    return function(path, **options)
+
+
+def _points(
+    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]], results: Results
+) -> Iterator[Point]:
+    """Default and mimetic arm of published rows by panel, and of ours where both have runs."""
+    for panel, sources in published.items():
+        for name, rows in sources.items():
+            for label, default, mimetic in rows:
+                yield Point(name, label, default, mimetic, panel=panel)
+        for name, rows in sources.items():
+            for small in (False, True):
+                yield from _ours(name, {label for label, *_ in rows}, panel, small, results)
+
+
+def _ours(
+    name: str, labels: Collection[str], panel: str, small: bool, results: Results
+) -> Iterator[Point]:
+    try:
+        rows = [entry for entry in entries(name, small=small) if entry.row.label in labels]
+    except InputError:  # no scaled form
+        return
+    known = digests(rows, results)
+    for entry in rows:
+        of_arm = known.get(entry.spec, {})
+        default, mimetic = (
+            results.runs(entry.spec, arm, of_arm.get(arm, "")) for arm in ("default", "mimetic")
+        )
+        if shared := sorted(default.keys() & mimetic.keys()):
+            base, ours = (
+                np.array([runs[seed]["value"] for seed in shared]) for runs in (default, mimetic)
+            )
+            sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
+            where = f"{panel}, scaled down" if small else panel
+            means = float(base.mean()), float(ours.mean())
+            yield Point(f"ours, {name}", entry.row.label, *means, sd, len(shared), where)
+
+
+def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
+    for arm, digest in queue.digests[entry.spec].items():
+        if lines := queue.results.runs(entry.spec, arm, digest):
+            yield as_result(arm, lines, entry.row.label)
+
+
+def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:
+    """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
+    chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
+    if config:
+        file, _, text = config.partition(":")
+        spec = Spec(file, text)
+        chosen.append((queue.with_data(spec.load(())), spec, ""))
+    for one, spec, label in chosen:
+        for network in networks(Comparison(one, queue.say), queue.folder(spec)):
+            yield label, network
+
+
+def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
+    """Networks by what tells them apart: row, arm, moment."""
+    every = list(found)
+    rows, moments = {row for row, _ in every}, {network.when for _, network in every}
+    return {
+        "\n".join(
+            [row] * (len(rows) > 1) + [network.arm.name] + [network.when] * (len(moments) > 1)
+        ): network
+        for row, network in every
+    }
+
+
+def _maps(found: Mapping[str, Network]) -> dict[str, Any]:
+    return {
+        label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
+        for label, network in found.items()
+    }
+
+
+def _products(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    return ({label: network.variables["params"] for label, network in found.items()},)
+
+
+def _attention(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    return (_maps(found),)
+
+
+def _impulses(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    grid = next(iter(found.values())).arm.program.task.grid()
+    if grid is None:
+        raise InputError("the model has no grid of patches: there are no offsets to draw")
+    return _maps(found), grid
+
+
+def _ranks(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    ranks = {
+        label: stable_ranks(network.model, network.variables, network.inputs(EXAMPLES))
+        for label, network in found.items()
+    }
+    return (ranks,)
+
+
+_OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
+    "products": _products,
+    "attention_maps": _attention,
+    "impulse_maps": _impulses,
+    "stable_rank": _ranks,
+}
+"""What the functions take of networks, beside the path."""

@@ -1,0 +1,212 @@
+"""What can be reproduced: the rows of the papers as comparisons to train."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+import runpy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mimetic_jax.errors import InputError, unknown
+from papers import FIGURES, TABLES
+from papers.record import Figure, Row, Small, Table
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+SEEDS = (0, 1, 2)
+"""Of each row unless others are asked for: the fewest that a claim takes."""
+
+_NO_RESULT = (
+    *("name", "seeds", "arms", "log_every", "checkpoint_every", "keep_checkpoints", "keep_best"),
+    *("max_dispatch", "tensorboard", "mesh"),
+)
+_NO_DATA = ("dir", "threads", "strict")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A comparison to train; rows with the same one share their runs.
+
+    Attributes:
+        config: its file.
+        arguments: of the file, without `init`.
+        flags: of main.py.
+        small: whether it is scaled down from the paper's.
+    """
+
+    config: str
+    arguments: str = ""
+    flags: tuple[str, ...] = ()
+    small: bool = False
+
+    @property
+    def key(self) -> str:
+        """One line that names it.
+
+        >>> Spec("configs/cifar10_vit.py", "width=96", ("--config.batch=64",)).key
+        'cifar10_vit:width=96 --config.batch=64'
+        """
+        name = pathlib.PurePath(self.config).stem
+        return " ".join([f"{name}:{self.arguments}".rstrip(":"), *self.flags])
+
+    @property
+    def folder(self) -> str:
+        """Of its workdir, among those of other comparisons.
+
+        >>> Spec("configs/cifar10_vit.py", "width=96,depth=6").folder
+        'cifar10_vit_width=96_depth=6_a4b6'
+        """
+        mark = hashlib.sha256(self.key.encode()).hexdigest()[:4]
+        name = re.sub(r"[^\w=.+-]", "_", f"{pathlib.PurePath(self.config).stem}_{self.arguments}")
+        return f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
+
+    def config_argument(self, init: Sequence[str]) -> str:
+        """The value of main.py's --config that trains these arms."""
+        chosen = f"init={'+'.join(init)}" if init else ""
+        return f"{self.config}:{','.join(filter(None, (self.arguments, chosen)))}".rstrip(":")
+
+    def load(self, init: Sequence[str]) -> ConfigDict:
+        """The configuration of these arms, as main.py reads it.
+
+        Raises:
+            InputError: for an unknown file, argument, arm or field.
+        """
+        if not pathlib.Path(self.config).is_file():
+            raise InputError(f"there is no config file {self.config!r}")
+        _, _, text = self.config_argument(init).partition(":")
+        config = runpy.run_path(self.config)["get_config"](text)
+        for flag in self.flags:
+            _set(config, flag)
+        return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A row of a table or figure, full or scaled down, with what trains it.
+
+    Attributes:
+        table: its name, such as "attention/table1".
+        number: of the row in its table, from 1.
+        row: as published.
+        spec: of its comparison.
+        init: the arms that it needs, or groups of them, as the config's `init` takes them: those
+            that it prints, its own, then the table's controls.
+    """
+
+    table: str
+    number: int
+    row: Row
+    spec: Spec
+    init: tuple[str, ...]
+
+
+def entries(name: str, row: int | None = None, small: bool = False) -> list[Entry]:
+    """The rows of a table or a figure, or one of them; without those that have no scaled form.
+
+    Raises:
+        InputError: there is no such table, figure or row, or nothing of it has a scaled form.
+    """
+    if name not in TABLES | FIGURES:
+        raise unknown("table or figure", name, [*TABLES, *FIGURES])
+    shown = TABLES.get(name) or FIGURES[name]
+    if row is not None and not 1 <= row <= len(shown.rows):
+        raise InputError(f"--row={row}: {name} has rows 1 to {len(shown.rows)}")
+    found = [
+        _entry(name, shown, number, one, small)
+        for number, one in enumerate(shown.rows, 1)
+        if row in (None, number) and (one.small or shown.small or not small)
+    ]
+    if shown.rows and not found:
+        raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
+    return found
+
+
+def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool) -> Entry:
+    of_table: dict[str, Any] = {"config": "", "flags": (), "controls": ()}
+    if isinstance(shown, Table):
+        of_table = {field: getattr(shown, field) for field in of_table}
+    scale = (row.small or shown.small) if small else None
+    spec = Spec(
+        row.config or of_table["config"],
+        scaled(row.arguments, scale) if scale else row.arguments,
+        (*of_table["flags"], *row.flags, *(scale.flags if scale else ())),
+        small,
+    )
+    return Entry(name, number, row, spec, _once(*row.published, *row.arms, *of_table["controls"]))
+
+
+def _once(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def scaled(arguments: str, small: Small) -> str:
+    """A row's arguments, scaled down.
+
+    >>> scaled("width=192,depth=12,heads=3", Small("patch=4", {"width": 0.5}))
+    'width=96,depth=12,heads=3,patch=4'
+    """
+    values = _pairs(arguments)
+    for name, factor in small.times.items():
+        if name in values:
+            values[name] = str(max(1, round(float(values[name]) * factor)))
+    values |= _pairs(small.arguments)
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def digest(config: ConfigDict) -> str:
+    """What a run's result depends on, as 12 hexadecimal digits.
+
+    That is the configuration of one arm, without names, seeds, cadences of saving, devices and
+    folders, and without fields that are empty or zero: a field that a later version adds, off,
+    changes nothing.
+
+    Args:
+        config: of the arm.
+    """
+    from mimetic_jax.train.config import to_json  # costs the import of JAX, which a list spares
+
+    record = to_json(config)
+    scheme = record.pop("scheme")  # in a scheme a zero says something
+    for name in _NO_RESULT:
+        record.pop(name, None)
+    for name in _NO_DATA:
+        record["data"].pop(name, None)
+    text = json.dumps({**_that_are_set(record), "scheme": scheme}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _that_are_set(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are neither empty nor zero, at every depth."""
+    inner = {
+        name: _that_are_set(value) if isinstance(value, Mapping) else value
+        for name, value in record.items()
+    }
+    return {name: value for name, value in inner.items() if value}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+
+
+def _set(config: ConfigDict, flag: str) -> None:
+    """Apply a flag of the form --config.a.b=value."""
+    name, _, text = flag.removeprefix("--config.").partition("=")
+    node, parts = config, name.split(".")
+    for depth, part in enumerate(parts):
+        if part not in node:
+            raise unknown("config field", name, [".".join([*parts[:depth], o]) for o in node])
+        node = node[part]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = text  # a word, as main.py takes it
+    try:
+        config.update_from_flattened_dict({name: value})
+    except TypeError as error:
+        raise InputError(f"{flag}: {str(error).splitlines()[0]}") from error

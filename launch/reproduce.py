@@ -1,0 +1,261 @@
+"""The papers' tables and figures: published beside ours. From the root of the repository:
+
+    python launch/reproduce.py
+    python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
+    python launch/reproduce.py attention/table6 --small --data_dir=DIR
+    python launch/reproduce.py attention/table1 --data_dir=DIR --to=slurm --launcher="--gpus=1"
+    python launch/reproduce.py --budget=45m --data_dir=DIR
+    python launch/reproduce.py attention/figure7
+
+Without a name: every table and row, its published numbers, how many seeds are done, and what it
+costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
+published and ours side by side, or draw the figure. --small scales rows to what one CPU trains in
+minutes; such runs stay apart. --budget trains the most valuable missing rows of the whole registry,
+or of the name, for so long: first seeds first, and of those the cheapest rows.
+
+It may be stopped at any moment. The same command skips what the results contain and resumes the
+interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
+docs/results.md is made of these lines alone (--docs). Rows whose data is missing are left out and
+named; the others go on.
+
+--to=slurm submits one array (launch/slurm.sbatch), --to=gke prints one manifest per run
+(launch/gke/run.sh); the same command with --to=table, given later, adds the lines of finished runs.
+
+Exit code: 0 if everything asked for was done or submitted, 1 if runs failed or lacked data (the
+others still ran), 2 for bad input, 75 if it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import os
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+# On a cluster the package may not be installed.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from launch.cost import Costs, product_speed
+from launch.listing import listing
+from launch.registry import SEEDS, Entry, entries
+from launch.results import Results
+from mimetic_jax.errors import InputError, unknown
+from papers import FIGURES, PAPERS, TABLES
+
+Say = Callable[[str], None]
+
+STOPPED = 75
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for."""
+    say = functools.partial(print, flush=True)  # a log is complete even after a kill
+    try:
+        flags = parse(sys.argv[1:] if arguments is None else arguments)
+        return run(flags, say)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader closed the pipe: `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse and check the flags."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="?", default="", help="PAPER, PAPER/tableN or PAPER/figureN")
+    parser.add_argument("--row", type=int, help="one row of the table, from 1")
+    parser.add_argument("--arms", default="", help="A,B: these alone")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="default: %(default)s")
+    parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
+    parser.add_argument("--budget", default="", help="stop after so long: 45m, 2h, 300s")
+    parser.add_argument("--to", choices=("local", "slurm", "gke", "table"), default="local")
+    parser.add_argument(
+        *("--data_dir", "-d"),
+        action="append",
+        default=[],
+        metavar="[SET=]DIR",
+        help="folder of the data sets, or of one of them; repeatable",
+    )
+    parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("runs/reproduce"))
+    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
+    parser.add_argument("--launcher", default="", help="options of the launch script")
+    parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
+    parser.add_argument("--file", default="", help="pretrained weights that a figure draws")
+    parser.add_argument("--dry-run", action="store_true", help="print what would run")
+    parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
+    parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
+    return parser.parse_args(arguments)
+
+
+def run(flags: argparse.Namespace, say: Say) -> int:
+    """Run the command; returns the exit code."""
+    if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
+        raise InputError("run this from the root of the repository: there is no main.py here")
+    seconds = duration(flags.budget)
+    results = Results(flags.results)
+    if flags.docs:
+        return _write_docs(results, say)
+    if flags.count:
+        Costs().count(_entries("", None, False), say)
+        return 0
+    if not flags.name and not seconds:
+        _, speed = product_speed()
+        for line in listing(results, flags.workdir, Costs(), speed):
+            say(line)
+        return 0
+    wanted = _entries(flags.name, flags.row, flags.small)
+    return _reproduce(wanted, results, seconds, flags, say)
+
+
+def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
+    """The rows that a name means; of several tables those that exist in the form asked for.
+
+    Raises:
+        InputError: there is no such name, row or form.
+    """
+    if name in TABLES or name in FIGURES:
+        return entries(name, row, small)
+    if name and name not in PAPERS:
+        raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
+    if row is not None:
+        raise InputError(f"--row={row} is for one table, such as attention/table1")
+    chosen = [table for table in TABLES if table.startswith(f"{name}/" if name else "")]
+    able = [
+        table
+        for table in chosen
+        if not small or TABLES[table].small or any(row.small for row in TABLES[table].rows)
+    ]
+    return [entry for table in able for entry in entries(table, None, small)]
+
+
+def _reproduce(
+    wanted: Sequence[Entry],
+    results: Results,
+    seconds: float,
+    flags: argparse.Namespace,
+    say: Say,
+) -> int:
+    # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
+    from launch.submit import submit
+    from launch.training import Queue
+    from mimetic_jax.train.cluster import preemption
+
+    queue = Queue(
+        wanted,
+        _seeds(flags.seeds),
+        [arm for arm in flags.arms.split(",") if arm],
+        results,
+        flags.workdir,
+        _folders(flags.data_dir),
+        command(flags),
+        say,
+    )
+    if added := queue.collect():
+        say(f"{added} finished runs of {flags.workdir} have their lines now")
+    costs = Costs()
+    by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if seconds else None
+    jobs = queue.jobs(by_cost)
+    code = 0
+    if flags.to in ("slurm", "gke"):
+        return submit(queue, jobs, flags.to, shlex.split(flags.launcher), flags, say)
+    if flags.dry_run:
+        for job in jobs:
+            say(str(job))
+        return 0
+    if flags.to == "local" and jobs:
+        _cache_compilations(flags.workdir)
+        try:
+            failures = queue.train(jobs, seconds)
+        except preemption.Preempted as stopped:
+            say(f"{stopped}: the same command continues")
+            code = STOPPED
+        else:
+            code = 1 if failures else 0
+            for failure in failures:
+                say(f"not done: {failure}")
+    from launch.beside import table
+
+    for name in dict.fromkeys(entry.table for entry in wanted):
+        rows = [entry for entry in wanted if entry.table == name]
+        shown = TABLES.get(name) or FIGURES[name]
+        say(f"\n{name}: {shown.title}\n\n{table(rows, results, queue.digests)}")
+    if flags.name in FIGURES and not code:
+        from launch.draw import draw
+
+        for path in draw(flags.name, queue, wanted, flags.results / "figures", flags.file):
+            say(f"drawn: {path}")
+    return code
+
+
+def _write_docs(results: Results, say: Say) -> int:
+    from launch.docs import PATH, render
+    from mimetic_jax.train.workdir.paths import write_atomically
+
+    write_atomically(PATH, render(results))
+    say(f"written: {PATH}")
+    return 0
+
+
+def _cache_compilations(workdir: pathlib.Path) -> None:
+    """So that a call of a few minutes doesn't spend one of them compiling again."""
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str(workdir / "compiled"))
+
+
+def command(flags: argparse.Namespace) -> str:
+    """The command to record; folders are written as DIR, since they change no result."""
+    parts = ["python launch/reproduce.py", flags.name]
+    parts += [f"--row={flags.row}"] if flags.row else []
+    parts += [f"--arms={flags.arms}"] if flags.arms else []
+    parts += ["--small"] if flags.small else []
+    parts += [f"--seeds={flags.seeds}"] if _seeds(flags.seeds) != list(SEEDS) else []
+    parts += [f"--budget={flags.budget}"] if flags.budget else []
+    parts += ["--data_dir=DIR"] if flags.data_dir else []
+    return " ".join(filter(None, parts))
+
+
+def duration(text: str) -> float:
+    """Seconds of "45m", "2h" or "300s"; 0 of nothing.
+
+    >>> duration("45m"), duration("1.5h"), duration("")
+    (2700.0, 5400.0, 0.0)
+
+    Raises:
+        InputError: for anything else.
+    """
+    if not text:
+        return 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not match or not float(match[1]):
+        raise InputError(f"--budget={text} is not a duration such as 45m, 2h or 300s")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds={text} is not a list of integers such as 0,1,2") from None
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds={text} names a seed twice")
+    return seeds
+
+
+def _folders(given: Sequence[str]) -> dict[str, str]:
+    """Folder by data set, "" for the others, of values [SET=]DIR."""
+    named = (value.rpartition("=")[::2] if "=" in value else ("", value) for value in given)
+    return dict(named)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Train what the results lack, on this machine: run after run, stopped and continued anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from launch.registry import Entry, Spec, digest
+from launch.results import Line, Results
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train import config as configs
+from mimetic_jax.train import report
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.tasks.task import score_of
+from mimetic_jax.train.workdir.runs import Run
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that may have a line in the results."""
+
+    spec: Spec
+    arm: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} seed {self.seed}"
+
+
+class Queue:
+    """Comparisons of rows, their runs, and what is left of them.
+
+    Args:
+        entries: rows; those that share a comparison share its runs.
+        seeds: of each.
+        only: names of arms; all that the rows need unless given.
+        results: where finished runs have their lines.
+        workdir: of checkpoints, a subfolder per comparison.
+        data: folder by name of the data set, "" for all others.
+        command: recorded in the lines.
+        say: prints a line.
+
+    Raises:
+        InputError: for an arm that no row has, or a row whose configuration can't be read.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        seeds: Sequence[int],
+        only: Sequence[str],
+        results: Results,
+        workdir: pathlib.Path,
+        data: Mapping[str, str],
+        command: str,
+        say: Say = print,
+    ) -> None:
+        self.results, self.workdir, self.command, self.say = results, workdir, command, say
+        self.seeds, self._data = tuple(seeds), data
+        self.init: dict[Spec, tuple[str, ...]] = {}
+        for entry in entries:
+            if entry.row.needs:
+                say(f"{entry.table} row {entry.number} is left out: it needs {entry.row.needs}")
+                continue
+            init = (*self.init.get(entry.spec, ()), *entry.init)
+            self.init[entry.spec] = tuple(dict.fromkeys(init))
+        self.blocked: dict[Spec, str] = {}
+        self.configs = {spec: self._config(spec) for spec in self.init}
+        every = {spec: configs.arms(config) for spec, config in self.configs.items()}
+        self.digests = {
+            spec: {name: digest(arm) for name, arm in arms.items()} for spec, arms in every.items()
+        }
+        known = {name for arms in every.values() for name in arms}
+        for name in only:
+            if name not in known:
+                raise unknown("arm", name, known)
+        self.arms = {
+            spec: tuple(name for name in arms if not only or name in only)
+            for spec, arms in every.items()
+        }
+
+    def jobs(self, cost: Callable[[Spec], float] | None = None) -> list[Job]:
+        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
+
+        Args:
+            cost: of a comparison; with it the cheapest come first within a seed.
+        """
+        left = [
+            Job(spec, arm, seed)
+            for seed in self.seeds
+            for spec in (sorted(self.arms, key=cost) if cost else self.arms)
+            for arm in self.arms[spec]
+        ]
+        return [job for job in left if not self._line(job)]
+
+    def folder(self, spec: Spec) -> pathlib.Path:
+        """The workdir of a comparison."""
+        return self.workdir / spec.folder
+
+    def collect(self) -> int:
+        """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
+
+        A workdir of another configuration is left alone.
+        """
+        ours = {spec for spec in self.configs if self._recognizes(spec)}
+        found = [job for job in self.jobs() if job.spec in ours and self._run(job).finished()]
+        for job in found:
+            self._append(job)
+        return len(found)
+
+    def train(self, jobs: Sequence[Job], seconds: float = 0.0) -> list[str]:
+        """Train runs and add a line for each that finishes; returns what failed.
+
+        Args:
+            jobs: in this order.
+            seconds: after which everything stops, at a step; 0 for no limit.
+
+        Raises:
+            Preempted: if stopped; the same call continues.
+        """
+        failures: list[str] = []
+        comparison: Comparison | None = None
+        current: Spec | None = None
+        with preemption.listening(), _alarm(seconds):
+            for number, job in enumerate(jobs, 1):
+                if preemption.should_stop():
+                    raise preemption.Preempted("stopped between two runs")
+                label = f"[{number}/{len(jobs)}] {job}"
+                if job.spec != current and job.spec not in self.blocked:
+                    try:
+                        comparison, current = self._open(job.spec), job.spec
+                    except InputError as error:  # missing data of one row stops no other
+                        self.blocked[job.spec] = str(error)
+                        failures.append(f"{job.spec.key}: {error}")
+                if comparison is None or job.spec in self.blocked:
+                    self.say(f"{label}: left out: {self.blocked[job.spec]}")
+                    continue
+                self.say(f"{label}: starts")
+                try:
+                    if not self._run(job).finished():
+                        comparison.run(self._run(job), lambda line: self.say(f"  {line}"))
+                except InputError as error:
+                    failures.append(f"{job}: {error}")
+                    self.say(f"{label}: failed: {error}")
+                    continue
+                self._append(job)
+        return failures
+
+    def _recognizes(self, spec: Spec) -> bool:
+        path = self.folder(spec) / "config.json"
+        if not path.exists():
+            return False
+        record = configs.to_json(self.configs[spec])
+        return configs.difference(json.loads(path.read_text()), record) is None
+
+    def _open(self, spec: Spec) -> Comparison:
+        comparison = Comparison(self.configs[spec], self.say)
+        comparison.open()
+        comparison.claim(self.folder(spec))
+        return comparison
+
+    def _config(self, spec: Spec) -> ConfigDict:
+        config = spec.load(self.init[spec])
+        config.seeds = self.seeds
+        return self.with_data(config)
+
+    def with_data(self, config: ConfigDict) -> ConfigDict:
+        """The configuration with the folder of its data set."""
+        if folder := self._data.get(config.data.name, self._data.get("", "")):
+            config.data.dir = folder
+        return config
+
+    def _run(self, job: Job) -> Run:
+        return Run.of(self.folder(job.spec), job.arm, job.seed)
+
+    def _line(self, job: Job) -> Line | None:
+        runs = self.results.runs(job.spec, job.arm, self.digests[job.spec][job.arm])
+        return runs.get(job.seed)
+
+    def _append(self, job: Job) -> None:
+        config = configs.arms(self.configs[job.spec])[job.arm]
+        last = self._run(job).evaluations()[-1]
+        score = score_of(last)
+        result = report.ArmResult.read(self.folder(job.spec), job.arm, [job.seed], score)
+        self.results.append(
+            job.spec,
+            {
+                "config": job.spec.key,
+                "small": job.spec.small,
+                "arm": job.arm,
+                "seed": job.seed,
+                "digest": self.digests[job.spec][job.arm],
+                "score": score.name,
+                "value": result.reached[job.seed],
+                "loss": last["eval_loss"],
+                "examples": last["eval_count"],
+                "steps": last["step"],
+                "batch": config.batch,
+                "dtype": config.model.get("dtype", "float32"),
+                "seconds": result.seconds[job.seed],
+                "curve": result.curve[job.seed],
+                **last.get("origin", {}),
+                "command": self.command,
+            },
+        )
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Ask this process to stop, as SIGTERM does, after some seconds; never if they are 0."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    if seconds:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,164 @@
+"""Attention maps of any of our models, as the model computes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.analysis.capture import Watcher, chunks, networks, plain, watched
+from mimetic_jax.analysis.figures import attention_maps as figure
+from mimetic_jax.analysis.offsets import self_and_ring
+from mimetic_jax.errors import InputError
+from mimetic_jax.models import Model
+from mimetic_jax.models.attention import Attention
+from mimetic_jax.models.windows import WindowAttention
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.workdir.paths import AnyPath
+
+_LAYERS = (Attention, WindowAttention, nn.MultiHeadDotProductAttention)
+_PER_CALL = 16  # examples at a time
+_EXAMPLES = 64
+
+
+def attention_maps(
+    model: Model, variables: Mapping[str, Any], inputs: jax.Array
+) -> list[np.ndarray]:
+    """What every head of every layer mixes, averaged over examples.
+
+    A_l,h[n, m] is the weight of token m in what head h gathers for token n. Attention is linear in
+    the values: each layer is called with the identity beside them, and what it then gathers of the
+    identity is its map. So masks, biases of positions, gates and convolutions are those of the
+    model, whatever its form; its other activations don't change.
+
+    Args:
+        model: with `models.Attention` or one of its forms, `models.windows.WindowAttention`, or
+            Flax's own layer.
+        variables: "params" and the model's other collections.
+        inputs: examples as the model is tested on them, [B, …].
+
+    Returns:
+        [H, N, N] per layer, from input to output, in float32. Rows sum to 1, except with
+        convolutions beside attention. In windows N = W² and the map is also averaged over windows.
+
+    Raises:
+        InputError: if the model has no such layer.
+
+    Example:
+        >>> from mimetic_jax.models import Model
+        >>> sizes = {"width": 8, "depth": 2, "heads": 2, "patch": 4, "num_classes": 3}
+        >>> model, images = Model.of("vit", sizes), jnp.ones((1, 8, 8, 3))
+        >>> variables, _ = jax.jit(model.init)(jax.random.key(0), images)
+        >>> [found.shape for found in attention_maps(model, variables, images)]
+        [(2, 5, 5), (2, 5, 5)]
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
+    """
+    model, variables = plain(model, variables)
+    summed = jax.jit(lambda variables, part: _summed(model, variables, part))
+    total: list[Any] = []
+    for part in chunks(inputs, _PER_CALL):
+        maps = [np.asarray(found) for found in summed(variables, part)]
+        total = [a + b for a, b in zip(total, maps, strict=True)] if total else maps
+    if not total:
+        raise InputError(f"model {model.name} has no attention layer whose map can be read")
+    return [array / len(inputs) for array in total]
+
+
+def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
+    maps: list[jax.Array] = []
+
+    def keep(layer: nn.Module, found: jax.Array) -> None:
+        maps.append(found.mean(tuple(range(1, found.ndim - 3))).sum(0))
+
+    watched(model, variables, inputs, map_watcher(keep))
+    return maps
+
+
+def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
+    """A watcher of `capture.watched` that reads the map of every attention layer.
+
+    Args:
+        keep: called per layer with the layer and its map [B, H, N, N], or
+            [B, windows, H, N, N]; traced where the model's call is.
+    """
+
+    def watcher(
+        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
+    ) -> Any:
+        module = context.module
+        if not isinstance(module.parent, _LAYERS) or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        if module.name == "out":
+            (mixed,) = args  # [..., N, H, K + N]
+            head_dim = mixed.shape[-1] - mixed.shape[-3]
+            keep(module.parent, jnp.moveaxis(mixed[..., head_dim:], -2, -3))
+            return call(mixed[..., :head_dim], **kwargs)
+        heads = call(*args, **kwargs)
+        if module.name in ("query", "key", "value"):
+            return _with_identity(heads, module.name)
+        return heads
+
+    return watcher
+
+
+def _with_identity(heads: jax.Array, name: str) -> jax.Array:
+    """[..., N, H, K + N] from [..., N, H, K]: values beside the identity, queries beside zeros."""
+    *_, count, _, head_dim = heads.shape
+    if name == "value":
+        identity = jnp.eye(count, dtype=heads.dtype)[:, None]
+        return jnp.concatenate(
+            [heads, jnp.broadcast_to(identity, (*heads.shape[:-1], count))], axis=-1
+        )
+    if name == "query":
+        # Layers divide by the root of the width that they see, K + N instead of K.
+        heads = heads * math.sqrt((head_dim + count) / head_dim)
+    return jnp.pad(heads, [(0, 0)] * (heads.ndim - 1) + [(0, count)])
+
+
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+    """Where each layer of each arm looks, on test examples; maps go to WORKDIR/attention.png.
+
+    Per layer, means over heads and examples: attention of a token to itself, to its eight neighbors
+    on the grid (or to the token before it, without a grid), and the entropy of a row over that of
+    an even spread.
+    """
+    lines, maps = [], {}
+    for network in networks(comparison, workdir):
+        inputs = network.inputs(_EXAMPLES)
+        found = attention_maps(network.model, network.variables, inputs)
+        maps[network.label] = found
+        grid = network.arm.program.task.grid()
+        near = "neighbors" if grid else "previous"
+        lines += [
+            f"{network.label}: attention, mean over heads and {len(inputs)} examples",
+            f"  layer   self  {near}  entropy / even",
+        ]
+        for number, layer in enumerate(found, 1):
+            itself, around = _nearby(layer, grid)
+            lines.append(
+                f"  {number:5}  {itself:5.3f}  {around:{len(near)}.3f}  {_entropy(layer):.3f}"
+            )
+    depth = min(map(len, maps.values()))
+    layers = sorted({1, (depth + 1) // 2, depth})
+    written = figure.draw(workdir / "attention", maps, layers)
+    return "\n".join([*lines, f"attention maps drawn: {written[0]}"])
+
+
+def _nearby(layer: np.ndarray, grid: tuple[int, int] | None) -> tuple[float, float]:
+    """Attention of a token to itself, and to its neighbors, of [H, N, N] averaged over heads."""
+    if grid and math.prod(grid) <= layer.shape[-1]:
+        return self_and_ring(layer.mean(0), grid)
+    along, before = (layer.diagonal(shift, axis1=-2, axis2=-1).mean() for shift in (0, -1))
+    return float(along), float(before)
+
+
+def _entropy(layer: np.ndarray) -> float:
+    """Of the averaged map's rows, over log N."""
+    weights = np.clip(layer, 1e-12, None)
+    return float(-(weights * np.log(weights)).sum(-1).mean() / np.log(layer.shape[-1]))

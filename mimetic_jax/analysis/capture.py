@@ -1,0 +1,133 @@
+"""Calling a model so that every layer can be watched, without changing what it computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from mimetic_jax.models import Model
+from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.tasks.images import ImageTask
+from mimetic_jax.train.warm_start import initial_state
+from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.workdir.runs import Run
+
+Watcher = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
+
+_PLAIN = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The variables of an arm at one moment.
+
+    Attributes:
+        arm: of the comparison.
+        when: "initial" or "step N".
+        variables: "params" and the model's other collections.
+    """
+
+    arm: Arm
+    when: str
+    variables: Mapping[str, Any]
+
+    @property
+    def model(self) -> Model:
+        """The arm's model."""
+        return self.arm.program.task.model
+
+    @property
+    def label(self) -> str:
+        """The arm and the moment, "mimetic, initial"."""
+        return f"{self.arm.name}, {self.when}"
+
+    def inputs(self, count: int) -> jax.Array:
+        """The first test examples as the model is tested on them; the data must be open."""
+        task, program = self.arm.program.task, self.arm.program
+        sample = program.feed.sample(self.arm.data, count)
+        return task.view(sample) if isinstance(task, ImageTask) else sample
+
+
+def networks(comparison: Comparison, workdir: AnyPath, *, data: bool = True) -> Iterator[Network]:
+    """The networks of each arm's first seed: at initialization and, if trained, at the end.
+
+    Args:
+        comparison: of the arms.
+        workdir: of its runs; a checkpoint is read where a run has one.
+        data: whether to load the data, which `Network.inputs` needs.
+    """
+    comparison.recognize(workdir)
+    if data:
+        comparison.open()
+    for name, arm in comparison.arms.items():
+        seed = arm.config.seeds[0]
+        first = initial_state(arm.program, arm.config, name, seed, comparison.say)
+        yield Network(arm, "initial", first.variables)
+        if (trained := comparison.restored(Run.of(workdir, name, seed))) is not None:
+            yield Network(arm, f"step {int(trained.step)}", trained.variables)
+
+
+def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The same function in float32, with one submodule per layer and per projection.
+
+    Loops over layers become `block_0` … with a slice of the stacked variables each, so that every
+    layer is a call of its own; recomputation, the joint projection of query, key and value, and
+    half precision are off.
+
+    Args:
+        model: with or without these fields.
+        variables: "params" and the model's other collections.
+
+    Returns:
+        The model and its variables.
+    """
+    fields = {field.name for field in dataclasses.fields(model.module)}
+    chosen: dict[str, Any] = {name: value for name, value in _PLAIN.items() if name in fields}
+    looped = getattr(model.module, "scan", False)
+    plain_model = dataclasses.replace(model, module=model.module.clone(**chosen))
+    return plain_model, {
+        name: _unstacked(tree) if looped else tree for name, tree in variables.items()
+    }
+
+
+def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watcher: Watcher) -> Any:
+    """The model's output, every call of a submodule's method going through the watcher.
+
+    Args:
+        model: of `plain`.
+        variables: likewise.
+        inputs: a batch.
+        watcher: an interceptor of `flax.linen.intercept_methods`.
+    """
+    with nn.intercept_methods(watcher):
+        return model(variables, inputs)[0]
+
+
+def chunks(inputs: jax.Array, most: int) -> Iterator[jax.Array]:
+    """The inputs in equal parts of at most so many examples: one compilation serves all.
+
+    >>> [len(part) for part in chunks(jax.numpy.zeros((12, 2)), 5)]
+    [4, 4, 4]
+    """
+    size = max(size for size in range(1, most + 1) if len(inputs) % size == 0)
+    for start in range(0, len(inputs), size):
+        yield inputs[start : start + size]
+
+
+def _unstacked(tree: Any) -> Any:
+    if not isinstance(tree, Mapping):
+        return tree
+    found = {}
+    for name, branch in tree.items():
+        if name == "blocks":
+            depth = len(jax.tree.leaves(branch)[0])
+            for layer in range(depth):
+                found[f"block_{layer}"] = jax.tree.map(operator.itemgetter(layer), branch)
+        else:
+            found[name] = _unstacked(branch)
+    return found

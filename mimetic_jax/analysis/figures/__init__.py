@@ -1,0 +1,62 @@
+"""The papers' figures, drawn from networks and results: a function per kind of figure.
+
+Each function writes PATH.png and PATH.csv, the plotted numbers with a header and one observation
+per line, and returns the two paths. PATH has no suffix. Layers count from 1.
+
+From weights, `trees` being a parameter tree per label:
+    products(path, trees, *, clip=64, layers=(), **options of `mimetic_jax.blocks`)
+
+From activations, `maps` being what `analysis.attention.attention_maps` returns per label, and
+`ranks` what `analysis.rank.stable_ranks` returns:
+    attention_maps(path, maps, layers=(1, 4, 11))
+    impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
+    stable_rank(path, ranks)
+
+From formulas and draws alone:
+    reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
+    expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2),
+                 measured=None)
+    span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
+
+From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
+`figures.gain.Point` for each measured gain:
+    curves(path, results, *, title="")
+    grid(path, results)
+    sweep(path, results, *, label, pattern="SERIES_NUMBER", factor=1.0)
+    gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
+
+`analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
+before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.
+"""
+
+from collections.abc import Callable
+
+from mimetic_jax.analysis.figures import (
+    attention_maps,
+    curves,
+    expected_map,
+    gain,
+    grid,
+    impulse_maps,
+    products,
+    reachable,
+    span,
+    stable_rank,
+    sweep,
+)
+from mimetic_jax.train.workdir.paths import AnyPath
+
+DRAW: dict[str, Callable[..., list[AnyPath]]] = {
+    "products": products.draw,
+    "attention_maps": attention_maps.draw,
+    "reachable": reachable.draw,
+    "expected_map": expected_map.draw,
+    "impulse_maps": impulse_maps.draw,
+    "stable_rank": stable_rank.draw,
+    "span": span.draw,
+    "curves": curves.draw,
+    "grid": grid.draw,
+    "sweep": sweep.draw,
+    "gain": gain.draw,
+}
+"""Functions by the names that `papers` gives them."""

@@ -1,0 +1,46 @@
+"""Learning curves of arms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mimetic_jax.analysis import style
+from mimetic_jax.analysis.curves import panel, spread
+from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.workdir.paths import AnyPath
+
+
+def draw(path: AnyPath, results: Sequence[ArmResult], *, title: str = "") -> list[AnyPath]:
+    """Draw the score per training step, mean ± sd over seeds: a panel per row of the results.
+
+    Args:
+        path: of the files, without their suffix.
+        results: of finished runs.
+        title: above a panel whose row has no name.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if no run is finished, or matplotlib isn't installed.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
+    for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
+    """
+    finished = style.finished(results)
+    names = list(dict.fromkeys(result.row for result in finished))
+    columns = min(2, len(names))
+    lines = -(-len(names) // columns)
+    rows: list[list[object]] = []
+    width = style.COLUMN if columns == 1 else style.PAGE
+    with style.canvas(width, 2.5 * lines) as figure:
+        panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+        for axes in panels[len(names) :]:
+            axes.axis("off")
+        for axes, name in zip(panels, names, strict=False):
+            chosen = [result for result in finished if result.row == name]
+            panel(axes, name or title, chosen)
+            for result in chosen:
+                for step, mean, sd in zip(*spread(result), strict=True):
+                    rows.append([name, result.arm, step, mean, sd, len(result.reached)])
+        return style.write(figure, path, ["row", "arm", "step", "mean", "sd", "n"], rows)

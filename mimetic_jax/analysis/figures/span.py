@@ -1,0 +1,75 @@
+"""How many times random, impulse and box filters span all filters of their size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mimetic_jax.analysis import style
+from mimetic_jax.analysis.span import impulse_subsets
+from mimetic_jax.train.workdir.paths import AnyPath
+
+
+def draw(
+    path: AnyPath,
+    *,
+    widths: Sequence[int] = (256, 512),
+    sizes: Sequence[int] = (3, 5, 8),
+    draws: int = 1000,
+) -> list[AnyPath]:
+    """Draw M, the number of disjoint subsets of full rank f², over f: a panel per width.
+
+    Random filters have ⌊d / f²⌋, impulse filters the smallest count of a position (mean ± sd over
+    draws). Box filters are one filter d times: d subsets of rank 1, and none that spans all filters
+    of a size above 1.
+
+    Args:
+        path: of the files, without their suffix.
+        widths: values of d.
+        sizes: values of f.
+        draws: of the impulse filters.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+
+    Reference: Structured Initialization for Vision Transformers, proposition 1 and figure 2.
+    """
+    rows: list[list[object]] = []
+    with style.canvas(style.PAGE, 2.2) as figure:
+        panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+        for axes, width in zip(panels, widths, strict=True):
+            counts = [impulse_subsets(size, width, size, draws) for size in sizes]
+            kinds = {
+                "random": ([width // size**2 for size in sizes], [0.0] * len(sizes)),
+                "impulse": ([m.mean() for m in counts], [m.std(ddof=1) for m in counts]),
+                "box": ([width * (size == 1) for size in sizes], [0.0] * len(sizes)),
+            }
+            for number, (kind, (means, sds)) in enumerate(kinds.items()):
+                places = np.arange(len(sizes)) + 0.28 * (number - 1)
+                bars = axes.bar(places, means, 0.26, label=kind, color=style.COLORS[number])
+                if kind == "impulse":
+                    axes.errorbar(places, means, sds, fmt="none", color="black", linewidth=0.8)
+                texts = [_short(mean) for mean in means]
+                axes.bar_label(bars, texts, padding=2 + 4 * (kind == "impulse"), fontsize=7)
+                rows += [
+                    [width, size, kind, mean, sd]
+                    for size, mean, sd in zip(sizes, means, sds, strict=True)
+                ]
+            axes.set_xticks(range(len(sizes)), [f"{size}×{size}" for size in sizes])
+            axes.set_title(f"d = {width}")
+            axes.set_xlabel("filter")
+            axes.margins(y=0.12)
+            axes.set_ylim(bottom=0)
+            style.tidy(axes)
+        panels[0].set_ylabel("subsets M of full rank f²")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+        return style.write(figure, path, ["width", "size", "filters", "subsets", "sd"], rows)
+
+
+def _short(mean: float) -> str:
+    return f"{mean:.1f}".removesuffix(".0").removeprefix("0") or "0"

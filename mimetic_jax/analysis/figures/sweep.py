@@ -1,0 +1,95 @@
+"""The score over a number that runs differ in, such as γ, b, epochs, or the share of the data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from mimetic_jax.analysis import style
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.workdir.paths import AnyPath
+
+Lines = dict[str, list[tuple[float, ArmResult]]]
+
+
+def draw(
+    path: AnyPath,
+    results: Sequence[ArmResult],
+    *,
+    label: str,
+    series: Mapping[str, Mapping[str, float]] | None = None,
+    panels: Mapping[str, Mapping[str, float]] | None = None,
+    lines: Collection[str] = (),
+) -> list[AnyPath]:
+    """Draw the score over a number, mean ± sd over seeds.
+
+    Args:
+        path: of the files, without their suffix.
+        results: of finished runs.
+        label: of the horizontal axis.
+        series: the number of each arm, per line of the figure: {line: {arm: number}}.
+        panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
+        lines: arms without a number, drawn as horizontal lines.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if no run is finished, none has a number, or matplotlib isn't installed.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
+    Initialization of MLPs, figures 2 and 4.
+    """
+    finished = style.finished(results)
+    boards = _of_rows(finished, panels) if panels else {"": _of_arms(finished, series or {})}
+    boards = {title: found for title, found in boards.items() if found}
+    if not boards:
+        names = ", ".join(f"{result.row} {result.arm}".strip() for result in finished)
+        raise InputError(f"none of these has a number for {label}: {names}")
+    flat = [result for result in finished if result.arm in lines]
+    rows: list[list[object]] = []
+    width = style.COLUMN if len(boards) == 1 else style.PAGE
+    with style.canvas(width, 2.4) as figure:
+        for axes, (title, found) in zip(
+            figure.subplots(1, len(boards), sharey=True, squeeze=False)[0],
+            boards.items(),
+            strict=True,
+        ):
+            styles = style.line_styles([*found, *(result.arm for result in flat)])
+            for number, (name, points) in enumerate(found.items()):
+                points.sort(key=lambda point: point[0])
+                x, y, sd = zip(*((x, r.mean, r.sd or 0.0) for x, r in points), strict=True)
+                marker = style.MARKERS[number % len(style.MARKERS)]
+                axes.errorbar(x, y, sd, marker=marker, capsize=2, label=name, **styles[name])
+                rows += [[title, name, x, r.mean, r.sd, len(r.reached)] for x, r in points]
+            for result in flat:
+                axes.axhline(result.mean, label=result.arm, **styles[result.arm])
+                rows.append([title, result.arm, None, result.mean, result.sd, len(result.reached)])
+            axes.set_title(title)
+            axes.set_xlabel(label)
+            style.tidy(axes)
+            if len(found) + len(flat) > 1:
+                axes.legend(frameon=False)
+        figure.axes[0].set_ylabel(finished[0].score.label)
+        return style.write(figure, path, ["panel", "series", "x", "mean", "sd", "n"], rows)
+
+
+def _of_arms(results: Sequence[ArmResult], series: Mapping[str, Mapping[str, float]]) -> Lines:
+    found: Lines = defaultdict(list)
+    for name, numbers in series.items():
+        for result in results:
+            if result.arm in numbers:
+                found[name].append((numbers[result.arm], result))
+    return found
+
+
+def _of_rows(
+    results: Sequence[ArmResult], panels: Mapping[str, Mapping[str, float]]
+) -> dict[str, Lines]:
+    boards: dict[str, Lines] = {title: defaultdict(list) for title in panels}
+    for title, numbers in panels.items():
+        for result in results:
+            if result.row in numbers:
+                boards[title][result.arm].append((numbers[result.row], result))
+    return boards

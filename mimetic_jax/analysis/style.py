@@ -1,0 +1,197 @@
+"""One style for all figures: sizes, colors and scales, and the numbers beside each picture."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.report import BASELINES, ArmResult
+from mimetic_jax.train.workdir.paths import AnyPath
+
+COLUMN, PAGE = 3.3, 6.8
+"""Widths in inches of a column and of a page of a paper; type is 7 points or more at these."""
+
+DPI = 150
+
+# The palette of Okabe and Ito, which color-blind readers can tell apart. Black and orange are
+# reserved for the baselines; yellow is left out, too pale for a line on white.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
+_BASELINE_STYLES: dict[str, dict[str, Any]] = dict(
+    zip(
+        BASELINES,
+        ({"color": "#000000", "linestyle": ":"}, {"color": "#E69F00", "linestyle": "--"}),
+        strict=True,
+    )
+)
+MARKERS = "osD^vPX"
+
+_SETTINGS = {
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
+}
+
+
+@contextlib.contextmanager
+def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> Iterator[Any]:
+    """A matplotlib figure in this style; draw and save it inside the block.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        pad: between panels and what is beside them, in inches.
+        settings: of matplotlib's rcParams, which replace those of the style.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise InputError("drawing needs matplotlib: pip install matplotlib") from error
+    with matplotlib.rc_context(_SETTINGS | settings):
+        layout = ConstrainedLayoutEngine(w_pad=pad, h_pad=0.02, wspace=0.02, hspace=0.02)
+        yield Figure(figsize=(width, height), layout=layout)
+
+
+def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Color and dashes per arm: the baselines have their own, the others follow the palette.
+
+    >>> line_styles(["default", "mimetic"])["mimetic"]["color"]
+    '#0072B2'
+    """
+    colors = itertools.cycle(COLORS)
+    return {name: _BASELINE_STYLES.get(name) or {"color": next(colors)} for name in names}
+
+
+def tidy(axes: Any) -> None:
+    """A panel of lines or points: light grid, no frame at the top and right."""
+    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def limit(matrices: Iterable[np.ndarray], quantile: float = 0.995) -> float:
+    """The magnitude at which the shared color scale of several matrices ends.
+
+    Args:
+        matrices: all that share the scale.
+        quantile: of all magnitudes; the few entries beyond it don't pale the rest.
+
+    Returns:
+        A positive number.
+
+    Example:
+        >>> limit([np.eye(2), np.zeros((2, 2))], quantile=1.0)
+        1.0
+    """
+    sizes = np.concatenate([np.abs(matrix).ravel() for matrix in matrices])
+    return float(np.quantile(sizes, quantile)) or float(sizes.max()) or 1.0
+
+
+def signed(axes: Any, matrix: np.ndarray, bound: float) -> Any:
+    """A matrix as an image from −bound (blue) over 0 (white) to bound (red)."""
+    return _image(axes, matrix, cmap="RdBu_r", vmin=-bound, vmax=bound)
+
+
+def positive(axes: Any, matrix: np.ndarray, top: float | None = None, **norm: Any) -> Any:
+    """A matrix of positive numbers as an image, from 0 to `top`, or by a norm of matplotlib."""
+    return _image(axes, matrix, cmap="viridis", **(norm or {"vmin": 0, "vmax": top}))
+
+
+def _image(axes: Any, matrix: np.ndarray, **options: Any) -> Any:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes.imshow(matrix, interpolation="nearest", **options)
+
+
+def write(
+    figure: Any, path: AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> list[AnyPath]:
+    """Write a figure and its numbers.
+
+    The same figure gives the same bytes: nothing in the files depends on the time.
+
+    Args:
+        figure: of `canvas`, inside its block.
+        path: of the files, without their suffix.
+        header: names of the columns.
+        rows: one observation each; numbers are written with six digits.
+
+    Returns:
+        PATH.png and PATH.csv.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    png, table = (path.parent / f"{path.name}.{suffix}" for suffix in ("png", "csv"))
+    save(figure, png)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_shown(cell) for cell in row] for row in rows)
+    table.write_text(text.getvalue())
+    return [png, table]
+
+
+def save(figure: Any, path: AnyPath) -> None:
+    """Write a figure as PNG; its folder appears if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"optimize": True}
+    with path.open("wb") as file:
+        figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None}, pil_kwargs=options)
+
+
+def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:
+    """The rows of a matrix as observations: labels, number of the row, entries."""
+    for number, row in enumerate(np.asarray(matrix)):
+        yield [*labels, number, *row.tolist()]
+
+
+def chosen(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int, Any]:
+    """Items by the number of their layer, from 1; all of them if none is chosen.
+
+    Raises:
+        InputError: there is no such layer.
+
+    Example:
+        >>> chosen((1, 3), ["first", "second", "third"], "default")
+        {1: 'first', 3: 'third'}
+    """
+    numbered = dict(enumerate(items, 1))
+    for number in layers:
+        if number not in numbered:
+            raise InputError(f"{label} has layers 1 to {len(items)}: there is no layer {number}")
+    return {number: numbered[number] for number in layers or numbered}
+
+
+def finished(results: Sequence[ArmResult]) -> list[ArmResult]:
+    """The results that have a finished run.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if not (found := [result for result in results if result.reached]):
+        raise InputError("no run is finished: nothing to draw")
+    return found
+
+
+def _shown(cell: Any) -> Any:
+    if cell is None:
+        return ""
+    return f"{float(cell):.6g}" if isinstance(cell, float | np.floating) else cell

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from mimetic_jax import InputError
+from mimetic_jax.analysis import attention
+from mimetic_jax.analysis.attention import attention_maps
+from mimetic_jax.models import Model, Traits
+from mimetic_jax.train.compare import Comparison
+
+SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
+
+
+def build(name, inputs, **fields):
+    """A model, and variables that are large enough for maps that aren't even."""
+    model = Model.of(name, fields, num_classes=3, vocab=7)
+    shapes, _ = jax.eval_shape(model.init, jax.random.key(0), inputs)
+    draws = np.random.default_rng(0)
+    return model, jax.tree.map(
+        lambda leaf: jnp.asarray(draws.normal(scale=0.6, size=leaf.shape), jnp.float32), shapes
+    )
+
+
+def images(batch=2, side=8):
+    return jax.random.normal(jax.random.key(2), (batch, side, side, 3))
+
+
+def layer_norm(x, norm, epsilon=1e-6):
+    centered = x - x.mean(-1, keepdims=True)
+    scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon)
+    return scaled * norm["scale"] + norm["bias"]
+
+
+def dense(x, layer):
+    return x @ layer["kernel"] + layer["bias"]
+
+
+def by_hand(params, pixels, patch, image_maps):
+    """Attention maps [H, N, N] of a ViT on one image, in float64."""
+    side = pixels.shape[0] // patch
+    x = pixels.reshape(side, patch, side, patch, 3).transpose(0, 2, 1, 3, 4)
+    x = dense(x.reshape(side**2, -1), params["patch_embed"])
+    x = np.concatenate([params["cls_token"][0], x]) + params["pos_embed"][0]
+    for layer in range(2):
+        block = params[f"block_{layer}"]
+        tokens, kernels = layer_norm(x, block["norm1"]), block["attention"]
+        query, key, value = (
+            np.einsum("nd,dhk->hnk", tokens, kernels[role]["kernel"])
+            + kernels[role]["bias"][:, None]
+            for role in ("query", "key", "value")
+        )
+        weights = scipy.special.softmax(query @ key.swapaxes(1, 2) / query.shape[-1] ** 0.5, -1)
+        image_maps[layer].append(weights)
+        mixed = np.einsum("hnk,hkd->nd", weights @ value, kernels["out"]["kernel"])
+        x = x + mixed + kernels["out"]["bias"]
+        hidden = dense(layer_norm(x, block["norm2"]), block["mlp"]["fc1"])
+        hidden *= scipy.special.ndtr(hidden)
+        x = x + dense(hidden, block["mlp"]["fc2"])
+
+
+def test_maps_are_those_of_the_formula():
+    """In both layers: so what enters the second isn't changed by reading the first."""
+    model, variables = build("vit", images(), **SMALL)
+    got = attention_maps(model, variables, images())
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables["params"])
+    expected = [], []
+    for pixels in np.asarray(images(), np.float64):
+        by_hand(params, pixels, 4, expected)
+    for layer in range(2):
+        assert np.ptp(got[layer]) > 0.1
+        np.testing.assert_allclose(got[layer], np.mean(expected[layer], axis=0), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "inputs"),
+    [
+        ("vit", SMALL, images()),
+        ("gpt", {"width": 8, "depth": 2, "heads": 2}, jnp.arange(12).reshape(2, 6) % 7),
+        (
+            "swin",
+            {"width": 8, "depths": (2,), "downscaling": (2,), "head_dim": 4, "window": 2},
+            images(),
+        ),
+    ],
+)
+def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inputs):
+    model, variables = build(name, inputs, **fields)
+    expected = attention_maps(model, variables, inputs)
+    fast = {"scan": True, "remat": True, "dtype": "bfloat16"}
+    fast |= {"fused_qkv": True} if name == "vit" else {}
+    looped = Model.of(name, {**fields, **fast}, num_classes=3, vocab=7)
+    got = attention_maps(looped, stacked(variables), inputs)
+    np.testing.assert_array_equal(got, expected)
+
+
+def stacked(tree):
+    """The tree of a model with `scan`."""
+    if not isinstance(tree, dict):
+        return tree
+    layers = [tree[name] for name in sorted(tree) if name.startswith("block_")]
+    rest = {name: stacked(leaf) for name, leaf in tree.items() if not name.startswith("block_")}
+    if layers:
+        rest["blocks"] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+    return rest
+
+
+def test_gated_attention_is_read_with_its_positions():
+    fields = {**SMALL, "depth": 1, "attention": "gpsa", "pool": "mean"}
+    model, variables = build("vit", images(), **fields)
+    layer = variables["params"]["block_0"]["attention"]
+    shut = {**layer, "gate": jnp.full(2, 50.0)}  # position alone
+    params = {**variables["params"], "block_0": {**variables["params"]["block_0"]}}
+    params["block_0"]["attention"] = shut
+    (got,) = attention_maps(model, {"params": params}, images())
+    y, x = np.divmod(np.arange(4), 2)
+    across, down = x - x[:, None], y - y[:, None]
+    relative = np.stack([across, down, across**2 + down**2], -1)
+    scores = relative @ layer["position"]["kernel"] + layer["position"]["bias"]
+    expected = scipy.special.softmax(scores.transpose(2, 0, 1), axis=-1)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_a_convolution_beside_attention_is_part_of_the_map():
+    fields = {**SMALL, "depth": 1, "attention": "conv_added"}
+    model, variables = build("vit", images(), **fields)
+    (got,) = attention_maps(model, variables, images())
+    layer = variables["params"]["block_0"]["attention"]
+    rows = 1 + layer["gamma"] * layer["filters"].sum((0, 1))
+    assert got.min() < 0
+    np.testing.assert_allclose(got[:, 1:].sum(-1), np.tile(rows[:, None], 4), atol=1e-5)
+    np.testing.assert_allclose(got[:, 0].sum(-1), 1, atol=1e-5)  # of the class token
+
+
+@pytest.mark.parametrize("form", ["microsoft", "cifar"])
+def test_windows(form):
+    """Rows sum to 1; where content says nothing the map is that of the biases."""
+    fields = {"form": form, "width": 8, "depths": (2,), "downscaling": (2,), "head_dim": 4}
+    model, variables = build("swin", images(), **fields, window=2)
+    first, shifted = attention_maps(model, variables, images())
+    assert first.shape == shifted.shape == (2, 4, 4)
+    np.testing.assert_allclose(np.sum([first, shifted], axis=-1), 1, atol=1e-5)
+    attention = variables["params"]["stage_0"]["block_0"]["attention"]
+    attention["query"] = jax.tree.map(jnp.zeros_like, attention["query"])
+    got, _ = attention_maps(model, variables, images())
+    at = np.stack(np.divmod(np.arange(4), 2), -1)
+    row, column = np.moveaxis(at - at[:, None] + 1, -1, 0)  # key − query
+    if form == "cifar":
+        bias = np.asarray(attention["shared_bias"])[row, column][None]
+    else:
+        table = np.asarray(attention["relative_bias"]).reshape(3, 3, 2)
+        bias = table[2 - row, 2 - column].transpose(2, 0, 1)
+    expected = np.broadcast_to(scipy.special.softmax(bias, -1), got.shape)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_text_attends_to_the_past():
+    tokens = jnp.arange(12).reshape(2, 6) % 7
+    model, variables = build("gpt", tokens, width=8, depth=1, heads=2)
+    (got,) = attention_maps(model, variables, tokens)
+    assert np.all(got[:, np.triu_indices(6, 1)[0], np.triu_indices(6, 1)[1]] == 0)
+    np.testing.assert_allclose(got.sum(-1), 1, atol=1e-5)
+
+
+class Stock(nn.Module):
+    """A user's model with Flax's own layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.MultiHeadDotProductAttention(num_heads=2)(x)
+
+
+def test_flax_own_layer():
+    tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
+    model = Model("stock", Stock(), Traits())
+    variables, _ = model.init(jax.random.key(0), tokens)
+    (got,) = attention_maps(model, variables, tokens)
+    layer = variables["params"]["MultiHeadDotProductAttention_0"]
+    query, key = (jnp.einsum("bnd,dhk->bhnk", tokens, layer[r]["kernel"]) for r in ("query", "key"))
+    expected = jax.nn.softmax(query @ key.swapaxes(2, 3) / 2, axis=-1).mean(0)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_a_model_without_attention_is_an_error():
+    model, variables = build("mixer", images(), width=8, depth=1, patch=4)
+    with pytest.raises(InputError, match=r"^model mixer has no attention layer"):
+        attention_maps(model, variables, images())
+
+
+def test_analyze(tiny, tmp_path):
+    pytest.importorskip("matplotlib")
+    config = tiny()
+    config.arms.default = {"scheme": ()}
+    config.arms.mimetic = {}
+    said = attention.analyze(Comparison(config, say=lambda line: None), tmp_path)
+    default, mimetic = (said.index(f"{arm}, initial: attention") for arm in config.arms)
+    assert default < mimetic
+    itself = [float(line.split()[1]) for line in said.splitlines() if line.startswith("      1")]
+    assert itself[1] > 1.5 * itself[0]
+    assert said.endswith(f"attention maps drawn: {tmp_path / 'attention.png'}")
+    assert (tmp_path / "attention.csv").exists()

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import csv
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.analysis import figures, style
+from mimetic_jax.analysis.expected import expected_map
+from mimetic_jax.analysis.figures.gain import Point
+from mimetic_jax.analysis.figures.products import head_products
+from mimetic_jax.analysis.offsets import by_offset, hits
+from mimetic_jax.analysis.rank import StableRanks
+from mimetic_jax.train.report import ArmResult
+from mimetic_jax.weights import sincos_2d
+from mimetic_jax.weights.impulse import offsets
+
+image = pytest.importorskip("matplotlib.image")
+DRAWS = np.random.default_rng(0)
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """Draw a figure and read its table; the picture must have the width that is asked for."""
+
+    def draw(name, *arguments, width=None, **options):
+        path = tmp_path / "new" / name
+        written = figures.DRAW[name](path, *arguments, **options)
+        assert written == [path.parent / f"{name}.png", path.parent / f"{name}.csv"]
+        shape = image.imread(written[0]).shape
+        assert shape[1] <= style.PAGE * style.DPI + 1
+        assert width is None or shape[1] == round(width * style.DPI)
+        with written[1].open() as file:
+            return list(csv.DictReader(file))
+
+    return draw
+
+
+def result(arm, *scores, row=""):
+    curve = {seed: [(0, score / 2), (10, score)] for seed, score in enumerate(scores)}
+    return ArmResult(arm, dict(enumerate(scores)), curve, dict.fromkeys(curve, 1.0), row=row)
+
+
+def matrix(rows, **labels):
+    """The entries of one matrix of a table, by its labels."""
+    chosen = [row for row in rows if all(row[name] == str(v) for name, v in labels.items())]
+    cells = [[row[name] for name in row if name.isdecimal()] for row in chosen]
+    return np.array([[float(cell) for cell in line if cell] for line in cells])
+
+
+def maps(layers=3, heads=2, count=7):
+    found = DRAWS.random((layers, heads, count, count))
+    return list(found / found.sum(-1, keepdims=True))
+
+
+def attention_tree(layers=2, dim=12, heads=2, width=4):
+    shape = {"query": (dim, heads, width), "out": (heads, width, dim)}
+    shape |= dict.fromkeys(("key", "value"), shape["query"])
+    return {
+        f"block_{layer}": {
+            "attention": {role: {"kernel": DRAWS.normal(size=s)} for role, s in shape.items()}
+        }
+        for layer in range(layers)
+    }
+
+
+def test_products(drawn):
+    trees = {"default": attention_tree(1), "mimetic": attention_tree(1)}
+    rows = drawn("products", trees, clip=5)
+    assert len(rows) == 2 * 2 * 2 * 5
+    kernels = trees["mimetic"]["block_0"]["attention"]
+    query_key = kernels["query"]["kernel"][:, 1] @ kernels["key"]["kernel"][:, 1].T
+    got = matrix(rows, label="mimetic", product="query_key", layer=1, head=2)
+    np.testing.assert_allclose(got, query_key[:5, :5], rtol=1e-5)
+    value_out = kernels["value"]["kernel"][:, 0] @ kernels["out"]["kernel"][0]
+    got = matrix(rows, label="mimetic", product="value_out", layer=1, head=1)
+    np.testing.assert_allclose(got, value_out[:5, :5], rtol=1e-5)
+
+
+def test_products_of_shared_keys_and_chosen_layers(drawn):
+    """Query heads 0 and 1 meet the one key head of their group."""
+    tree = attention_tree(layers=3)
+    for layer in tree.values():
+        for role in ("key", "value"):
+            layer["attention"][role]["kernel"] = layer["attention"][role]["kernel"][:, :1]
+    rows = drawn("products", {"model": tree}, layers=(3,))
+    kernels = tree["block_2"]["attention"]
+    expected = kernels["query"]["kernel"][:, 1] @ kernels["key"]["kernel"][:, 0].T
+    assert {row["layer"] for row in rows} == {"3"}
+    np.testing.assert_allclose(
+        matrix(rows, product="query_key", head=2), expected, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_a_tree_without_attention_is_an_error():
+    with pytest.raises(InputError, match=r"^the tree has no attention layer"):
+        head_products({"mlp": {"fc1": {"kernel": np.ones((2, 3))}}})
+
+
+def test_attention_maps(drawn):
+    shown = {"default": maps(), "mimetic": maps(count=5)}
+    rows = drawn("attention_maps", shown, layers=(1, 3))
+    assert len(rows) == 2 * (7 + 5)
+    for label, layer in itertools.product(shown, (1, 3)):
+        expected = shown[label][layer - 1].mean(0)
+        np.testing.assert_allclose(matrix(rows, label=label, layer=layer), expected, rtol=1e-5)
+
+
+def test_a_layer_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"^default has layers 1 to 3: there is no layer 4$"):
+        figures.DRAW["attention_maps"](tmp_path / "maps", {"default": maps()}, layers=(4,))
+
+
+def test_impulse_maps(drawn):
+    shown = {"mimetic": maps(), "impulse": maps()}
+    rows = drawn("impulse_maps", shown, (2, 3), layers=(3,))
+    share, mass = hits(shown["impulse"][2], (2, 3), offsets(3, 2))
+    chosen = {"label": "impulse", "layer": 3, "head": 2}
+    got = matrix(rows, **chosen, view="map")
+    np.testing.assert_allclose(got, shown["impulse"][2][1, 1:, 1:], rtol=1e-5)
+    got = matrix(rows, **chosen, view="offset")
+    np.testing.assert_allclose(got, by_offset(shown["impulse"][2][1], (2, 3)), rtol=1e-5)
+    row = next(row for row in rows if row["label"] == "impulse" and row["layer"] == "3")
+    assert float(row["hit"]) == pytest.approx(share[0], rel=1e-5)
+    assert float(row["mass"]) == pytest.approx(mass[0], rel=1e-5)
+    assert len(rows) == 2 * 2 * (6 + 3)
+
+
+def test_an_unknown_view_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="maps"):
+        figures.DRAW["impulse_maps"](tmp_path / "a", {"a": maps()}, (2, 3), views=("maps",))
+
+
+def test_reachable(drawn):
+    rows = drawn("reachable", dim=24, ranks=(6, 24), width=style.COLUMN)
+    assert len(rows) == 2 * (11 * 11 + 11)
+    full = [row for row in rows if (row["construction"], row["rank"]) == ("svd", "24")]
+    for row in full:
+        assert float(row["diagonal"]) == pytest.approx(float(row["beta"]), abs=0.1)
+
+
+def test_expected_map(drawn):
+    measured = {"layer 1": maps(1, 1, 5)[0][0]}
+    rows = drawn(
+        "expected_map", grid=(2, 2), dim=8, head_dim=4, betas=(0.5,), gammas=(2,), measured=measured
+    )
+    assert len(rows) == 3 * 4
+    expected = expected_map(sincos_2d(2, 2, 8, scale=2), 4, 0.5)
+    np.testing.assert_allclose(matrix(rows[:4]), expected, rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(
+        matrix(rows, label="layer 1"), measured["layer 1"][1:, 1:], rtol=1e-5
+    )
+
+
+def test_stable_rank(drawn):
+    ranks = {"default": StableRanks(1 + DRAWS.random((3, 5)), np.array([9, 9, 4]))}
+    rows = drawn("stable_rank", ranks, width=style.COLUMN)
+    np.testing.assert_allclose(
+        [float(row["mean"]) for row in rows], ranks["default"].ranks.mean(1), rtol=1e-5
+    )
+    assert [row["min(D, N)"] for row in rows] == ["9", "9", "4"]
+
+
+def test_span(drawn):
+    rows = drawn("span", draws=50, width=style.PAGE)
+    random = [row["subsets"] for row in rows if row["filters"] == "random"]
+    assert random == ["28", "10", "4", "56", "20", "8"]
+    impulse = [float(row["subsets"]) for row in rows if row["filters"] == "impulse"]
+    np.testing.assert_allclose(impulse, [20.8, 4.5, 0.3, 45.9, 12.2, 2.3], atol=2)
+    assert {row["subsets"] for row in rows if row["filters"] == "box"} == {"0"}
+
+
+def test_curves(drawn):
+    results = [
+        result("default", 60.0, 64.0, row="ResNet style"),
+        result("mimetic", 66.0, 68.0, row="ResNet style"),
+        result("default", 70.0, row="DeiT style"),
+        result("mimetic", row="DeiT style"),  # not finished
+    ]
+    rows = drawn("curves", results, width=style.PAGE)
+    assert len(rows) == 6
+    assert rows[1] == {
+        "row": "ResNet style",
+        "arm": "default",
+        "step": "10",
+        "mean": "62",
+        "sd": f"{8**0.5:.6g}",
+        "n": "2",
+    }
+
+
+def test_sweep(drawn):
+    results = [result("scale_150", 91.0, 92.0), result("scale_50", 90.0), result("default", 86.0)]
+    numbers = {"mimetic": {"scale_50": 0.5, "scale_150": 1.5, "scale_400": 4.0}}
+    options = {"series": numbers, "lines": ("default",)}
+    rows = drawn("sweep", results, label="γ", width=style.COLUMN, **options)
+    found = [(row["series"], row["x"], row["mean"], row["n"]) for row in rows]
+    assert found == [
+        ("mimetic", "0.5", "90", "1"),
+        ("mimetic", "1.5", "91.5", "2"),
+        ("default", "", "86", "1"),
+    ]
+
+
+def test_sweep_over_rows(drawn):
+    """Where rows have the number, the arms are the lines, and a model has a panel."""
+    results = [result(arm, 80.0, row=f"{x} epochs") for x in (50, 10) for arm in ("default", "b")]
+    panels = {"ViT": {"10 epochs": 10, "50 epochs": 50}, "ConvNeXt": {"20 epochs": 20}}
+    rows = drawn("sweep", results, label="epochs", panels=panels)
+    assert [(row["panel"], row["series"], row["x"]) for row in rows] == [
+        ("ViT", "default", "10"),
+        ("ViT", "default", "50"),
+        ("ViT", "b", "10"),
+        ("ViT", "b", "50"),
+    ]
+
+
+def test_a_sweep_needs_numbers(tmp_path):
+    with pytest.raises(InputError, match=r"^none of these has a number for b: default$"):
+        figures.DRAW["sweep"](tmp_path / "a", [result("default", 1.0)], label="b")
+
+
+def test_grid(drawn):
+    arms = {"vo_0_20": 85.0, "vo_40_20": 88.0, "qk_60_100": 90.0, "default": 80.0}
+    rows = drawn("grid", [result(arm, score) for arm, score in arms.items()])
+    found = [(row["pair"], row["alpha"], row["beta"], row["mean"]) for row in rows]
+    assert found == [
+        ("vo", "0", "0.2", "85"),
+        ("vo", "0.4", "0.2", "88"),
+        ("qk", "0.6", "1", "90"),
+    ]
+
+
+def test_gain(drawn):
+    points = [Point("theirs", "ViT-B", 77.49, 78.68), Point("ours", "digits", 90.0, 92.5, 0.5, 3)]
+    rows = drawn("gain", points, width=style.PAGE)
+    assert [(row["gain"], row["sd"], row["n"]) for row in rows] == [
+        ("1.19", "", ""),
+        ("2.5", "0.5", "3"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["curves", "grid", "sweep", "gain"])
+def test_nothing_to_draw_is_an_error(name, tmp_path):
+    options = {"label": "x"} if name == "sweep" else {}
+    with pytest.raises(InputError, match=r"no run is finished|there is no point|no arm"):
+        figures.DRAW[name](tmp_path / name, [], **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_figure_is_the_same_bytes(tmp_path):
+    ranks = {"default": StableRanks(1 + DRAWS.random((3, 5)), np.array([9, 9, 4]))}
+    once, twice = (figures.DRAW["stable_rank"](tmp_path / name, ranks) for name in ("a", "b"))
+    for first, second in zip(once, twice, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_matplotlib_is_optional(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"^drawing needs matplotlib: pip install matplotlib$"):
+        figures.DRAW["span"](tmp_path / "span", draws=2)
+
+
+def test_the_color_scale_ignores_a_few_entries():
+    noise = DRAWS.uniform(-1, 1, 10_000)
+    noise[:3] = -50
+    assert style.limit([noise]) == pytest.approx(1, abs=0.01)
+    assert style.limit([np.zeros(3)]) == 1

@@ -1,0 +1,513 @@
+"""The registry's rows: how they are trained, recorded, and shown beside the published numbers."""
+
+import dataclasses
+import doctest
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import papers
+from launch import (
+    beside,
+    cost,
+    docs,
+    listing,
+    registry,
+    reproduce,
+    results,
+    training,
+)
+from launch.registry import Entry, Spec, digest
+from launch.results import Results
+from mimetic_jax.errors import InputError
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.cluster import preemption
+from papers.record import Row, Small, Table
+
+ROOT = pathlib.Path(__file__).parents[2]
+TINY = "tests/launch/tiny.py"
+PUBLISHED = {"default": 80.0, "mimetic": 82.5}
+TABLE = Table(
+    "tiny",
+    "1",
+    TINY,
+    "accuracy %",
+    (Row("width 16", "width=16,steps=8", PUBLISHED), Row("width 32", "width=32,steps=8")),
+    small=Small(times={"width": 0.5, "steps": 0.5}, says="half of everything"),
+)
+
+
+@pytest.fixture(autouse=True)
+def a_table_of_ours(monkeypatch):
+    monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
+
+
+@pytest.mark.parametrize("module", [beside, cost, listing, registry, reproduce, results])
+def test_doctests(module):
+    assert doctest.testmod(module).failed == 0
+
+
+# What a row trains
+
+
+def test_a_row_is_a_comparison_of_its_arms_and_controls():
+    (entry,) = registry.entries("tests/tiny", 1)
+    assert entry.init == ("default", "mimetic", "norm_matched")
+    config = entry.spec.load(entry.init)
+    assert list(config.arms) == ["default", "mimetic", "norm_matched"]
+    assert (config.model.width, config.steps) == (16, 8)
+
+
+def test_a_scaled_row_is_another_comparison():
+    full, small = (registry.entries("tests/tiny", 1, small=s)[0].spec for s in (False, True))
+    assert small.arguments == "width=8,steps=4"
+    assert full.folder != small.folder
+    assert results.file_of(pathlib.Path(), full) != results.file_of(pathlib.Path(), small)
+
+
+def test_flags_are_set_as_the_command_line_sets_them():
+    flags = ("--config.optimizer.betas=(0.8,0.9)", "--config.model.dtype=bfloat16")
+    config = Spec(TINY, "", (*flags, "--config.epochs=2", "--config.steps=0")).load(())
+    assert tuple(config.optimizer.betas) == (0.8, 0.9)
+    assert (config.model.dtype, config.epochs, config.steps) == ("bfloat16", 2.0, 0)
+    with pytest.raises(InputError, match=r"optimizer\.lerning_rate.*optimizer\.learning_rate"):
+        Spec(TINY, "", ("--config.optimizer.lerning_rate=1",)).load(())
+
+
+def tiny(**changes):
+    config = Spec(TINY, "").load(())
+    config.update_from_flattened_dict(changes)
+    return configs.arms(config)
+
+
+def test_the_digest_is_of_what_a_result_depends_on():
+    arms = {name: digest(arm) for name, arm in tiny().items()}
+    assert len(set(arms.values())) == 3
+    same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
+    assert digest(tiny(**same)["mimetic"]) == arms["mimetic"]
+    for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
+        assert digest(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
+
+
+def test_a_new_field_that_is_off_leaves_the_digest():
+    config = tiny()["mimetic"]
+    before = digest(config)
+    with config.unlocked():
+        config.a_field_to_come = False
+        config.model.another = 0.0
+    assert digest(config) == before
+
+
+# Training
+
+
+class Call:
+    """A queue of the tiny table's first row in a folder; may be interrupted by a line."""
+
+    def __init__(self, folder, entries=None, seeds=(0,), only=("default", "mimetic")):
+        self.folder, self.said = folder, []
+        self.results = Results(folder / "results")
+        entries = registry.entries("tests/tiny", 1) if entries is None else entries
+        self.queue = training.Queue(
+            entries, seeds, only, self.results, folder / "runs", {}, "a command", self.say
+        )
+
+    def say(self, line):
+        self.said.append(line)
+        if self.stop and sum(self.stop in said for said in self.said) == self.after:
+            self.stopped()
+
+    stop, after = "", 1
+
+    def stopped(self):
+        raise KeyboardInterrupt
+
+    def train(self, **options):
+        return self.queue.train(self.queue.jobs(), **options)
+
+    @property
+    def lines(self):
+        text = (self.folder / "results" / "tiny.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(papers.TABLES, "tests/tiny", TABLE)
+        call = Call(tmp_path_factory.mktemp("queue"), seeds=(0, 1))
+        assert call.train() == []
+    return call
+
+
+def test_a_line_for_each_run_seeds_outermost(finished):
+    ran = [(line["arm"], line["seed"]) for line in finished.lines]
+    assert ran == [("default", 0), ("mimetic", 0), ("default", 1), ("mimetic", 1)]
+
+
+def test_a_line_has_the_run_its_score_and_its_origin(finished):
+    import jax
+
+    for line in finished.lines:
+        assert line["config"] == "tiny:width=16,steps=8"
+        assert (line["steps"], line["batch"], line["dtype"]) == (8, 128, "float32")
+        assert (line["score"], line["examples"]) == ("accuracy", 360)
+        assert [step for step, _ in line["curve"]] == [0, 4, 8]
+        assert line["curve"][-1][1] == line["value"]
+        assert line["command"] == "a command"
+        assert line["device_kind"] == jax.devices()[0].device_kind
+        assert (line["devices"], line["jax"]) == (jax.device_count(), jax.__version__)
+        assert line["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", line["commit"])
+
+
+def test_what_has_a_line_is_not_run_again(finished, tmp_path):
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "tiny.jsonl"
+    path.write_bytes((finished.folder / "results" / "tiny.jsonl").read_bytes())
+    again = Call(tmp_path, seeds=(0, 1))
+    assert again.queue.jobs() == []
+    assert not (tmp_path / "runs").exists()  # the lines alone are enough
+
+
+def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_path):
+    shutil.copytree(finished.folder / "runs", tmp_path / "runs")
+    (config,) = (tmp_path / "runs").glob("*/config.json")
+    record = json.loads(config.read_text())
+    config.write_text(json.dumps({**record, "batch": 64}))
+    call = Call(tmp_path)
+    assert call.queue.collect() == 0
+    (failure, *_) = call.train()
+    assert "belongs to a different config (batch is 64 there and 128 here)" in failure
+    config.write_text(json.dumps(record))
+    assert Call(tmp_path).queue.collect() == 2
+
+
+def without_clock(line):
+    return {name: value for name, value in line.items() if name != "seconds"}
+
+
+def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_path):
+    call = Call(tmp_path)
+    call.stop, call.after = "     8/8  loss", 2  # the second run's last steps, before its test
+    with pytest.raises(KeyboardInterrupt):
+        call.train()
+    # And the machine went down while the first line was written.
+    path = tmp_path / "results" / "tiny.jsonl"
+    path.write_text(path.read_text()[:-30])
+    again = Call(tmp_path)
+    assert again.queue.collect() == 1  # the first run is whole, only its line was torn
+    assert again.train() == []
+    assert sum("continues at step 4" in line for line in again.said) == 1
+    assert [without_clock(line) for line in again.lines] == [
+        without_clock(line) for line in finished.lines[:2]
+    ]
+
+
+def until_asked_to_stop():
+    while not preemption.should_stop():
+        time.sleep(0.01)
+
+
+def test_sigterm_and_a_budget_save_and_stop(tmp_path):
+    call = Call(tmp_path)
+    call.stop, call.stopped = "     4/8  test", lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(preemption.Preempted):
+        call.train()
+    again = Call(tmp_path, only=("mimetic",))
+    again.stop, again.stopped = "starts", until_asked_to_stop
+    with pytest.raises(preemption.Preempted):
+        again.train(seconds=0.2)
+    last = Call(tmp_path)
+    assert last.train() == []
+    assert sum("continues at step 4" in line for line in last.said) == 2
+    assert len(last.lines) == 2
+
+
+def test_missing_data_stops_its_rows_and_no_others(tmp_path):
+    (ours,) = registry.entries("tests/tiny", 1)
+    spec = Spec("configs/cifar10_vit.py", "width=12,depth=1")
+    theirs = Entry("attention/table1", 1, Row("x"), spec, ("default",))
+    call = Call(tmp_path, [theirs, ours], only=("default",))
+    (failure,) = call.train()
+    assert re.fullmatch(r"cifar10_vit:width=12,depth=1: cifar10 needs the folder .*", failure)
+    assert [line["arm"] for line in call.lines] == ["default"]
+
+
+def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'mimetic'"):
+        Call(tmp_path, only=("mimetik",))
+    entry = dataclasses.replace(
+        registry.entries("tests/tiny", 1)[0], row=Row("x", needs="a file of somebody's")
+    )
+    call = Call(tmp_path, [entry], only=())
+    assert call.queue.jobs() == []
+    assert call.said == ["tests/tiny row 1 is left out: it needs a file of somebody's"]
+
+
+def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    options = ["--to=slurm", "--dry-run", f"--workdir={tmp_path}", f"--results={tmp_path}"]
+    call = ["tests/tiny", "--row=2", "--seeds=3", "--data_dir=DIR", *options]
+    assert reproduce.main(call) == 0
+    *_, first, second = capsys.readouterr().out.splitlines()
+    spec = registry.entries("tests/tiny", 2)[0].spec
+    shared = [f"--config={TINY}:width=32,steps=8,init=default+norm_matched", "--config.seeds=(3,)"]
+    shared += ["--config.data.dir=DIR", f"--workdir={tmp_path / spec.folder}"]
+    assert first.split("\t") == [*shared, "--only=default/3"]
+    assert second.split("\t") == [*shared, "--only=norm_matched/3"]
+
+
+# Results
+
+
+def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "tiny.jsonl"
+    path.write_text('{"config": "x"}\n<<<<<<<\n{"a": 3}\n')
+    call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
+    assert reproduce.main(call) == 2
+    assert re.search(r"error: .*tiny\.jsonl line 2 isn't JSON", capsys.readouterr().err)
+    path.write_text('{"config": "x", "digest": "y", "seed": 0}\n')
+    assert reproduce.main(call) == 2
+    assert "line 1 has no small, arm, score" in capsys.readouterr().err
+    assert path.read_text() == '{"config": "x", "digest": "y", "seed": 0}\n'
+    assert not (tmp_path / "w").exists()
+
+
+# Side by side
+
+
+def write(folder, scores, digests, arm_of=lambda arm: arm, small=False, examples=10_000):
+    (entry,) = registry.entries("tests/tiny", 1, small)
+    found = Results(folder)
+    for arm, values in scores.items():
+        for seed, value in enumerate(values):
+            line = {"config": entry.spec.key, "small": small, "arm": arm, "seed": seed}
+            line |= {"digest": digests[arm], "score": "accuracy", "value": value, "seconds": 1.0}
+            line |= {"curve": [[0, 10.0], [8, value]], "examples": examples}
+            line |= {"command": "c", "devices": 1, "device_kind": "cpu", "commit": None}
+            found.append(entry.spec, line)
+    return entry, Results(folder)
+
+
+def cells(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+
+
+DIGESTS = {arm: f"digest of {arm}" for arm in ("default", "norm_matched", "mimetic")}
+
+
+def test_published_and_ours_with_their_differences(tmp_path):
+    scores = {"default": [80, 81, 82], "norm_matched": [81, 81, 86], "mimetic": [84, 84, 87]}
+    entry, found = write(tmp_path, scores, DIGESTS)
+    head, _, default, mimetic, matched, *rest = cells(
+        beside.table([entry], found, {entry.spec: DIGESTS})
+    )
+    assert head == [
+        *("row", "arm", "published", "ours ± sd (n)", "Δ published"),
+        *("Δ default [95 % CI]", "Δ norm_matched [95 % CI]", "verdict"),
+    ]
+    assert default[:5] == ["1. width 16", "default", "80.00", "81.00 ± 1.00 (3)", "+1.00"]
+    assert mimetic[:5] == ["1. width 16", "mimetic", "82.50", "85.00 ± 1.73 (3)", "+2.50"]
+    low, high = scipy.stats.t.interval(0.95, 2, 4, scipy.stats.sem([4, 3, 5]))
+    assert mimetic[5] == f"+4.00 [{low:+.2f}, {high:+.2f}]"
+    assert mimetic[7] == "default: better; norm_matched: no difference shown"
+    assert matched[1:5] == ["norm_matched", "", "82.67 ± 2.89 (3)", ""]
+    assert rest == []
+
+
+def test_rows_without_runs_keep_their_published_numbers(tmp_path):
+    rows = registry.entries("tests/tiny")
+    shown = cells(beside.table(rows, Results(tmp_path), {}))
+    assert [row[1:4] + row[-1:] for row in shown[2:5]] == [
+        ["default", "80.00", "", "not run"],
+        ["mimetic", "82.50", "", "not run"],
+        ["norm_matched", "", "", "not run"],
+    ]
+
+
+def test_one_seed_has_an_interval_over_test_images(tmp_path):
+    entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]}, DIGESTS)
+    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    (shown,) = re.findall(r"\+5\.00 \[\+([\d.]+), \+([\d.]+)\]†", text)
+    half = 1.96 * 100 * np.sqrt((0.8 * 0.2 + 0.85 * 0.15) / 10_000)
+    np.testing.assert_allclose([float(x) for x in shown], [5 - half, 5 + half], atol=0.06)
+    assert "default: 1 seed, too few" in text
+    assert "† one seed" in text
+
+
+def test_five_seeds_have_a_probability_of_improvement(tmp_path):
+    scores = {"default": [80, 81, 82, 83, 84], "mimetic": [85, 86, 88, 87, 83.5]}
+    entry, found = write(tmp_path, scores, DIGESTS)
+    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    # 83.5 loses to 84 alone: 24 of 25 pairs are won.
+    assert "P(better) 0.96 [" in text
+
+
+def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
+    old = dict.fromkeys(DIGESTS, "an older digest")
+    entry, found = write(tmp_path, {"default": [10.0, 10.0]}, old)
+    write(tmp_path, {"default": [80.0]}, DIGESTS)
+    text = beside.table([entry], Results(tmp_path), {entry.spec: DIGESTS})
+    assert "80.00 (1)" in text
+    assert "2 runs of an earlier configuration are not counted." in text
+    assert len(found.of(entry.spec)) == 2
+
+
+def test_scaled_rows_show_nothing_published(tmp_path):
+    entry, found = write(tmp_path, {"default": [50.0]}, DIGESTS, small=True)
+    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    assert "published" not in text
+    assert "80.00" not in text
+    (full,) = registry.entries("tests/tiny", 1)
+    assert "50.00" not in beside.table([full], found, {full.spec: DIGESTS})
+
+
+def test_the_best_of_several_arms_is_one_line(tmp_path):
+    arms = {"default": 89.9, "mimetic": 89.9}
+    entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]}, DIGESTS)
+    entry = dataclasses.replace(entry, row=Row("scales", published=arms, best=True))
+    rows = cells(beside.table([entry], found, {entry.spec: DIGESTS}))
+    assert rows[2][1:4] == ["best of 2: mimetic", "89.90", "85.00 (1)"]
+    assert sum("scales" in row[0] for row in rows) == 2  # and norm_matched
+
+
+# The documents and the command line
+
+
+def test_the_documents_are_those_of_the_results(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+    assert docs.PATH.read_text() == docs.render(Results(pathlib.Path("results"))), (
+        "docs/results.md is stale: python launch/reproduce.py --docs"
+    )
+
+
+def test_the_departures_are_those_of_the_record():
+    text = docs.departures_of(str(ROOT / "configs/tiny_imagenet_vit.py"))
+    assert text.startswith("as configs/cifar10_vit.py; the padding before the crop is 8 pixels")
+    assert text.endswith("validation images.")
+
+
+def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+    lines = list(listing.listing(Results(tmp_path), tmp_path, cost.Costs(), 1e12))
+    text = "\n".join(lines)
+    for table in papers.TABLES.values():
+        assert table.title in text
+        for row in table.rows:
+            assert f" {row.label}: " in text
+    assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
+
+
+def test_counted_costs_are_of_rows_that_exist(monkeypatch):
+    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+    keys = {entry.spec.key for name in papers.TABLES for entry in registry.entries(name)}
+    counted = json.loads(cost.COSTS.read_text())
+    assert counted
+    assert counted.keys() <= keys, "python launch/reproduce.py --count"
+
+
+def test_counted_flops_are_those_of_today(tmp_path):
+    (entry,) = registry.entries("attention/table1", 1)
+    counted = cost.Costs(tmp_path / "costs.json")
+    counted.count([entry], lambda line: None)
+    assert counted.seed(entry.spec, entry.init) == cost.Costs().seed(entry.spec, entry.init)
+    one = counted.seed(entry.spec, ["default"])
+    assert counted.seed(entry.spec, entry.init) == 3 * one  # schemes cost nothing per step
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (["attention/tabel1"], "did you mean 'attention/table1'"),
+        (["attention/table1", "--row=11"], "--row=11: attention/table1 has rows 1 to 10"),
+        (["attention", "--row=1"], "--row=1 is for one table"),
+        (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
+        (["--budget=soon"], "--budget=soon is not a duration"),
+        (["tests/tiny", "--seeds=a"], "--seeds=a is not a list of integers"),
+        (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
+        (["tests/tiny", "--arms=mimetik"], "did you mean 'mimetic'"),
+    ],
+)
+def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert reproduce.main([*call, f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
+    script = ROOT / "launch" / "reproduce.py"
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: run this from the root of the repository: there is no main.py here\n",
+    )
+
+
+# Figures
+
+
+def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(papers.TABLES, "tests/tiny")
+    assert reproduce.main(["rivals/gain", f"--results={tmp_path}"]) == 0
+    drawn = tmp_path / "figures" / "rivals_gain"
+    assert f"drawn: {drawn}.png" in capsys.readouterr().out
+    lines = drawn.with_suffix(".csv").read_text().splitlines()
+    assert any("192/12/6,86.74,91.38,4.64" in line for line in lines)
+
+
+def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    options = [f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
+    assert reproduce.main(["attention/figure7", *options]) == 2
+    assert "attention/figure7 needs a file" in capsys.readouterr().err
+    file = tmp_path / "gpt2.npz"
+    draws = np.random.default_rng(0)
+    shapes = {"h.0.attn.c_attn.weight": (64, 192), "h.0.attn.c_proj.weight": (64, 64)}
+    np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
+    assert reproduce.main(["attention/figure7", *options, f"--file={file}"]) == 0
+    assert (tmp_path / "figures" / "attention_figure7.png").stat().st_size > 1000
+    assert reproduce.main(["attention/figure3", *options, f"--file={file}"]) == 2
+    assert "isn't drawn from the weights of a file" in capsys.readouterr().err
+
+
+def test_a_figure_of_runs_draws_them(finished, tmp_path):
+    from launch import draw
+
+    figure = papers.record.Figure(
+        "curves", "1", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(papers.FIGURES, "tests/figure", figure)
+        (entry,) = registry.entries("tests/figure")
+        entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
+        queue = training.Queue(
+            [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
+        )
+        png, csv = draw.draw("tests/figure", queue, [entry], tmp_path)
+        with pytest.raises(InputError, match="no run of tests/figure is finished"):
+            draw.draw("tests/figure", queue, [], tmp_path)
+    assert png.exists()
+    rows = csv.read_text().splitlines()
+    assert rows[0] == "row,arm,step,mean,sd,n"
+    assert {tuple(row.split(",")[:3]) for row in rows[1:]} == {
+        ("tiny", arm, step) for arm in ("default", "mimetic") for step in ("0", "4", "8")
+    }

@@ -1,0 +1,26 @@
+"""A configuration whose runs take seconds, with arms chosen as those of the papers' are."""
+
+from configs import arms
+from configs.default import arguments, default
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
+
+
+def get_config(text=""):
+    args = arguments(text, width=16, steps=8, init="all")
+    config = default()
+    config.name = "tiny"
+    config.batch = 128
+    config.steps = args.steps
+    config.model.update(width=args.width, depth=1, heads=2, patch=4)
+    config.max_dispatch = config.log_every = config.checkpoint_every = config.eval.every = 4
+    config.eval.batch = 120
+    positions = SinCos()
+    config.arms = arms.chosen(
+        args.init,
+        {
+            "default": {},
+            "norm_matched": {"scheme": (positions, NormMatched(Mimetic()))},
+            "mimetic": {"scheme": (positions, Mimetic())},
+        },
+    )
+    return config

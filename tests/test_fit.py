@@ -1,0 +1,199 @@
+"""Constants read off trees, whatever the storage; `fit` undoes `rewrite` with `Mimetic`."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, Rule
+from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes.mimetic import mimetic_language
+
+ROLES = ("query", "key", "value", "out")
+
+
+def layer(dim=96, heads=3, groups=None, seed=0, std=0.1, head_dim=None):
+    groups, width = groups or heads, head_dim or dim // heads
+    shapes = {"query": (dim, heads, width), "key": (dim, groups, width)}
+    shapes |= {"value": (dim, groups, width), "out": (heads, width, dim)}
+    draw = np.random.default_rng(seed).standard_normal
+    return {role: {"kernel": np.float32(std * draw(shape))} for role, shape in shapes.items()}
+
+
+def check(found, scheme, rel=0.05):
+    for pair, short in (("query_key", "qk"), ("value_out", "vo")):
+        got = getattr(found, pair)
+        alpha, beta = (getattr(scheme, f"{name}_{short}") for name in ("alpha", "beta"))
+        assert got.alpha == pytest.approx(alpha, rel=rel)
+        assert got.beta == pytest.approx(beta, rel=rel)
+        assert abs(got.alpha - alpha) < 5 * got.alpha_error
+        assert abs(got.beta - beta) < 5 * got.beta_error
+        assert got.residual < 0.05
+
+
+OTHER = Mimetic(alpha_qk=1.1, beta_qk=-0.6, alpha_vo=0.2, beta_vo=0.5)
+
+
+@pytest.mark.parametrize(
+    ("dim", "heads", "groups"),
+    [(64, 1, 1), (64, 8, 8), (96, 6, 2), (192, 3, 3)],
+)
+@pytest.mark.parametrize("scheme", [Mimetic(), OTHER], ids=("paper", "other"))
+def test_fit_undoes_rewrite(dim, heads, groups, scheme):
+    params = mimetic_jax.rewrite(jax.random.key(1), layer(dim, heads, groups), scheme)
+    (found,) = mimetic_jax.fit(params)
+    check(found, scheme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", [64, 192, 384, 768])
+@pytest.mark.parametrize("heads", range(1, 13))
+def test_fit_undoes_rewrite_at_all_sizes(dim, heads):
+    if dim % heads:
+        pytest.skip(f"{heads} heads don't divide {dim}")
+    for scheme in (Mimetic(), OTHER, Mimetic.port()):
+        params = mimetic_jax.rewrite(jax.random.key(heads), layer(dim, heads), scheme)
+        (found,) = mimetic_jax.fit(params)
+        if scheme.orientation == "paper":
+            check(found, scheme)
+        else:  # value and out keep their trace
+            assert found.query_key.beta == pytest.approx(0.7, rel=0.05)
+            assert found.value_out.beta == pytest.approx(-0.4, rel=0.05)
+
+
+def test_by_hand_at_full_rank():
+    """Without truncation α and β are moments of the product's entries."""
+    params = layer(dim=24, heads=4)
+    (found,) = mimetic_jax.fit({"attention": params})
+    value, out = (np.asarray(params[role]["kernel"], float) for role in ("value", "out"))
+    product = np.einsum("dhk,hke->de", value, out)
+    beta = product.diagonal().mean()
+    alpha = np.linalg.norm(product - beta * np.eye(24)) / math.sqrt(24)
+    assert found.value_out.beta == pytest.approx(beta)
+    assert found.value_out.alpha == pytest.approx(alpha)
+    assert found.name == "attention"
+
+
+def test_language_is_without_noise():
+    params = mimetic_jax.rewrite(jax.random.key(0), layer(192, 6), mimetic_language())
+    (found,) = mimetic_jax.fit(params)
+    pair = found.query_key
+    assert (pair.alpha, pair.alpha_error) == (0, 0)
+    assert pair.beta == pytest.approx(0.5, rel=1e-4)
+    assert pair.residual < 1e-4
+    # The same noiseless target, truncated to random directions.
+    basis = mimetic_language(degenerate="random_basis", beta_qk=-0.5)
+    (found,) = mimetic_jax.fit(mimetic_jax.rewrite(jax.random.key(0), layer(192, 6), basis))
+    assert found.query_key.alpha == 0
+    assert found.query_key.beta == pytest.approx(-0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_noise_does_not_lean(heads):
+    for seed in range(5):
+        (found,) = mimetic_jax.fit(layer(64, heads, seed=seed))
+        for pair in (found.query_key, found.value_out):
+            assert abs(pair.beta) < 4 * pair.beta_error
+            assert pair.alpha > 10 * pair.alpha_error
+            assert pair.residual > 0.1  # a product of two draws isn't one draw
+
+
+def test_errors_are_the_spread_of_fits():
+    scheme = Mimetic(alpha_qk=0.5, beta_qk=0.3)
+    params = {f"block_{i}": layer(32, 2) for i in range(40)}
+    found = mimetic_jax.fit(mimetic_jax.rewrite(jax.random.key(0), params, scheme))
+    for pair in ("query_key", "value_out"):
+        for name in ("alpha", "beta"):
+            values = [getattr(getattr(one, pair), name) for one in found]
+            errors = [getattr(getattr(one, pair), f"{name}_error") for one in found]
+            assert 0.4 * np.mean(errors) < np.std(values) < 1.4 * np.mean(errors)
+
+
+def test_heads_that_disagree_have_large_errors():
+    leaning, opposite = (
+        mimetic_jax.rewrite(jax.random.key(0), layer(64, 1, head_dim=16), Mimetic(beta_qk=beta))
+        for beta in (0.7, -0.7)
+    )
+    both = {
+        role: {
+            "kernel": np.concatenate(
+                [leaning[role]["kernel"], opposite[role]["kernel"]], axis=int(role != "out")
+            )
+        }
+        for role in ROLES
+    }
+    (found,) = mimetic_jax.fit(both)
+    assert found.query_key.beta == pytest.approx(0, abs=0.1)
+    assert found.query_key.beta_error == pytest.approx(0.7, abs=0.1)
+
+
+def test_stacked_and_fused_trees_fit_as_single_layers():
+    single = {f"block_{i}": {"attention": layer(48, 3, seed=i)} for i in range(3)}
+    single = mimetic_jax.rewrite(jax.random.key(0), single, Mimetic())
+    apart = mimetic_jax.fit(single)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *single.values())
+    together = mimetic_jax.fit({"blocks": stacked})
+    assert [one.name for one in together] == [f"blocks/attention[{i}]" for i in range(3)]
+    assert [one.query_key for one in together] == [one.query_key for one in apart]
+    assert together.scheme == apart.scheme
+    kernels = single["block_0"]["attention"]
+    qkv = np.concatenate([kernels[role]["kernel"].reshape(48, -1) for role in ROLES[:3]], axis=1)
+    rules = (Rule("qkv/kernel", ROLES[:3], "d (three h k)"), Rule("proj/kernel", "out", "h k d"))
+    tree = {"attention": {"qkv": {"kernel": qkv}, "proj": kernels["out"]}}
+    (fused,) = mimetic_jax.fit(tree, rules=rules, num_heads=3)
+    assert fused.query_key == apart[0].query_key
+    assert fused.value_out == apart[0].value_out
+
+
+def test_scheme_gives_the_layers_again():
+    per_layer = Mimetic(beta_qk=(0.3, 0.6), alpha_vo=(0.4, 0.2))
+    params = {f"block_{i}": layer(96, 2) for i in range(2)}
+    first = mimetic_jax.fit(mimetic_jax.rewrite(jax.random.key(0), params, per_layer))
+    assert first.scheme.beta_qk == pytest.approx((0.3, 0.6), rel=0.05)
+    again = mimetic_jax.fit(mimetic_jax.rewrite(jax.random.key(1), params, first.scheme))
+    assert again.scheme.alpha_vo == pytest.approx((0.4, 0.2), rel=0.05)
+    assert first.constant.beta_qk == pytest.approx(0.45, rel=0.05)
+    assert str(first).endswith(f"beta_vo={first.scheme.beta_vo})")
+    assert len(str(first).splitlines()) == 4
+
+
+def test_pairs_that_are_missing_or_zero():
+    kernels = layer(48, 3)
+    (found,) = mimetic_jax.fit({"attention": {role: kernels[role] for role in ("value", "out")}})
+    assert found.query_key is None
+    kernels["out"]["kernel"][:] = 0
+    found = mimetic_jax.fit({"attention": kernels})
+    assert found[0].value_out.alpha == found[0].value_out.beta == 0
+    assert found.scheme.alpha_vo is found.scheme.beta_vo is None
+    assert found.constant.alpha_vo is None
+    two = {"block_0": layer(48, 3), "block_1": {role: kernels[role] for role in ("query", "key")}}
+    found = mimetic_jax.fit(two)
+    assert str(found).endswith("block_1 has no value and out, but other layers do")
+    with pytest.raises(InputError, match="block_1 has no value and out"):
+        _ = found.scheme
+
+
+def test_several_kinds_of_layers_are_several_schemes():
+    found = mimetic_jax.fit({"encoder": {"0": layer()}, "decoder": {"0": layer(), "1": layer()}})
+    assert len(found) == 3
+    with pytest.raises(InputError, match="no single scheme describes decoder/# and encoder/#"):
+        _ = found.scheme
+
+
+def test_bad_input():
+    dense = {"fc1": {"kernel": np.ones((4, 8))}, "out": {"kernel": np.ones((8, 4))}}
+    with pytest.raises(InputError, match=r"^there is no attention to fit among the paths fc1/ker"):
+        mimetic_jax.fit(dense)
+    with pytest.raises(InputError, match=r"no attention to fit among the paths \(none\)$"):
+        mimetic_jax.fit({})
+    kernels = layer(48, 3)
+    kernels["query"]["kernel"][0, 0, 0] = np.nan
+    with pytest.raises(InputError, match=r"^block/0: its weights are not finite$"):
+        mimetic_jax.fit({"block": [kernels]})
+    crossed = {**layer(48, 3), "key": layer(24, 3, head_dim=16)["key"]}
+    with pytest.raises(InputError, match="have no square product"):
+        mimetic_jax.fit({"attention": crossed})
