@@ -19,9 +19,9 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
     y[b, i, j, c] = Σ_uv kernel[u, v, c] x[b, i + u − a, j + v − a, c], a = ⌊(k − 1) / 2⌋: PyTorch's
     "same", which pads an even filter with one more row and column behind than in front.
 
-    On a CPU this is one product per channel with a banded matrix that holds the filter's rows:
-    XLA's grouped convolution takes several times as long there, see benchmarks/depthwise.py.
-    Elsewhere it is that convolution.
+    On a CPU this is one product per channel with a banded matrix, of all pixels or of rows, as the
+    sizes have it: XLA's grouped convolution takes several times as long there, see
+    benchmarks/depthwise.py. Elsewhere it is that convolution.
 
     Args:
         x: [B, h, w, C].
@@ -45,7 +45,7 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
         )
     kernel = kernel.astype(x.dtype)
     # Chosen while the program is lowered, so that a program compiled here for a TPU is a TPU's.
-    return jax.lax.platform_dependent(x, kernel, cpu=_banded, default=_grouped)
+    return jax.lax.platform_dependent(x, kernel, cpu=_product, default=_grouped)
 
 
 class Depthwise(nn.Module):
@@ -85,13 +85,30 @@ def _grouped(x: jax.Array, kernel: jax.Array) -> jax.Array:
     )
 
 
-def _banded(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    # A filter wider than half the image leaves few zeros in the matrix of all pixels.
+    return (_of_pixels if max(x.shape[1:3]) < 2 * len(kernel) else _of_rows)(x, kernel)
+
+
+def _of_pixels(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """All pixels times one matrix per channel, which is doubly banded."""
+    batch, height, width, channels = x.shape
+    padding = _padding(kernel)[0]
+    down, across = (_band(length, len(kernel), padding, x.dtype) for length in (height, width))
+    matrix = jnp.einsum("uip,cujq->cijpq", down, jnp.einsum("vjq,uvc->cujq", across, kernel))
+    y = jnp.einsum(
+        "cyx,cbx->cby",
+        matrix.reshape(channels, height * width, height * width),
+        x.reshape(batch, height * width, channels).transpose(2, 0, 1),
+    )
+    return y.transpose(1, 2, 0).reshape(x.shape)
+
+
+def _of_rows(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """The rows that a filter covers, side by side, times one matrix per channel."""
     batch, height, width, channels = x.shape
     size, padding = len(kernel), _padding(kernel)
-    place = np.arange(width) - np.arange(width)[:, None] + padding[0]  # [to, from] → column of k
-    bands = (place == np.arange(size)[:, None, None]).astype(np.float32)
-    matrix = jnp.einsum("vjq,uvc->cjuq", bands.astype(x.dtype), kernel)
+    matrix = jnp.einsum("vjq,uvc->cjuq", _band(width, size, padding[0], x.dtype), kernel)
     # Channels first: the products are then over contiguous memory, twice as fast.
     padded = jnp.pad(x.transpose(3, 0, 1, 2), ((0, 0), (0, 0), padding, (0, 0)))
     rows = jnp.stack([padded[:, :, u : u + height] for u in range(size)], axis=3)
@@ -101,6 +118,12 @@ def _banded(x: jax.Array, kernel: jax.Array) -> jax.Array:
         rows.reshape(channels, batch * height, size * width),
     )
     return y.reshape(channels, batch, height, width).transpose(1, 2, 3, 0)
+
+
+def _band(length: int, size: int, padding: int, dtype: Any) -> np.ndarray:
+    """Entry [u, to, from] is 1 where the filter's entry u takes `from` to `to`: [k, N, N]."""
+    entry = np.arange(length) - np.arange(length)[:, None] + padding
+    return (entry == np.arange(size)[:, None, None]).astype(dtype)
 
 
 def _padding(kernel: jax.Array) -> tuple[int, int]:

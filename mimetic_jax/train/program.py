@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from mimetic_jax.data.feed.feed import place
+from mimetic_jax.data.feed.feed import Examples, Sums, place
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import Plan, plan, rewrite
 from mimetic_jax.rules import Rule
@@ -41,6 +42,10 @@ class Program:
         rules: roles of the model's parameters: the configuration's, else the model's own.
         sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
+        run_steps: some steps of one run, see `_run_steps`.
+        run_together: the same for members: states, keys and factors of the learning rate have a
+            leading axis, and each member is what `run_steps` makes of it.
+        by_member: the sharding of that axis.
     """
 
     def __init__(self, config: ConfigDict, info: Any, mesh: Mesh) -> None:
@@ -89,6 +94,18 @@ class Program:
         self._init_optimizer = jax.jit(self.optimizer.init, out_shardings=placed.opt_state)
         self.run_steps = jax.jit(
             self._run_steps, donate_argnums=0, out_shardings=(placed, everywhere)
+        )
+        # Several members at once. Where the mesh has an axis for them, each device has its own.
+        axis = meshes.MEMBERS if meshes.MEMBERS in mesh.shape else None
+        self._over_members = functools.partial(jax.vmap, spmd_axis_name=axis)
+        self.by_member = NamedSharding(mesh, P(axis))
+        self.run_together = jax.jit(
+            self._over_members(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
+            donate_argnums=0,
+            out_shardings=(
+                jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed),
+                self.by_member,
+            ),
         )
         self._placed: Any = None
 
@@ -139,6 +156,19 @@ class Program:
     def test(self, variables: Any, data: Any) -> Evaluation:
         """Means over the test set, every example counted once."""
         return self.task.evaluation(self.feed.test(self.task.count, variables, data))
+
+    def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
+        """`test` of each member of stacked variables."""
+        sums = self.feed.test(self._count_together, variables, data)
+        members = len(next(iter(sums.values())))
+        return [
+            self.task.evaluation({name: values[member] for name, values in sums.items()})
+            for member in range(members)
+        ]
+
+    def _count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        count = self._over_members(self.task.count, in_axes=(0, None, None))
+        return count(variables, examples, weights)
 
     def _init(self, key: jax.Array) -> TrainState:
         variables = self.task.init(key)

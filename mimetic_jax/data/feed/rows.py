@@ -87,7 +87,7 @@ class TokenRows:
             counted = jax.device_get(self._count(count, variables, *arrays))
             for name, steps in counted.items():  # a sum of hundreds of thousands of losses
                 exact = np.float64 if steps.dtype == np.float32 else np.int64
-                sums[prefix + name] = steps.sum(dtype=exact)
+                sums[prefix + name] = steps.sum(axis=0, dtype=exact)
         return sums
 
     def sample(self, data: TextData, count: int = 1) -> jax.Array:

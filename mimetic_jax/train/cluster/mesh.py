@@ -19,6 +19,9 @@ from mimetic_jax.models.traits import Placement
 BATCH = P(("data", "fsdp"))
 """A batch is sharded over both axes: every device computes, whichever holds the parameters."""
 
+MEMBERS = "member"
+"""The axis of a population's mesh: each device trains members of its own."""
+
 
 def make_mesh(
     data: int = -1,
@@ -58,6 +61,25 @@ def make_mesh(
         (rows, fsdp, tensor),
         ("data", "fsdp", "tensor"),
         axis_types=(AxisType.Auto,) * 3,
+        devices=devices,
+    )
+
+
+def population_mesh(*, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh whose devices each train members of a population, without a word between them.
+
+    Args:
+        devices: all of JAX's unless given.
+
+    Example:
+        >>> dict(population_mesh(devices=jax.devices()[:1]).shape)
+        {'member': 1, 'data': 1, 'fsdp': 1, 'tensor': 1}
+    """
+    devices = jax.devices() if devices is None else devices
+    return jax.make_mesh(
+        (len(devices), 1, 1, 1),
+        (MEMBERS, "data", "fsdp", "tensor"),
+        axis_types=(AxisType.Auto,) * 4,
         devices=devices,
     )
 
