@@ -14,6 +14,7 @@ from mimetic_jax.schemes import (
     DCT,
     Conditioned,
     ConstantBias,
+    ConvMimetic,
     Impulse,
     ImpulseBias,
     Layers,
@@ -235,13 +236,74 @@ def windows(strength: float) -> Arms:
     }
 
 
+def filters(b: float) -> Arms:
+    """Arms of the MLP paper's ConvNeXts: filters with structure, alone and with a mean."""
+    conv = ConvMimetic()
+    return {
+        "conv": {"scheme": (conv,)},
+        "norm_matched_conv": {"scheme": (NormMatched(conv),)},
+        "conv_mean_shift": {"scheme": (conv, MeanShift(b))},
+    }
+
+
+def attention_beside(b: float) -> Arms:
+    """Arms of the MLP paper's ViTs: attention with structure, alone and with a mean."""
+    positions, mimetic = SinCos(), Mimetic()
+    return {
+        "mimetic": {"scheme": (positions, mimetic)},
+        "norm_matched_mimetic": {"scheme": (positions, NormMatched(mimetic))},
+        "mimetic_mean_shift": {"scheme": (positions, mimetic, MeanShift(b))},
+    }
+
+
+def convnext(b: float) -> tuple[Arms, Arms]:
+    """Arms of the MLP paper's figure 2 of a ConvNeXt: those compared by default, and the others."""
+    shift, beside = MeanShift(b), filters(b)
+    compared: Arms = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(ConvMimetic()), NormMatched(shift))},
+        "mean_shift": {"scheme": (shift,)},
+        **{name: beside[name] for name in ("conv", "conv_mean_shift")},
+    }
+    others: Arms = {
+        "norm_matched_conv": beside["norm_matched_conv"],
+        "norm_matched_mean_shift": {"scheme": (NormMatched(shift),)},
+        "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
+    }
+    return compared, others
+
+
+SWEEP = (5, 10, 20, 50)
+"""Absolute values of b in the sweep of a ConvNeXt, in thousandths."""
+
+
+def mean_sweep(b: float, width: int) -> Arms:
+    """Arms of the MLP paper's figure 4: baselines, and a mean of each size and sign."""
+    std = (3 * width) ** -0.5  # of PyTorch's default, U(±1/√width)
+    largest = MeanShift(SWEEP[-1] / 1000 / std)
+    baselines: Arms = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(largest),)},
+        "zero_bias": {"scheme": (ConstantBias(0.0),)},
+        "constant_bias": {"scheme": (ConstantBias(b * std),)},
+        "normal": {"model": {"base": "timm"}},
+        "learned_sum": {"model": {"learn_sum": True}},
+    }
+    shifts: Arms = {
+        f"b_{name}_{size}": {"scheme": (MeanShift(sign * size / 1000 / std),)}
+        for name, sign in (("minus", -1), ("plus", 1))
+        for size in SWEEP
+    }
+    return baselines | shifts
+
+
 def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     """Arms of the MLP paper: those compared by default, and the others.
 
     The constant bias is as large as the shift is: b standard deviations of the first kernel.
     """
     std = {"torch": (3 * width) ** -0.5, "timm": 0.02}[base]
-    shift, positions, mimetic = MeanShift(b), SinCos(), Mimetic()
+    shift, beside = MeanShift(b), attention_beside(b)
     compared: Arms = {
         "default": {},
         "norm_matched": {"scheme": (NormMatched(shift),)},
@@ -250,8 +312,7 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     }
     others: Arms = {
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
-        "mimetic": {"scheme": (positions, mimetic)},
-        "mimetic_mean_shift": {"scheme": (positions, mimetic, shift)},
+        **{name: beside[name] for name in ("mimetic", "mimetic_mean_shift")},
         "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
     }
     return compared, others

@@ -25,10 +25,6 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments, model
-from mimetic_jax.schemes import ConstantBias, ConvMimetic, MeanShift, NormMatched
-
-SWEEP = (5, 10, 20, 50)
-"""Absolute values of b in the sweep, in thousandths."""
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -45,45 +41,8 @@ def get_config(text: str = "") -> ConfigDict:
     config.model = model("convnext")
     if args.init == "sweep":
         config.name = f"convnext_cifar_sweep_{args.epochs:g}"
-        config.arms = arms.chosen("all", _sweep(args.b, config.model.width))
+        config.arms = arms.chosen("all", arms.mean_sweep(args.b, config.model.width))
     else:
         config.name = f"convnext_cifar_{args.epochs:g}"
-        config.arms = arms.chosen(args.init, *_figure_2(args.b))
+        config.arms = arms.chosen(args.init, *arms.convnext(args.b))
     return config
-
-
-def _figure_2(b: float) -> tuple[arms.Arms, arms.Arms]:
-    """Arms that are compared by default, and the others."""
-    shift, conv = MeanShift(b), ConvMimetic()
-    compared: arms.Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(conv), NormMatched(shift))},
-        "mean_shift": {"scheme": (shift,)},
-        "conv": {"scheme": (conv,)},
-        "conv_mean_shift": {"scheme": (conv, shift)},
-    }
-    others: arms.Arms = {
-        "norm_matched_conv": {"scheme": (NormMatched(conv),)},
-        "norm_matched_mean_shift": {"scheme": (NormMatched(shift),)},
-        "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
-    }
-    return compared, others
-
-
-def _sweep(b: float, width: int) -> arms.Arms:
-    std = (3 * width) ** -0.5  # of PyTorch's default, U(±1/√width)
-    largest = MeanShift(SWEEP[-1] / 1000 / std)
-    baselines: arms.Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(largest),)},
-        "zero_bias": {"scheme": (ConstantBias(0.0),)},
-        "constant_bias": {"scheme": (ConstantBias(b * std),)},
-        "normal": {"model": {"base": "timm"}},
-        "learned_sum": {"model": {"learn_sum": True}},
-    }
-    shifts: arms.Arms = {
-        f"b_{name}_{size}": {"scheme": (MeanShift(sign * size / 1000 / std),)}
-        for name, sign in (("minus", -1), ("plus", 1))
-        for size in SWEEP
-    }
-    return baselines | shifts

@@ -18,6 +18,8 @@ def default() -> ConfigDict:
     config.task = "images"
     config.name = "unnamed"  # workdir is runs/NAME unless given
     config.seeds = (0,)
+    config.members = 0  # of a population per arm, with seeds 0 to members − 1; 0: runs of `seeds`
+    config.chunk = 0  # members trained at once; 0: as many as the memory takes
     config.scheme = ()  # schemes applied to the model's own draw, left to right
     config.arms = ConfigDict()  # arm -> overrides of this config; none: one arm, "run"
 

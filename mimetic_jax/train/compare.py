@@ -16,16 +16,18 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import population
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.cluster.mesh import make_mesh, population_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.loop import Diverged, train
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.report import summarize
+from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.tasks.task import Score
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
@@ -138,13 +140,18 @@ class Comparison:
             Preempted: if the process was asked to stop; what was trained is saved.
         """
         diverged = []
-        runs = self._runs(only)
+        if self.config.members and only:
+            raise InputError(f"only={only}: the members of a population are trained together")
+        runs = [] if self.config.members else self._runs(only)
         self.open()  # missing data is reported before the workdir is touched
         check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
         with preemption.listening():
+            for number, name in enumerate(self.arms if self.config.members else (), 1):
+                self.say(f"[{number}/{len(self.arms)}] {name}, {self.config.members} members")
+                self.population(workdir, name)
             for number, (arm, seed) in enumerate(runs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
@@ -176,6 +183,18 @@ class Comparison:
         arm = self.arms[run.arm]
         train(run, arm.config, arm.program, arm.data, say, arm.source.fingerprint)
 
+    def population(self, workdir: AnyPath, name: str) -> None:
+        """Train the members of an arm, or continue; see `population.train`."""
+        arm = self.arms[name]
+        population.train(
+            MembersFolder.of(workdir, name),
+            arm.config,
+            arm.program,
+            arm.data,
+            lambda line: self.say(f"  {line}"),
+            arm.source.fingerprint,
+        )
+
     def _runs(self, only: str) -> list[tuple[str, int]]:
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
         if not only:
@@ -188,11 +207,22 @@ class Comparison:
     def table(self, workdir: AnyPath) -> str:
         """The table of what is finished so far."""
         self.recognize(workdir)
-        return summarize(workdir, list(self.arms), self.config.seeds, self.score)
+        if members := self.config.members:
+            results = [
+                ArmResult.of_members(MembersFolder.of(workdir, arm), arm, members, self.score)
+                for arm in self.arms
+            ]
+        else:
+            results = [
+                ArmResult.read(workdir, arm, self.config.seeds, self.score) for arm in self.arms
+            ]
+        return summarize(workdir, results)
 
     def evaluate(self, workdir: AnyPath) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""
         self.recognize(workdir)
+        if self.config.members:
+            raise InputError("a population keeps no runs to test: --mode=compare has its scores")
         self.open()
         lines = []
         for name, arm in self.arms.items():
@@ -286,13 +316,21 @@ class Comparison:
     def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in the scheme alone."""
         per_epoch = self._task.steps_per_epoch(config, source.info)
-        configs.check(config, per_epoch, jax.device_count() // max(config.mesh.tensor, 1))
+        # A batch of a population's member is on one device.
+        devices = 1 if config.members else jax.device_count() // max(config.mesh.tensor, 1)
+        configs.check(config, per_epoch, devices)
         key = _program_key(config)
         twins = (arm.program for arm in self.arms.values() if _program_key(arm.config) == key)
         program = next(twins, None)
         if program is None:
-            mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+            axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
+            mesh = population_mesh() if config.members else make_mesh(*axes)
             program = Program(config, source.info, mesh)
+            if config.members and not program.feed.resident:
+                raise InputError(
+                    f"members {config.members}: a population takes data that the devices hold, "
+                    f"and {source.info.name} is streamed"
+                )
         if config.scheme:
             program.plan(config.scheme)
         return Arm(name, config, source, program)
@@ -320,7 +358,8 @@ def _data_key(config: ConfigDict) -> str:
 def _program_key(config: ConfigDict) -> str:
     """What a program depends on: all of the config but names, starts, seeds and cadences."""
     record = configs.to_json(config)
+    sizes = ("members", "chunk")
     starts = ("scheme", "init_from", "init_parts", "init_heads")
-    for name in ("name", "seeds", "arms", "log_every", "checkpoint_every", *starts):
+    for name in ("name", "seeds", "arms", "log_every", "checkpoint_every", *sizes, *starts):
         record.pop(name)
     return json.dumps(record, sort_keys=True)

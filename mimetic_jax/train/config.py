@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 from optax import Schedule
 
@@ -109,9 +110,27 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         raise unknown("init_heads", config.init_heads, HEADS)
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
+    if config.members:
+        _check_population(config)
     schemes.as_tuple(config.scheme)
     if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
         raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")
+
+
+def _check_population(config: ConfigDict) -> None:
+    """What a population can't have, since its members are trained in one program."""
+    for name, value in (
+        ("init_from", config.init_from),
+        ("optimizer.plateau", config.optimizer.plateau),
+        ("tensorboard", config.tensorboard),
+    ):
+        if value:
+            raise InputError(f"members {config.members}: a population takes no {name}={value}")
+    if jax.process_count() > 1:
+        raise InputError(
+            f"members {config.members}: a population runs in one process, not in "
+            f"{jax.process_count()}"
+        )
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
@@ -148,8 +167,9 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     'batch is 128 there and 64 here'
     """
     shared = old["arms"].keys() & new["arms"].keys()
+    growing = dict.fromkeys(("seeds", "members", "chunk"))
     flat_old, flat_new = (
-        _flat({**record, "seeds": None, "arms": {arm: record["arms"][arm] for arm in shared}})
+        _flat({**record, **growing, "arms": {arm: record["arms"][arm] for arm in shared}})
         for record in (old, new)
     )
     for name in sorted(flat_old.keys() | flat_new.keys()):

@@ -45,6 +45,7 @@ class Program:
         run_steps: some steps of one run, see `_run_steps`.
         run_together: the same for members: states, keys and factors of the learning rate have a
             leading axis, and each member is what `run_steps` makes of it.
+        init_together: variables of members as the model draws them, of a key each.
         by_member: the sharding of that axis.
     """
 
@@ -74,7 +75,7 @@ class Program:
         self._step = make_train_step(
             self.task.loss, self.optimizer, accumulate=config.accumulate, ema=config.ema
         )
-        shapes = jax.eval_shape(self._init, jax.random.key(0))
+        shapes = jax.eval_shape(lambda key: self.state_of(self.task.init(key)), jax.random.key(0))
         placed = meshes.shardings(shapes, mesh, self.sharding_rules)
         if (fsdp := mesh.shape["fsdp"]) > 1 and not any(
             "fsdp" in where.spec for where in jax.tree.leaves(placed.params)
@@ -107,6 +108,8 @@ class Program:
                 self.by_member,
             ),
         )
+        self.init_together = jax.jit(lambda keys: jax.lax.map(self.task.init, keys))
+        self._together: dict[int, Any] = {}
         self._placed: Any = None
 
     def initial_state(
@@ -130,12 +133,18 @@ class Program:
             rules=self.rules,
             grid=self.task.grid(),
         )
-        variables = {**variables, "params": params}
+        state = self.state_of({**variables, "params": params}, self._init_optimizer)
+        return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
+
+    def state_of(
+        self, variables: dict[str, Any], init_optimizer: Callable[[Any], Any] | None = None
+    ) -> TrainState:
+        """The state before the first step, of the model's variables; may be traced."""
         return TrainState(
-            step=place(np.zeros((), np.int32), self._everywhere),
-            params=params,
+            step=jnp.zeros((), jnp.int32),
+            params=variables["params"],
             model_state=_without_params(variables),
-            opt_state=self._init_optimizer(params),
+            opt_state=(init_optimizer or self.optimizer.init)(variables["params"]),
             ema=jax.tree.map(jnp.copy, variables) if self._ema else None,
         )
 
@@ -157,6 +166,30 @@ class Program:
         """Means over the test set, every example counted once."""
         return self.task.evaluation(self.feed.test(self.task.count, variables, data))
 
+    def together(self, members: int, arrays: Any) -> Any:
+        """`run_together` of so many members, compiled: its memory can be asked for.
+
+        Args:
+            members: C.
+            arrays: of the feed's session.
+        """
+        if members not in self._together:
+
+            def stacked(leaf: Any) -> jax.ShapeDtypeStruct:
+                shape = members, *leaf.shape
+                return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=self.by_member)
+
+            key = stacked(jax.eval_shape(lambda: jax.random.key(0)))
+            self._together[members] = self.run_together.lower(
+                jax.tree.map(stacked, self.shapes),
+                arrays,
+                key,
+                key,
+                jax.ShapeDtypeStruct((), jnp.int32),
+                stacked(jax.ShapeDtypeStruct((), jnp.float32)),
+            ).compile()
+        return self._together[members]
+
     def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
         """`test` of each member of stacked variables."""
         sums = self.feed.test(self._count_together, variables, data)
@@ -169,16 +202,6 @@ class Program:
     def _count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         count = self._over_members(self.task.count, in_axes=(0, None, None))
         return count(variables, examples, weights)
-
-    def _init(self, key: jax.Array) -> TrainState:
-        variables = self.task.init(key)
-        return TrainState(
-            step=jnp.zeros((), jnp.int32),
-            params=variables["params"],
-            model_state=_without_params(variables),
-            opt_state=self.optimizer.init(variables["params"]),
-            ema=variables if self._ema else None,
-        )
 
     def _run_steps(
         self,

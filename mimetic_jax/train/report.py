@@ -12,6 +12,7 @@ import numpy as np
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.tasks.task import ACCURACY, Score
+from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 
@@ -62,6 +63,28 @@ class ArmResult:
             seconds={seed: runs[seed].evaluations()[-1]["seconds"] for seed in curves},
         )
 
+    @classmethod
+    def of_members(
+        cls, folder: MembersFolder, arm: str, members: int, score: Score = ACCURACY
+    ) -> ArmResult:
+        """Of a population's trained members, a seed each; those that diverged have no result."""
+        reached: dict[int, float] = {}
+        curves: dict[int, list[tuple[int, float]]] = {}
+        seconds: dict[int, float] = {}
+        for chunk in folder.chunks(members):
+            steps, values = chunk.curve[score.name]
+            finite = np.isfinite(chunk.curve["loss"][1][:, -1])
+            chosen = [-1] * len(finite)
+            if score.chosen_by:
+                chosen = np.argmin(chunk.curve[score.chosen_by][1], axis=1).tolist()
+            for member in np.flatnonzero(finite):
+                seed = int(chunk.seeds[member])
+                scaled = (score.scale * values[member]).tolist()
+                reached[seed] = scaled[chosen[member]]
+                curves[seed] = list(zip(steps.tolist(), scaled, strict=True))
+                seconds[seed] = chunk.seconds / len(chunk.seeds)
+        return cls(arm, reached, curves, seconds, score)
+
     @property
     def mean(self) -> float:
         return float(np.mean(list(self.reached.values())))
@@ -107,21 +130,16 @@ def _counting(run: Run, score: Score) -> int:
     return int(np.argmin([record[f"eval_{score.chosen_by}"] for record in run.evaluations()]))
 
 
-def summarize(
-    workdir: AnyPath, arms: Sequence[str], seeds: Sequence[int], score: Score = ACCURACY
-) -> str:
+def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
     """The table of a workdir's finished runs; their numbers go to `summary.json`.
 
     Args:
         workdir: of the comparison.
-        arms: in the order of the table.
-        seeds: of the comparison; unfinished runs don't count.
-        score: what is compared.
+        results: of its arms, in the order of the table.
 
     Returns:
         What `table` makes of them.
     """
-    results = [ArmResult.read(workdir, arm, seeds, score) for arm in arms]
     if not is_first():
         return table(results)
     finished = _finished(results)

@@ -32,7 +32,7 @@ class TrainState(flax.struct.PyTreeNode):
         return {"params": self.params, **self.model_state}
 
 
-def stream(seed: int, name: str) -> jax.Array:
+def stream(seed: int | jax.Array, name: str) -> jax.Array:
     """The key of one purpose of a seed: "init", "scheme", "data" or "dropout".
 
     Streams don't depend on the arm: arms of a seed share what their schemes don't touch, the

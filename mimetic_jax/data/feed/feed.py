@@ -22,6 +22,8 @@ class Feed(Protocol):
 
     steps_per_epoch: int
     max_dispatch: int
+    resident: ClassVar[bool]
+    """Whether the devices hold all that training needs, so that several runs can share it."""
 
     def place(self, dataset: Any) -> Any:
         """The data set where training and testing want it."""

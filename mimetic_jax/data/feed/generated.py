@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,8 @@ class Generated:
         max_dispatch: steps per dispatch, at most.
         sharding: of a batch over the mesh.
     """
+
+    resident: ClassVar[bool] = True
 
     def __init__(
         self,

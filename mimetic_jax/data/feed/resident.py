@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,8 @@ class ResidentImages:
         max_dispatch: steps per dispatch, at most.
         sharding: of a batch over the mesh.
     """
+
+    resident: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -44,6 +44,8 @@ class TokenRows:
         max_dispatch: steps per dispatch, at most.
         sharding: of a batch over the mesh.
     """
+
+    resident: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ class StreamedImages:
     """
 
     max_dispatch = 1
+
+    resident: ClassVar[bool] = False
 
     def __init__(
         self,

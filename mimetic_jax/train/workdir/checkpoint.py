@@ -53,8 +53,13 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
         self._manager = ocp.CheckpointManager(self.directory, options=options)
 
-    def save(self, state: TrainState, record: dict[str, Any]) -> None:
+    def save(self, state: TrainState, record: dict[str, Any], step: int | None = None) -> None:
         """Start writing the state; returns once the arrays are copied.
+
+        Args:
+            state: of a run, or of members that are all at the same step.
+            record: what the host must remember.
+            step: of the members; a run's is in its state.
 
         Raises:
             InputError: if this or, here or in `wait` and `close`, the write before failed.
@@ -63,7 +68,7 @@ class Checkpoints:
         record = {**record, "checksums": checksums}
         with self._reporting():
             self._manager.save(
-                int(state.step),
+                int(state.step) if step is None else step,
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(state),
                     record=ocp.args.JsonSave({**record, "sha256": _sha256(record)}),

@@ -47,14 +47,19 @@ def in_bucket(path: AnyPath) -> bool:
 
 def write_atomically(path: AnyPath, text: str) -> None:
     """Write a file so that a reader, even after a kill, sees the old text or the new one."""
+    write_bytes_atomically(path, text.encode())
+
+
+def write_bytes_atomically(path: AnyPath, content: bytes) -> None:
+    """`write_atomically` of bytes."""
     if in_bucket(path):  # objects are like that
-        path.write_text(text)
+        path.write_bytes(content)
         return
     # A name of its own: jobs that share a workdir write its summary at the same time.
     draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
     try:
-        with draft.open("w") as file:
-            file.write(text)
+        with draft.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
