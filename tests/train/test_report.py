@@ -9,7 +9,7 @@ import scipy.stats
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.report import ArmResult, summarize, table
 from mimetic_jax.train.statistics import paired_difference
-from mimetic_jax.train.tasks.task import Score
+from mimetic_jax.train.tasks.task import ACCURACY, Score
 
 
 def write_run(workdir, arm, seed, curve, finished=True, name="accuracy"):
@@ -33,6 +33,10 @@ def workdir(tmp_path):
     return tmp_path
 
 
+def summary(workdir, arms, seeds, score=ACCURACY):
+    return summarize(workdir, [ArmResult.read(workdir, arm, seeds, score) for arm in arms])
+
+
 ARMS = ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")
 
 
@@ -46,7 +50,7 @@ def test_interval_is_students_t_over_pairs():
 
 
 def test_summary(workdir):
-    text = summarize(workdir, ARMS, seeds=(0, 1, 2))
+    text = summary(workdir, ARMS, (0, 1, 2))
     rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
     assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
     mimetic = rows["mimetic"]
@@ -66,13 +70,11 @@ def test_no_claim_where_the_interval_holds_zero(tmp_path):
     for seed, (default, arm) in enumerate([(60, 61), (60, 59), (60, 62)]):
         write_run(tmp_path, "default", seed, [(20, default / 100)])
         write_run(tmp_path, "arm", seed, [(20, arm / 100)])
-    assert "no difference that these seeds show" in summarize(
-        tmp_path, ("default", "arm"), (0, 1, 2)
-    )
+    assert "no difference that these seeds show" in summary(tmp_path, ("default", "arm"), (0, 1, 2))
 
 
 def test_nothing_finished(tmp_path):
-    assert summarize(tmp_path, ARMS, (0,)) == "no finished run yet"
+    assert summary(tmp_path, ARMS, (0,)) == "no finished run yet"
 
 
 def test_a_score_of_which_less_is_better(tmp_path):
@@ -80,7 +82,7 @@ def test_a_score_of_which_less_is_better(tmp_path):
         write_run(tmp_path, "default", seed, [(0, 999), (20, default)], name="perplexity")
         write_run(tmp_path, "arm", seed, [(0, 999), (10, 85), (20, arm)], name="perplexity")
     score = Score("perplexity", "perplexity", higher=False)
-    text = summarize(tmp_path, ("default", "arm"), (0, 1, 2), score)
+    text = summary(tmp_path, ("default", "arm"), (0, 1, 2), score)
     assert "| arm     | 81.00 ± 1.00 | 3" in text
     assert "arm against default: -10.00 [-12.48, -7.52], n=3: better" in text
     (_, row) = json.loads((tmp_path / "summary.json").read_text())

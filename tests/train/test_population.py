@@ -1,0 +1,195 @@
+"""Populations: each member is the run of its seed, whatever trains beside it."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from configs.default import default, default_text, model
+from mimetic_jax import paths
+from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
+from mimetic_jax.train import population
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.workdir.members import MembersFolder
+from mimetic_jax.train.workdir.runs import Run
+
+
+def config_of(**overrides):
+    config = default()
+    config.members, config.chunk = 3, 2
+    config.batch, config.steps, config.max_dispatch = 32, 6, 2
+    config.model = model("tests.plugged:TinyBatchNorm")
+    config.data.augment.crop = 1
+    # Adam would make steps of rounding errors where a gradient is zero, as that of keys' biases is.
+    config.optimizer.name, config.optimizer.learning_rate = "sgd", 0.1
+    config.optimizer.weight_decay = 0.0
+    config.eval.batch, config.eval.every = 180, 4
+    config.log_every = config.checkpoint_every = 2
+    config.update_from_flattened_dict(overrides)
+    return config
+
+
+def vit_of(**overrides):
+    config = config_of(**overrides)
+    config.model = model("vit", width=16, depth=1, heads=2, patch=4, pool="mean", dropout=0.1)
+    return config
+
+
+def trained(config, workdir, say=lambda line: None):
+    Comparison(config, say).train(workdir)
+    return list(MembersFolder.of(workdir, "run").chunks())
+
+
+def assert_same(ours, theirs):
+    assert [chunk.seeds.tolist() for chunk in ours] == [chunk.seeds.tolist() for chunk in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        for tree in ("initial", "final"):
+            jax.tree.map(np.testing.assert_array_equal, getattr(one, tree), getattr(other, tree))
+        for name, (steps, values) in one.curve.items():
+            np.testing.assert_array_equal(steps, other.curve[name][0])
+            np.testing.assert_array_equal(values, other.curve[name][1])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return trained(config_of(), tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        config_of(ema=0.5, accumulate=2),
+        vit_of(scheme=(SinCos(), Mimetic(), MeanShift(per_input=True))),
+    ],
+    ids=["running averages", "factorized"],
+)
+def test_a_member_is_the_run_of_its_seed(config, tmp_path):
+    """Its start, order of examples, augmentation, dropout and running averages."""
+    chunks = trained(config, tmp_path)
+    alone = config.copy_and_resolve_references()
+    alone.members, alone.seeds = 0, (2,)
+    comparison = Comparison(alone, say=lambda line: None)
+    comparison.train(tmp_path / "alone")
+    run = Run.of(tmp_path / "alone", "run", 2)
+    state = comparison.restored(run)
+    for path, leaf in paths.flatten(state.params)[0]:
+        np.testing.assert_allclose(chunks[1].final[path][0], leaf, atol=1e-5, err_msg=path)
+    for name, (steps, values) in chunks[1].curve.items():
+        records = [r for r in run.evaluations() if r["step"] in steps]
+        np.testing.assert_allclose(values[0], [r[f"eval_{name}"] for r in records], atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", [(), (MeanShift(), MeanShift(per_input=True))])
+def test_members_start_where_their_runs_do(scheme):
+    config = vit_of(scheme=scheme)
+    program = Comparison(config, lambda line: None).arms["run"].program
+    together = population.initial_members(program, config, np.arange(3))
+    for path, leaf in paths.flatten(program.initial_state(2, scheme))[0]:
+        found = dict(paths.flatten(together)[0])[path][2]
+        np.testing.assert_allclose(found, leaf, atol=1e-7, err_msg=path)
+
+
+def test_members_of_a_text(tmp_path):
+    """Every member's test has its own sums."""
+    config = default_text()
+    config.data.name, config.data.length, config.data.valid = "python_docs", 16, 16
+    config.batch, config.steps, config.members = 4, 2, 2
+    config.model.update(width=8, depth=1, heads=1)
+    config.eval.batch = 200
+    (chunk,) = trained(config, tmp_path)
+    alone = config.copy_and_resolve_references()
+    alone.members, alone.seeds = 0, (1,)
+    Comparison(alone, say=lambda line: None).train(tmp_path / "alone")
+    record = Run.of(tmp_path / "alone", "run", 1).evaluations()[-1]
+    for name, (_, values) in chunk.curve.items():
+        np.testing.assert_allclose(values[1, -1], record[f"eval_{name}"], rtol=1e-5)
+    assert not np.allclose(*chunk.curve["bpc"][1][:, -1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_stop_changes_nothing(calls, tmp_path, whole, monkeypatch):
+    asked = iter([False] * (calls - 1) + [True])
+    monkeypatch.setattr(preemption, "should_stop", lambda: next(asked, False))
+    with pytest.raises(preemption.Preempted, match="is saved"):
+        trained(config_of(), tmp_path)
+    said = []
+    assert_same(trained(config_of(), tmp_path, said.append), whole)
+    assert any("continues at step" in line for line in said)
+    left = {path.name for path in (tmp_path / "population" / "run").iterdir()}
+    assert not [name for name in left if name.startswith("training")]
+
+
+def test_a_population_grows(tmp_path, whole):
+    """Members that are trained stay; the size of the chunks does too, whatever is asked for."""
+    trained(config_of(members=2), tmp_path)
+    said = []
+    assert_same(trained(config_of(chunk=3), tmp_path, said.append), whole)
+    assert any("2 at a time" in line for line in said)
+
+
+def test_the_table_has_a_row_of_all_members(tmp_path):
+    table = Comparison(config_of(), lambda line: None).train(tmp_path)
+    assert "| 3 " in table
+    fewer = Comparison(config_of(members=2), lambda line: None)
+    assert "| 2 " in fewer.table(tmp_path)
+
+
+def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
+    comparison = Comparison(config_of(), lambda line: None)
+    comparison.open()
+    arm = comparison.arms["run"]
+    two = population._bytes(arm.program, arm.data, 2)
+    monkeypatch.setattr(population, "_free", lambda: 1.5 * two)  # half of it may be used
+    said = []
+    trained(config_of(members=2), tmp_path, said.append)
+    assert any("1 members at a time instead of 2" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"members": -1}, "members -1 is negative"),
+        ({"chunk": -1}, "chunk -1 is negative"),
+        ({"init_from": "runs/x"}, "takes no init_from=runs/x"),
+        ({"optimizer.plateau": "halve"}, "takes no optimizer.plateau=halve"),
+        ({"data.name": "imagenet"}, "streamed"),
+    ],
+)
+def test_what_a_population_cannot_be(overrides, message):
+    with pytest.raises(InputError, match=message):
+        Comparison(config_of(**overrides), lambda line: None)
+
+
+def test_one_member_alone_is_refused(tmp_path):
+    with pytest.raises(InputError, match="only=run/0"):
+        Comparison(config_of(), lambda line: None).train(tmp_path, "run/0")
+
+
+def test_a_damaged_file_is_named_and_kept(tmp_path):
+    trained(config_of(members=2), tmp_path)
+    (path,) = (tmp_path / "population" / "run").glob("*.npz")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"members_0+-0+1.npz is damaged"):
+        Comparison(config_of(members=2), lambda line: None).table(tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_a_gap_is_reported(tmp_path):
+    folder = MembersFolder(tmp_path)
+    (tmp_path / "members_00000002-00000003.npz").write_bytes(b"")
+    with pytest.raises(InputError, match="no file of the members 0 to 1"):
+        _ = folder.trained
+
+
+def test_a_member_that_diverges_has_no_score(tmp_path):
+    """And leaves the others alone."""
+    config = config_of(**{"optimizer.learning_rate": 1e38, "members": 2})
+    said = []
+    table = Comparison(config, said.append).train(tmp_path)
+    assert any("no longer finite: 0, 1" in line for line in said)
+    assert table == "no finished run yet"
