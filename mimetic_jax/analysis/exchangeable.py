@@ -192,11 +192,11 @@ def matrix(value: np.ndarray, dim: int, hidden: int) -> np.ndarray:
         [2 D F, 2 D F].
 
     Example:
-        >>> matrix(np.arange(12).reshape(3, 4), 2, 1)  # (channel, unit): 00 10 of W1, 00 10 of W2
-        array([[ 0,  1,  8,  9],
-               [ 1,  0,  9,  8],
-               [ 8,  9,  4,  5],
-               [ 9,  8,  5,  4]])
+        >>> matrix(np.arange(12).reshape(3, 4), 2, 1)  # two channels of one unit
+        array([[0, 1, 8, 9],
+               [1, 0, 9, 8],
+               [8, 9, 4, 5],
+               [9, 8, 5, 4]])
     """
     channels, units = np.arange(dim), np.arange(hidden)
     channel = np.concatenate([np.tile(channels, hidden), np.repeat(channels, hidden)])

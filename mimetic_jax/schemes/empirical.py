@@ -99,17 +99,15 @@ def _read(file: str, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     except OSError as error:
         raise InputError(f"the statistics {file} can't be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:  # what parsing raises
-        reason = f"{type(error).__name__} {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{file} isn't the statistics of a population ({reason})") from error
+    shapes = means.shape[1:], covariances.shape[1:]
+    finite = np.isfinite(means).all() and np.isfinite(covariances).all()
+    if shapes != ((2,), (3, 4)) or not finite:
         raise InputError(
-            f"{file} does not hold the statistics of a population: {reason}"
-        ) from error
-    if not len(means) or means.shape[1:] != (2,) or covariances.shape[1:] != (3, 4):
-        raise InputError(
-            f"{file} does not hold the statistics of a population: means {means.shape} and "
-            f"covariances {covariances.shape} are not [L, 2] and [L, 3, 4]"
+            f"{file} isn't the statistics of a population (means {shapes[0]} and covariances "
+            f"{shapes[1]} per layer must be (2,) and (3, 4) and finite)"
         )
-    if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
-        raise InputError(f"{file} does not hold the statistics of a population: not finite")
     return means, covariances
 
 

@@ -66,16 +66,24 @@ def exchangeable_mlp(
         if array.shape != shape or not np.isfinite(array).all():
             raise InputError(f"{name} {array.tolist()} is not an array {shape} of finite numbers")
     noise = jax.random.normal(key, (2, dim, hidden), jnp.float32)
+    roots = np.stack([_root(variance) for variance in _variances(covariance, dim, hidden)])
+    first, second = _mixed(noise, mean.astype(np.float32), roots.astype(np.float32))
+    return first, second.T
+
+
+@jax.jit  # one compilation for many small operations
+def _mixed(noise: jax.Array, mean: jax.Array, roots: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Means plus the parts of the noise [2, D, F], each mixed by a 2×2 matrix."""
     grand = noise.mean(axis=(1, 2), keepdims=True)
     channels = noise.mean(axis=2, keepdims=True) - grand
     units = noise.mean(axis=1, keepdims=True) - grand
+    first, second = mean[0], mean[1]
     parts = (noise - grand - channels - units, units, channels, grand)
-    first, second = jnp.asarray(mean, jnp.float32)[:, None, None]
-    for part, variance in zip(parts, _variances(covariance, dim, hidden), strict=True):
+    for part, root in zip(parts, roots, strict=True):
         # Written out, since a product of matrices would lose precision on a TPU.
-        ((a, b), (c, d)) = _root(variance).astype(np.float32)
-        first, second = first + (a * part[0] + b * part[1]), second + (c * part[0] + d * part[1])
-    return first, second.T
+        first = first + (root[0, 0] * part[0] + root[0, 1] * part[1])
+        second = second + (root[1, 0] * part[0] + root[1, 1] * part[1])
+    return first, second
 
 
 def _variances(covariance: np.ndarray, dim: int, hidden: int) -> np.ndarray:
