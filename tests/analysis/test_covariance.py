@@ -204,7 +204,7 @@ def test_a_population_goes_on_after_its_file(tmp_path):
 def test_tables():
     numbers = moments(*kernels(50)).numbers()
     text = str(numbers)
-    assert text.startswith("50 networks, means W1 +")
+    assert text.startswith("50 networks, means W1 ")
     assert len(text.splitlines()) == 14
     table = exchangeable.comparison(numbers, numbers, b=0.3).splitlines()
     row = next(line for line in table if "| W1 W1 | same channel" in line)
