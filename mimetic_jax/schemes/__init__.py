@@ -25,6 +25,7 @@ from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict
 from mimetic_jax.schemes.baselines import TFixup, UniformAttention, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.empirical import Empirical
 from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mixing import ImpulseMixing
@@ -42,6 +43,7 @@ __all__ = [
     "Context",
     "ConvFilters",
     "ConvMimetic",
+    "Empirical",
     "Impulse",
     "ImpulseBias",
     "ImpulseMixing",

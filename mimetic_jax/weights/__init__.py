@@ -28,6 +28,7 @@ from mimetic_jax.weights.conv import (
     empirical_covariance,
     sample_filters,
 )
+from mimetic_jax.weights.empirical import exchangeable_mlp
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import (
     impulse_matrices,
@@ -47,6 +48,7 @@ __all__ = [
     "conv_filters",
     "dct",
     "empirical_covariance",
+    "exchangeable_mlp",
     "factorize",
     "impulse_matrices",
     "impulse_query_key",

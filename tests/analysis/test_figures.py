@@ -9,6 +9,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.analysis import figures, style
+from mimetic_jax.analysis.covariance import from_population
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.figures.products import head_products
@@ -16,6 +17,7 @@ from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.weights import sincos_2d
+from mimetic_jax.weights.empirical import PAIRS, SHARED
 from mimetic_jax.weights.impulse import offsets
 
 image = pytest.importorskip("matplotlib.image")
@@ -162,6 +164,36 @@ def test_stable_rank(drawn):
         [float(row["mean"]) for row in rows], ranks["default"].ranks.mean(1), rtol=1e-5
     )
     assert [row["min(D, N)"] for row in rows] == ["9", "9", "4"]
+
+
+def population(members, scale=1.0):
+    """Sums over two layers of random MLPs whose inputs share a shift."""
+    arrays = {}
+    for block in ("block_0/mlp", "block_1/mlp"):
+        first, second = DRAWS.normal(size=(2, members, 4, 6))
+        shift = scale * DRAWS.normal(size=(members, 4, 1))
+        arrays[f"{block}/fc1/kernel"] = first + shift
+        arrays[f"{block}/fc2/kernel"] = second.swapaxes(1, 2)
+    return from_population([arrays])
+
+
+def test_covariance(drawn):
+    states = {"initial": population(50, scale=0.0), "trained": population(40)}
+    rows = drawn("covariance", states, layers=(2,))
+    assert len(rows) == 2 * 2 * 12
+    expected = states["trained"]["block_1/mlp"].numbers().centred
+    row = rows[24 + PAIRS.index("W1 W1") * 4 + SHARED.index("channel")]
+    assert list(row.values())[:7] == [
+        "2", "block_1/mlp", "trained", "40", "centred", "W1 W1", "channel",
+    ]  # fmt: skip
+    for name in ("value", "error", "correlation"):
+        assert float(row[name]) == pytest.approx(getattr(expected, name)[0, 2], rel=1e-5)
+
+
+def test_a_population_of_other_layers_is_an_error(tmp_path):
+    states = {"initial": population(3), "trained": from_population([])}
+    with pytest.raises(InputError, match="trained has layers , not those of initial"):
+        figures.DRAW["covariance"](tmp_path / "a", states)
 
 
 def test_span(drawn):

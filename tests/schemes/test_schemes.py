@@ -198,6 +198,7 @@ def test_sincos_for_text_needs_no_grid():
         schemes.Orthogonal(gain=2.0),
         schemes.Sinusoidal("he"),
         schemes.Impulse.released(),
+        schemes.Empirical("population.json"),
         Mimetic.port(),
     ],
 )

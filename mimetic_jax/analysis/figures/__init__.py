@@ -12,6 +12,9 @@ From activations, `maps` being what `analysis.attention.attention_maps` returns 
     impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
     stable_rank(path, ranks)
 
+From populations, `states` being what `analysis.covariance.from_population` returns per label:
+    covariance(path, states, *, clip=8, layers=())
+
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
     expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2),
@@ -33,6 +36,7 @@ from collections.abc import Callable
 
 from mimetic_jax.analysis.figures import (
     attention_maps,
+    covariance,
     curves,
     expected_map,
     gain,
@@ -54,6 +58,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "impulse_maps": impulse_maps.draw,
     "stable_rank": stable_rank.draw,
     "span": span.draw,
+    "covariance": covariance.draw,
     "curves": curves.draw,
     "grid": grid.draw,
     "sweep": sweep.draw,
