@@ -30,6 +30,7 @@ ANALYSES = {
     "attention": ("attention", "where layers look; WORKDIR/attention.png"),
     "rank": ("rank", "stable rank of what enters each block"),
     "span": ("span", "disjoint subsets of depthwise filters that span all"),
+    "covariance": ("population", "covariance of MLP weights over a population's members"),
     "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
     "curves": ("curves", "a picture of the score per training step, WORKDIR/curves.png"),
 }

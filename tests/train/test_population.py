@@ -155,7 +155,7 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
         ({"chunk": -1}, "chunk -1 is negative"),
         ({"init_from": "runs/x"}, "takes no init_from=runs/x"),
         ({"optimizer.plateau": "halve"}, "takes no optimizer.plateau=halve"),
-        ({"data.name": "imagenet"}, "streamed"),
+        ({"data.name": "imagenet2012"}, "streamed"),
     ],
 )
 def test_what_a_population_cannot_be(overrides, message):

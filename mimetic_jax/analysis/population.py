@@ -1,0 +1,80 @@
+"""What the MLPs of a population have in common, before and after training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from mimetic_jax.analysis import figures
+from mimetic_jax.analysis.covariance import Moments, from_population, write_statistics
+from mimetic_jax.analysis.exchangeable import comparison as beside_predictions
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.workdir.members import Chunk, MembersFolder
+from mimetic_jax.train.workdir.paths import AnyPath
+
+
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+    """The covariance of each arm's MLPs over its members, as tables, a picture and a file.
+
+    The picture and what `schemes.Empirical` draws from are written into WORKDIR/population/ARM.
+
+    Raises:
+        InputError: if no arm has trained members, or a model has no MLP.
+    """
+    parts = []
+    for name, arm in comparison.arms.items():
+        folder = MembersFolder.of(workdir, name)
+        if not folder.trained:
+            continue
+        states = moments(folder, arm)
+        path = folder.directory / "statistics.json"
+        write_statistics(path, states["initial"], states["trained"])
+        drawn = figures.DRAW["covariance"](folder.directory / "covariance", states)
+        parts += [f"{name}\n{text(states)}", f"written: {path}, {', '.join(map(str, drawn))}"]
+    if not parts:
+        raise InputError(f"{workdir} has no population: train one with --config.members=M")
+    return "\n".join(parts)
+
+
+def moments(
+    folder: MembersFolder, arm: Arm, members: int | None = None
+) -> dict[str, dict[str, Moments]]:
+    """Sums over the members of an arm by state, "initial" and "trained", and by layer.
+
+    Members that diverged are left out of both.
+
+    Args:
+        folder: of the arm.
+        arm: whose model says which parameters are an MLP's.
+        members: how many, from member 0 on; all unless given.
+    """
+    return {
+        state: from_population(_weights(folder, members, field), rules=arm.program.rules)
+        for state, field in (("initial", "initial"), ("trained", "final"))
+    }
+
+
+def text(states: Mapping[str, Mapping[str, Moments]]) -> str:
+    """The 12 numbers of each layer beside what eqs. 1 and 2 of the paper predict."""
+    return "\n\n".join(
+        f"{name}, {trained.members} members\n"
+        + beside_predictions(states["initial"][name].numbers(), trained.numbers())
+        for name, trained in states["trained"].items()
+    )
+
+
+def _weights(folder: MembersFolder, members: int | None, field: str) -> Iterator[dict[str, Any]]:
+    for chunk in folder.chunks(members):
+        kept = _finite(chunk)
+        yield {path: array[kept] for path, array in getattr(chunk, field).items()}
+
+
+def _finite(chunk: Chunk) -> np.ndarray:
+    """Which members have finite weights after training."""
+    each = [
+        np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in chunk.final.values()
+    ]
+    return np.all(each, axis=0)
