@@ -1,0 +1,63 @@
+"""Members spread over devices are the members of one device."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from configs.default import default, model
+from mimetic_jax import data
+from mimetic_jax.train import population
+from mimetic_jax.train.cluster.mesh import population_mesh
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.workdir.members import MembersFolder
+
+
+def config_of(members):
+    config = default()
+    config.members, config.chunk = members, 8
+    config.batch, config.steps, config.max_dispatch = 16, 4, 4
+    config.model = model("vit", width=16, depth=1, heads=2, patch=4, dropout=0.1)
+    config.optimizer.name, config.optimizer.weight_decay = "sgd", 0.0
+    config.eval.batch = 180
+    config.log_every = config.checkpoint_every = 2
+    return config
+
+
+def on(devices, workdir):
+    config = config_of(11)
+    program = Program(
+        config, data.describe("digits"), population_mesh(devices=jax.devices()[:devices])
+    )
+    folder = MembersFolder.of(workdir, "run")
+    placed = program.placed(data.load_dataset("digits"))
+    population.train(folder, config, program, placed, say=lambda line: None)
+    return list(folder.chunks())
+
+
+def test_eight_devices_have_the_members_of_one(tmp_path):
+    """The second chunk of three members is filled up for eight devices, and what fills is gone."""
+    alone, spread = on(1, tmp_path / "alone"), on(8, tmp_path / "spread")
+    assert [len(chunk.seeds) for chunk in spread] == [8, 3]
+    for one, other in zip(alone, spread, strict=True):
+        for path, leaf in one.final.items():
+            np.testing.assert_allclose(other.final[path], leaf, atol=1e-6, err_msg=path)
+        for name, (_, values) in one.curve.items():
+            np.testing.assert_allclose(other.curve[name][1], values, rtol=1e-5)
+
+
+def test_a_comparison_spreads_its_members(tmp_path):
+    comparison = Comparison(config_of(8), say=lambda line: None)
+    program = comparison.arms["run"].program
+    assert program.mesh.shape["member"] == 8
+    start = population.initial_members(program, comparison.arms["run"].config, np.arange(8))
+    for leaf in jax.tree.leaves(start):
+        assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {1}
+
+
+def test_devices_exchange_nothing():
+    program = Program(config_of(8), data.describe("digits"), population_mesh())
+    placed = program.placed(data.load_dataset("digits"))
+    text = program.together(8, placed.train).as_text()
+    assert not [name for name in ("all-reduce", "all-gather", "all-to-all") if f" {name}(" in text]
