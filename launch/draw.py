@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from launch.beside import as_result, digests
-from launch.registry import Entry, Spec, entries
+from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
 from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
@@ -92,10 +92,8 @@ def _points(
 def _ours(
     name: str, labels: Collection[str], panel: str, small: bool, results: Results
 ) -> Iterator[Point]:
-    try:
-        rows = [entry for entry in entries(name, small=small) if entry.row.label in labels]
-    except InputError:  # no scaled form
-        return
+    every = scaled_entries(name) if small else entries(name)
+    rows = [entry for entry in every if entry.row.label in labels]
     known = digests(rows, results)
     for entry in rows:
         of_arm = known.get(entry.spec, {})

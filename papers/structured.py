@@ -81,7 +81,7 @@ def _selected(
     """Three lines of a column of table 4."""
     return Row(
         f"{label}, from 1K",
-        f"stage=select,data={data},heads=mixed",
+        f"stage=select,data={data},heads=mixed,teacher=FIRST_STAGE",
         {"default": default, "mimetic": mimetic[0], "impulse": impulse[0]},
         {"mimetic": mimetic[1], "impulse": impulse[1]},
         arms=("norm_matched",),
