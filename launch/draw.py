@@ -67,6 +67,8 @@ def draw(
         results = [result for entry in wanted for result in _results(entry, queue)]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
+        if figure.draw == "curves":
+            options["epochs"] = _epochs(wanted, queue)
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
         found = _labelled(_networks(options.pop("config", ""), queue, wanted))
@@ -114,6 +116,18 @@ def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
     for arm, digest in queue.digests[entry.spec].items():
         if lines := queue.results.runs(entry.spec, arm, digest):
             yield as_result(arm, lines, entry.row.label)
+
+
+def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
+    """Steps of one epoch by row, for rows that train for a number of epochs."""
+    found = {}
+    for entry in wanted:
+        epochs = queue.configs[entry.spec].epochs
+        for arm, digest in queue.digests[entry.spec].items():
+            for line in queue.results.runs(entry.spec, arm, digest).values():
+                if epochs:
+                    found[entry.row.label] = line["steps"] / epochs
+    return found
 
 
 def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:

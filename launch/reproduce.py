@@ -12,8 +12,8 @@ Without a name: every table and row, its published numbers, how many seeds are d
 costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
 published and ours side by side, or draw the figure. --small scales rows to what one CPU trains in
 minutes; such runs stay apart. --budget trains the most valuable missing rows of the whole registry,
-or of the name, for so long: first seeds first, and of those the cheapest rows. --file is for rows that
-start from pretrained weights or, as a workdir of main.py, from a first stage.
+or of the name, for so long: first seeds first, and of those the cheapest rows. --file names what a
+row starts from: pretrained weights, or the workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and

@@ -180,12 +180,14 @@ def test_curves(drawn):
         result("default", 70.0, row="DeiT style"),
         result("mimetic", row="DeiT style"),  # not finished
     ]
-    rows = drawn("curves", results, width=style.PAGE)
+    rows = drawn("curves", results, width=style.PAGE, epochs={"DeiT style": 4})
     assert len(rows) == 6
+    assert [row["epoch"] for row in rows] == ["", "", "", "", "0", "2.5"]
     assert rows[1] == {
         "row": "ResNet style",
         "arm": "default",
         "step": "10",
+        "epoch": "",
         "mean": "62",
         "sd": f"{8**0.5:.6g}",
         "n": "2",

@@ -656,12 +656,13 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         queue = training.Queue(
             [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
         )
+        queue.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", queue, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
             draw.draw("tests/figure", queue, [], tmp_path)
     assert png.exists()
     rows = csv.read_text().splitlines()
-    assert rows[0] == "row,arm,step,mean,sd,n"
-    assert {tuple(row.split(",")[:3]) for row in rows[1:]} == {
-        ("tiny", arm, step) for arm in ("default", "mimetic") for step in ("0", "4", "8")
+    assert rows[0] == "row,arm,step,epoch,mean,sd,n"
+    assert {",".join(row.split(",")[:4]) for row in rows[1:]} == {
+        f"tiny,{arm},{when}" for arm in ("default", "mimetic") for when in ("0,0", "4,1", "8,2")
     }

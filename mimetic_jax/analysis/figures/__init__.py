@@ -20,7 +20,7 @@ From formulas and draws alone:
 
 From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
 `figures.gain.Point` for each measured gain:
-    curves(path, results, *, title="")
+    curves(path, results, *, title="", epochs=None)
     grid(path, results)
     sweep(path, results, *, label, pattern="SERIES_NUMBER", factor=1.0)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
