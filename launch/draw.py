@@ -17,6 +17,7 @@ from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
+from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.compare import Comparison
@@ -26,6 +27,9 @@ from papers import FIGURES
 
 EXAMPLES = 64
 """Test images over which maps and ranks are averaged."""
+
+SOLVED = 16
+"""Test images whose pixels are the equations of least squares, thousands for hundreds of unknowns."""
 
 _OF_RESULTS = ("curves", "grid", "sweep")
 
@@ -184,10 +188,19 @@ def _ranks(found: Mapping[str, Network]) -> tuple[Any, ...]:
     return (ranks,)
 
 
+def _residuals(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    residuals = {
+        label: channel_mixing_residuals(network.model, network.variables, network.inputs(SOLVED))
+        for label, network in found.items()
+    }
+    return (residuals,)
+
+
 _OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
     "products": _products,
     "attention_maps": _attention,
     "impulse_maps": _impulses,
     "stable_rank": _ranks,
+    "residual": _residuals,
 }
 """What the functions take of networks, beside the path."""

@@ -269,6 +269,13 @@ TABLES = {
     ),
 }
 
+_CONVMIXER_OF_5 = Row(
+    "ConvMixer 256/8, filters of 5",
+    "width=256,filter_size=5",
+    arms=("default",),
+    config=_CONVMIXER,
+    flags=_BFLOAT16,
+)
 _MAPS = f"{_SMALL_DATA}:data=cifar10,init=default+mimetic+impulse"
 _LOST = "patch and number of tokens are lost in the text at hand; those of table 1 are taken"
 
@@ -290,19 +297,19 @@ FIGURES = {
         {"widths": (256, 512), "sizes": (3, 5, 8)},
         doubt="what its axes show is lost in the text at hand; this is proposition 1's condition",
     ),
+    "proposition1": Figure(
+        "what channel mixing alone can't restore of a trained block with other, fixed filters",
+        "3",
+        "residual",
+        rows=(_CONVMIXER_OF_5,),
+        small=_SMALL_CONVMIXER,
+        doubt="the paper draws no such figure: it tests its proposition's claim on networks",
+    ),
     "remark1": Figure(
         "stable rank of the input of each layer of a ConvMixer",
         "3",
         "stable_rank",
-        rows=(
-            Row(
-                "ConvMixer 256/8, filters of 5",
-                "width=256,filter_size=5",
-                arms=("default",),
-                config=_CONVMIXER,
-                flags=_BFLOAT16,
-            ),
-        ),
+        rows=(_CONVMIXER_OF_5,),
         small=_SMALL_CONVMIXER,
         doubt="stated without numbers",
     ),

@@ -164,6 +164,18 @@ def test_stable_rank(drawn):
     assert [row["min(D, N)"] for row in rows] == ["9", "9", "4"]
 
 
+def test_residual(drawn):
+    residuals = {
+        when: {"random": np.array([0.1, 0.2]), "box": np.array([0.8, 0.9])} for when in "ab"
+    }
+    rows = drawn("residual", residuals, width=style.PAGE)
+    assert [tuple(row.values()) for row in rows[:3]] == [
+        ("a", "random", "1", "0.1"),
+        ("a", "random", "2", "0.2"),
+        ("a", "box", "1", "0.8"),
+    ]
+
+
 def test_span(drawn):
     rows = drawn("span", draws=50, width=style.PAGE)
     random = [row["subsets"] for row in rows if row["filters"] == "random"]

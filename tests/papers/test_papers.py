@@ -82,7 +82,7 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "curves", "grid", "sweep", "gain", "population"),
+    *("span", "residual", "curves", "grid", "sweep", "gain", "population"),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
@@ -195,7 +195,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed = {f"attention/figure{n}" for n in range(1, 11)}
     printed |= {f"structured/figure{n}" for n in range(1, 7)}
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
-    added = {"attention/equation8", "structured/remark1", "rivals/gain"}
+    added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     assert FIGURES.keys() == printed | added
 
 

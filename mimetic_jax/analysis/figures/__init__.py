@@ -6,11 +6,12 @@ per line, and returns the two paths. PATH has no suffix. Layers count from 1.
 From weights, `trees` being a parameter tree per label:
     products(path, trees, *, clip=64, layers=(), **options of `mimetic_jax.blocks`)
 
-From activations, `maps` being what `analysis.attention.attention_maps` returns per label, and
-`ranks` what `analysis.rank.stable_ranks` returns:
+From activations, `maps` being what `analysis.attention.attention_maps` returns per label, `ranks`
+what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` does:
     attention_maps(path, maps, layers=(1, 4, 11))
     impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
     stable_rank(path, ranks)
+    residual(path, residuals)
 
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
@@ -40,6 +41,7 @@ from mimetic_jax.analysis.figures import (
     impulse_maps,
     products,
     reachable,
+    residual,
     span,
     stable_rank,
     sweep,
@@ -53,6 +55,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "expected_map": expected_map.draw,
     "impulse_maps": impulse_maps.draw,
     "stable_rank": stable_rank.draw,
+    "residual": residual.draw,
     "span": span.draw,
     "curves": curves.draw,
     "grid": grid.draw,
