@@ -29,7 +29,7 @@ EXAMPLES = 64
 """Test images over which maps and ranks are averaged."""
 
 SOLVED = 16
-"""Test images whose pixels are the equations of least squares, thousands for hundreds of unknowns."""
+"""Test images whose pixels are the equations of least squares, for hundreds of unknowns."""
 
 _OF_RESULTS = ("curves", "grid", "sweep")
 
