@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from launch.beside import as_result, digests
-from launch.registry import Entry, Spec, entries, scaled_entries
+from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
@@ -24,6 +24,7 @@ from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
 from papers import FIGURES
+from papers.record import Small
 
 EXAMPLES = 64
 """Test images over which maps and ranks are averaged."""
@@ -35,7 +36,13 @@ _OF_RESULTS = ("curves", "grid", "sweep")
 
 
 def draw(
-    name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path, file: str = ""
+    name: str,
+    queue: Queue,
+    wanted: Sequence[Entry],
+    out: pathlib.Path,
+    file: str = "",
+    *,
+    small: bool = False,
 ) -> list[AnyPath]:
     """Draw a figure.
 
@@ -45,6 +52,7 @@ def draw(
         wanted: its rows.
         out: folder of the files.
         file: pretrained weights, for a figure of weights.
+        small: whether it is scaled down, as `wanted` is.
 
     Returns:
         The written files.
@@ -53,8 +61,7 @@ def draw(
         InputError: if it needs runs, data or files that aren't there.
     """
     figure = FIGURES[name]
-    small = "_small" * any(entry.spec.small for entry in wanted)
-    path = out / f"{name.replace('/', '_')}{small}"
+    path = out / f"{name.replace('/', '_')}{'_small' * small}"
     options = dict(figure.options)
     if file and figure.draw != "products":
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
@@ -75,7 +82,8 @@ def draw(
             options["epochs"] = _epochs(wanted, queue)
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
-        found = _labelled(_networks(options.pop("config", ""), queue, wanted))
+        start = _of_start(options.pop("config", ""), figure.small if small else None)
+        found = _labelled(_networks(start, queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
@@ -134,13 +142,21 @@ def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
     return found
 
 
-def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:
+def _of_start(config: str, small: Small | None) -> Spec | None:
+    """The comparison whose networks are drawn as they start, if a figure has one."""
+    if not config:
+        return None
+    file, _, text = config.partition(":")
+    return Spec(file, scaled(text, small), small.flags, True) if small else Spec(file, text)
+
+
+def _networks(
+    start: Spec | None, queue: Queue, wanted: Sequence[Entry]
+) -> Iterator[tuple[str, Network]]:
     """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
     chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
-    if config:
-        file, _, text = config.partition(":")
-        spec = Spec(file, text)
-        chosen.append((queue.with_data(spec.load(())), spec, ""))
+    if start:
+        chosen.append((queue.with_data(start.load(())), start, ""))
     for one, spec, label in chosen:
         for network in networks(Comparison(one, queue.say), queue.folder(spec)):
             yield label, network

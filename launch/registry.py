@@ -125,7 +125,7 @@ def entries(name: str, row: int | None = None, small: bool = False) -> list[Entr
         raise InputError(f"--row={row}: {name} has rows 1 to {len(shown.rows)}")
     every = scaled_entries(name) if small else _entries(name, False)
     found = [entry for entry in every if row in (None, entry.number)]
-    if shown.rows and not found:
+    if small and not (found or shown.small):
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     return found
 

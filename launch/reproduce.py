@@ -190,7 +190,8 @@ def _reproduce(
     if flags.name in FIGURES and not code:
         from launch.draw import draw
 
-        for path in draw(flags.name, queue, wanted, flags.results / "figures", flags.file):
+        folder = flags.results / "figures"
+        for path in draw(flags.name, queue, wanted, folder, flags.file, small=flags.small):
             say(f"drawn: {path}")
     return code
 

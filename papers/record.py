@@ -109,7 +109,7 @@ class Figure:
             of main.py's --config.
         rows: what must have been trained for it, each with its config file; none for a figure that
             needs no training. Their flags are complete: no table adds to them.
-        small: how `rows` are scaled down.
+        small: how `rows` are scaled down, or the networks of "config".
         doubt: of what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """

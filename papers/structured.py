@@ -277,7 +277,14 @@ _CONVMIXER_OF_5 = Row(
     flags=_BFLOAT16,
 )
 _MAPS = f"{_SMALL_DATA}:data=cifar10,init=default+mimetic+impulse"
-_LOST = "patch and number of tokens are lost in the text at hand; those of table 1 are taken"
+_SMALL_MAPS = Small(
+    flags=("--config.data.size=32", "--config.model.patch=4"),
+    says="images of 32 pixels in patches of 4",
+)
+_LOST = (
+    "it has a patch size of its own for images of CIFAR-10, lost in the text at hand: table 1's is "
+    "taken"
+)
 
 FIGURES = {
     "figure1": Figure(
@@ -288,6 +295,7 @@ FIGURES = {
             "config": f"{_SMALL_DATA}:data=cifar10,init=default+impulse",
             "layers": (1,),
         },
+        small=_SMALL_MAPS,
         doubt="a sketch; the text names its halves alone",
     ),
     "figure2": Figure(
@@ -318,6 +326,7 @@ FIGURES = {
         "5.4",
         "impulse_maps",
         {"config": _MAPS, "layers": (1, 6, 12)},
+        small=_SMALL_MAPS,
         doubt=f"{_LOST}; which layers it draws is lost too",
     ),
     "figure4": Figure(
@@ -347,6 +356,7 @@ FIGURES = {
         "I",
         "impulse_maps",
         {"config": _MAPS, "layers": tuple(range(1, 13))},
+        small=_SMALL_MAPS,
         doubt=_LOST,
     ),
 }

@@ -589,6 +589,7 @@ def test_counted_flops_are_those_of_today(tmp_path):
         (["attention/table1", "--row=11"], "--row=11: attention/table1 has rows 1 to 10"),
         (["attention", "--row=1"], "--row=1 is for one table"),
         (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
+        (["attention/figure3", "--small"], "attention/figure3 has no form that a CPU trains"),
         (["--budget=soon"], "--budget=soon is not a duration"),
         (["tests/tiny", "--seeds=a"], "--seeds=a is not a list of integers"),
         (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
@@ -626,6 +627,31 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
     assert f"drawn: {drawn}.png" in capsys.readouterr().out
     lines = drawn.with_suffix(".csv").read_text().splitlines()
     assert any("192/12/6,86.74,91.38,4.64" in line for line in lines)
+
+
+def test_a_scaled_figure_of_starts_is_of_a_scaled_network(tmp_path):
+    from launch import draw
+
+    small = Small(times={"width": 0.5}, flags=("--config.model.depth=2",))
+    spec = draw._of_start(f"{TINY}:width=16,init=default+mimetic", small)
+    config = spec.load(())
+    assert (config.model.width, config.model.depth) == (8, 2)
+    assert list(config.arms) == ["default", "mimetic"]
+    assert draw._of_start("", small) is None
+
+
+def test_the_gain_has_our_runs_beside_the_published(finished):
+    from launch import draw
+
+    published = {"digits": {"tests/tiny": (("width 16", 80.0, 82.5), ("no row", 1.0, 2.0))}}
+    *theirs, ours = draw._points(published, Results(finished.folder / "results"))
+    assert [(point.source, point.default) for point in theirs] == [
+        ("tests/tiny", 80.0),
+        ("tests/tiny", 1.0),
+    ]
+    assert (ours.source, ours.label, ours.n) == ("ours, tests/tiny", "width 16", 2)
+    scores = [line["value"] for line in finished.lines if line["arm"] == "default"]
+    assert ours.default == pytest.approx(np.mean(scores))
 
 
 def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):

@@ -30,9 +30,13 @@ def draw(path: AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> li
     with style.canvas(width, 2.4) as figure:
         panels = figure.subplots(1, len(residuals), sharey=True, squeeze=False)[0]
         for axes, (label, of_kind) in zip(panels, residuals.items(), strict=True):
-            for kind, line in style.line_styles(of_kind).items():
+            lines = style.line_styles(of_kind)
+            for (kind, line), marker in zip(lines.items(), style.MARKERS, strict=False):
                 layers = list(range(1, len(of_kind[kind]) + 1))
-                axes.plot(layers, of_kind[kind], label=kind, **line)
+                # Open and of different sizes, as random and impulse filters often agree.
+                size = 8 if kind == "random" else 4
+                open_ = {"marker": marker, "markerfacecolor": "none", "markersize": size}
+                axes.plot(layers, of_kind[kind], label=kind, **line, **open_)
                 pairs = zip(layers, of_kind[kind].tolist(), strict=True)
                 rows += [[label, kind, layer, value] for layer, value in pairs]
             axes.set_ylim(0, 1.03)
