@@ -649,7 +649,7 @@ def test_the_gain_has_our_runs_beside_the_published(finished):
         ("tests/tiny", 80.0),
         ("tests/tiny", 1.0),
     ]
-    assert (ours.source, ours.label, ours.n) == ("ours, tests/tiny", "width 16", 2)
+    assert (ours.source, ours.setting, ours.n) == ("ours, tests/tiny", "width 16", 2)
     scores = [line["value"] for line in finished.lines if line["arm"] == "default"]
     assert ours.default == pytest.approx(np.mean(scores))
 

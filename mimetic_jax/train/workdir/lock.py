@@ -54,7 +54,7 @@ def held(directory: pathlib.Path) -> bool:
         return False
     with file:
         try:
-            # Shared and released at once: it refuses no other question, and a holder notices none.
+            # Shared, so that two callers don't take each other for a training.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
