@@ -6,8 +6,10 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from launch.registry import Entry, Spec, digest
+from launch.digest import digest
+from launch.registry import Entry, Spec
 from launch.results import Line, Results, stale
+from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
 from mimetic_jax.train.statistics import (
@@ -38,12 +40,21 @@ def digests(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, str
     """The digests of those comparisons that have lines; the others need none."""
     arms: dict[Spec, dict[str, None]] = {}
     for entry in rows:
-        if not entry.row.needs and results.of(entry.spec):
+        if results.of(entry.spec):
             arms.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
-    return {
-        spec: {arm: digest(one) for arm, one in configs.arms(spec.load(list(names))).items()}
-        for spec, names in arms.items()
-    }
+    found = {}
+    for spec, names in arms.items():
+        each, weights = configs.arms(spec.load(list(names))), _recorded(spec, results)
+        found[spec] = {arm: digest(one, weights) for arm, one in each.items()}
+    return found
+
+
+def _recorded(spec: Spec, results: Results) -> Weights | None:
+    """The weights that the last run of a comparison started from, if it starts from any."""
+    for placeholder in PLACEHOLDERS:
+        if placeholder in spec.arguments:
+            return Weights(placeholder, results.of(spec)[-1]["weights"], placeholder)
+    return None
 
 
 def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
@@ -81,7 +92,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
         if spec in digests
     )
     if old:
-        notes.append(f"{old} runs of an earlier configuration are not counted.")
+        notes.append(f"{old} runs of another configuration are not counted.")
     return "\n".join([markdown(columns), *([""] if notes else []), *notes])
 
 

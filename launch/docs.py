@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launch import beside
-from launch.registry import Entry, entries
+from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS, TABLES
 from papers.record import Table
@@ -56,7 +56,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     doubts += [f"- {n.number}. {n.row.label} needs {n.row.needs}" for n in full if n.row.needs]
     if doubts:
         yield "\n".join(doubts) + "\n"
-    if ran := [entry for entry in _scaled(name, table) if results.of(entry.spec)]:
+    if ran := [entry for entry in scaled_entries(name) if results.of(entry.spec)]:
         says = dict.fromkeys(small.says for n in ran if (small := n.row.small or table.small))
         yield _wrapped(f"Scaled down ({'; '.join(says)}):")
         yield beside.table(ran, results, beside.digests(ran, results)) + "\n"
@@ -67,12 +67,6 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     for file in files:
         if departures := departures_of(file):
             yield _wrapped(f"`{file}` differs from the paper: {departures}")
-
-
-def _scaled(name: str, table: Table) -> list[Entry]:
-    if table.small or any(row.small for row in table.rows):
-        return entries(name, small=True)
-    return []
 
 
 def departures_of(file: str) -> str:

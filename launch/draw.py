@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from launch.beside import as_result, digests
-from launch.registry import Entry, Spec, entries
+from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
@@ -17,21 +17,32 @@ from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
+from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
 from papers import FIGURES
+from papers.record import Small
 
 EXAMPLES = 64
 """Test images over which maps and ranks are averaged."""
+
+SOLVED = 16
+"""Test images whose pixels are the equations of least squares, for hundreds of unknowns."""
 
 _OF_RESULTS = ("curves", "grid", "sweep")
 
 
 def draw(
-    name: str, queue: Queue, wanted: Sequence[Entry], out: pathlib.Path, file: str = ""
+    name: str,
+    queue: Queue,
+    wanted: Sequence[Entry],
+    out: pathlib.Path,
+    file: str = "",
+    *,
+    small: bool = False,
 ) -> list[AnyPath]:
     """Draw a figure.
 
@@ -41,6 +52,7 @@ def draw(
         wanted: its rows.
         out: folder of the files.
         file: pretrained weights, for a figure of weights.
+        small: whether it is scaled down, as `wanted` is.
 
     Returns:
         The written files.
@@ -49,8 +61,7 @@ def draw(
         InputError: if it needs runs, data or files that aren't there.
     """
     figure = FIGURES[name]
-    small = "_small" * any(entry.spec.small for entry in wanted)
-    path = out / f"{name.replace('/', '_')}{small}"
+    path = out / f"{name.replace('/', '_')}{'_small' * small}"
     options = dict(figure.options)
     if file and figure.draw != "products":
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
@@ -67,9 +78,12 @@ def draw(
         results = [result for entry in wanted for result in _results(entry, queue)]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
+        if figure.draw == "curves":
+            options["epochs"] = _epochs(wanted, queue)
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
-        found = _labelled(_networks(options.pop("config", ""), queue, wanted))
+        start = _of_start(options.pop("config", ""), figure.small if small else None)
+        found = _labelled(_networks(start, queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
@@ -92,10 +106,8 @@ def _points(
 def _ours(
     name: str, labels: Collection[str], panel: str, small: bool, results: Results
 ) -> Iterator[Point]:
-    try:
-        rows = [entry for entry in entries(name, small=small) if entry.row.label in labels]
-    except InputError:  # no scaled form
-        return
+    every = scaled_entries(name) if small else entries(name)
+    rows = [entry for entry in every if entry.row.label in labels]
     known = digests(rows, results)
     for entry in rows:
         of_arm = known.get(entry.spec, {})
@@ -118,13 +130,33 @@ def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
             yield as_result(arm, lines, entry.row.label)
 
 
-def _networks(config: str, queue: Queue, wanted: Sequence[Entry]) -> Iterator[tuple[str, Network]]:
+def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
+    """Steps of one epoch by row, for rows that train for a number of epochs."""
+    found = {}
+    for entry in wanted:
+        epochs = queue.configs[entry.spec].epochs
+        for arm, digest in queue.digests[entry.spec].items():
+            for line in queue.results.runs(entry.spec, arm, digest).values():
+                if epochs:
+                    found[entry.row.label] = line["steps"] / epochs
+    return found
+
+
+def _of_start(config: str, small: Small | None) -> Spec | None:
+    """The comparison whose networks are drawn as they start, if a figure has one."""
+    if not config:
+        return None
+    file, _, text = config.partition(":")
+    return Spec(file, scaled(text, small), small.flags, True) if small else Spec(file, text)
+
+
+def _networks(
+    start: Spec | None, queue: Queue, wanted: Sequence[Entry]
+) -> Iterator[tuple[str, Network]]:
     """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
     chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
-    if config:
-        file, _, text = config.partition(":")
-        spec = Spec(file, text)
-        chosen.append((queue.with_data(spec.load(())), spec, ""))
+    if start:
+        chosen.append((queue.with_data(start.load(())), start, ""))
     for one, spec, label in chosen:
         for network in networks(Comparison(one, queue.say), queue.folder(spec)):
             yield label, network
@@ -172,10 +204,19 @@ def _ranks(found: Mapping[str, Network]) -> tuple[Any, ...]:
     return (ranks,)
 
 
+def _residuals(found: Mapping[str, Network]) -> tuple[Any, ...]:
+    residuals = {
+        label: channel_mixing_residuals(network.model, network.variables, network.inputs(SOLVED))
+        for label, network in found.items()
+    }
+    return (residuals,)
+
+
 _OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
     "products": _products,
     "attention_maps": _attention,
     "impulse_maps": _impulses,
     "stable_rank": _ranks,
+    "residual": _residuals,
 }
 """What the functions take of networks, beside the path."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from launch.cost import SHARE, Costs
-from launch.registry import SEEDS, Entry, entries
+from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS
 from papers.record import Table
@@ -33,26 +33,53 @@ def listing(results: Results, workdir: pathlib.Path, costs: Costs, speed: float)
 def _table(
     name: str, table: Table, results: Results, workdir: pathlib.Path, costs: Costs, speed: float
 ) -> Iterator[str]:
-    scaled = "; --small" * bool(table.small)
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
-    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{scaled})"
+    small = scaled_entries(name)
+    option = "; --small" * bool(small)
+    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option})"
+    states = {entry.number: _state(entry, results, workdir) for entry in small}
     for entry in entries(name):
         numbers = ", ".join(f"{arm} {value:g}" for arm, value in entry.row.published.items())
+        state, scaled = _state(entry, results, workdir), states.get(entry.number, "")
         parts = (
             numbers or "no number",
-            _state(entry, results, workdir),
+            state or (f"needs {entry.row.needs}" if entry.row.needs else "not run"),
+            f"small: {scaled.removeprefix('done, ')}" if scaled else "",
             _cost(entry, costs, speed),
         )
         yield f"    {entry.number:>2} {entry.row.label}: {'; '.join(filter(None, parts))}"
 
 
 def _state(entry: Entry, results: Results, workdir: pathlib.Path) -> str:
-    if entry.row.needs:
-        return f"needs {entry.row.needs}"
-    if seeds := results.seeds(entry.spec, entry.row.published or entry.init):
-        return f"done, {seeds} seed{'s' * (seeds > 1)}"
-    started = (workdir / entry.spec.folder / "runs").exists() or results.of(entry.spec)
-    return "begun" if started else "not run"
+    """How far a row's arms are, for as many seeds as a claim takes; empty if nothing began.
+
+    Lines of an earlier configuration count too: telling them apart needs the training code, whose
+    import takes longer than the whole list.
+    """
+    begun = [
+        folder
+        for of_spec in entry.spec.folders(workdir)
+        for arm in entry.init
+        for folder in sorted(of_spec.glob(f"runs/{arm}/*"))
+    ]
+    every = len(entry.init) * len(SEEDS)
+    lines = sum(min(len(SEEDS), results.seeds(entry.spec, [arm])) for arm in entry.init)
+    progress = f"{lines} of {every} runs" if lines else ""
+    if _held(begun):
+        return ", ".join(filter(None, ("running", progress)))
+    if lines == every:
+        return f"done, {results.seeds(entry.spec, entry.init)} seeds"
+    return progress or "begun" * bool(begun)
+
+
+def _held(folders: Sequence[pathlib.Path]) -> bool:
+    """Whether a process trains one of these runs."""
+    locks = [folder for folder in folders if (folder / "lock").exists()]
+    if not locks:
+        return False
+    from mimetic_jax.train.workdir.lock import held  # costs a second, which most lists spare
+
+    return any(map(held, locks))
 
 
 def _cost(entry: Entry, costs: Costs, speed: float) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import json
 import pathlib
 import re
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from launch.weights import Weights
 from mimetic_jax.errors import InputError, unknown
 from papers import FIGURES, TABLES
 from papers.record import Figure, Row, Small, Table
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 SEEDS = (0, 1, 2)
 """Of each row unless others are asked for: the fewest that a claim takes."""
 
-_NO_RESULT = (
-    *("name", "seeds", "arms", "log_every", "checkpoint_every", "keep_checkpoints", "keep_best"),
-    *("max_dispatch", "tensorboard", "mesh"),
-)
-_NO_DATA = ("dir", "threads", "strict")
+_FROM = "_from_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +34,14 @@ class Spec:
         arguments: of the file, without `init`.
         flags: of main.py.
         small: whether it is scaled down from the paper's.
+        weights: that replace their placeholder in the arguments, if any.
     """
 
     config: str
     arguments: str = ""
     flags: tuple[str, ...] = ()
     small: bool = False
+    weights: Weights | None = None
 
     @property
     def key(self) -> str:
@@ -64,12 +62,20 @@ class Spec:
         """
         mark = hashlib.sha256(self.key.encode()).hexdigest()[:4]
         name = re.sub(r"[^\w=.+-]", "_", f"{pathlib.PurePath(self.config).stem}_{self.arguments}")
-        return f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
+        folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
+        return f"{folder}{_FROM}{self.weights.mark}" if self.weights else folder
+
+    def folders(self, workdir: pathlib.Path) -> list[pathlib.Path]:
+        """Its workdirs in a folder: one, or one for each file that it was trained from."""
+        return [workdir / self.folder, *sorted(workdir.glob(f"{self.folder}{_FROM}*"))]
 
     def config_argument(self, init: Sequence[str]) -> str:
         """The value of main.py's --config that trains these arms."""
         chosen = f"init={'+'.join(init)}" if init else ""
-        return f"{self.config}:{','.join(filter(None, (self.arguments, chosen)))}".rstrip(":")
+        arguments = self.arguments
+        if self.weights:
+            arguments = arguments.replace(self.weights.placeholder, self.weights.path)
+        return f"{self.config}:{','.join(filter(None, (arguments, chosen)))}".rstrip(":")
 
     def load(self, init: Sequence[str]) -> ConfigDict:
         """The configuration of these arms, as main.py reads it.
@@ -117,14 +123,22 @@ def entries(name: str, row: int | None = None, small: bool = False) -> list[Entr
     shown = TABLES.get(name) or FIGURES[name]
     if row is not None and not 1 <= row <= len(shown.rows):
         raise InputError(f"--row={row}: {name} has rows 1 to {len(shown.rows)}")
-    found = [
-        _entry(name, shown, number, one, small)
-        for number, one in enumerate(shown.rows, 1)
-        if row in (None, number) and (one.small or shown.small or not small)
-    ]
-    if shown.rows and not found:
+    every = scaled_entries(name) if small else _entries(name, False)
+    found = [entry for entry in every if row in (None, entry.number)]
+    if small and not (found or shown.small):
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     return found
+
+
+def scaled_entries(name: str) -> list[Entry]:
+    """The rows of a table or a figure that have a scaled form, in that form; perhaps none."""
+    shown = TABLES.get(name) or FIGURES[name]
+    return [entry for entry in _entries(name, True) if entry.row.small or shown.small]
+
+
+def _entries(name: str, small: bool) -> list[Entry]:
+    shown = TABLES.get(name) or FIGURES[name]
+    return [_entry(name, shown, number, row, small) for number, row in enumerate(shown.rows, 1)]
 
 
 def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool) -> Entry:
@@ -139,6 +153,35 @@ def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool)
         small,
     )
     return Entry(name, number, row, spec, _once(*row.published, *row.arms, *of_table["controls"]))
+
+
+def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
+    """The rows with these weights in those that take them; the others as they are.
+
+    Args:
+        rows: of a table, or some of them.
+        path: of a file, or of the workdir of a first stage.
+
+    Raises:
+        InputError: if no row takes such weights, if rows take different ones, or the path can't
+            serve.
+    """
+    weights = Weights.read(path)
+    lacking = [entry for entry in rows if entry.row.needs]
+    fed = [entry for entry in lacking if weights.placeholder in entry.row.arguments]
+    if not fed:
+        one, *_ = lacking or rows
+        what = f"needs {one.row.needs}" if lacking else "starts from no weights"
+        raise InputError(f"--file={path}: {one.table} row {one.number} {what}")
+    if len({entry.row.needs for entry in fed}) > 1:
+        numbers = ", ".join(str(entry.number) for entry in fed)
+        raise InputError(f"--file={path}: rows {numbers} start from different weights: add --row")
+    return [
+        dataclasses.replace(entry, spec=dataclasses.replace(entry.spec, weights=weights))
+        if entry in fed
+        else entry
+        for entry in rows
+    ]
 
 
 def _once(*names: str) -> tuple[str, ...]:
@@ -157,37 +200,6 @@ def scaled(arguments: str, small: Small) -> str:
             values[name] = str(max(1, round(float(values[name]) * factor)))
     values |= _pairs(small.arguments)
     return ",".join(f"{name}={value}" for name, value in values.items())
-
-
-def digest(config: ConfigDict) -> str:
-    """What a run's result depends on, as 12 hexadecimal digits.
-
-    That is the configuration of one arm, without names, seeds, cadences of saving, devices and
-    folders, and without fields that are empty or zero: a field that a later version adds, off,
-    changes nothing.
-
-    Args:
-        config: of the arm.
-    """
-    from mimetic_jax.train.config import to_json  # costs the import of JAX, which a list spares
-
-    record = to_json(config)
-    scheme = record.pop("scheme")  # in a scheme a zero says something
-    for name in _NO_RESULT:
-        record.pop(name, None)
-    for name in _NO_DATA:
-        record["data"].pop(name, None)
-    text = json.dumps({**_that_are_set(record), "scheme": scheme}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _that_are_set(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are neither empty nor zero, at every depth."""
-    inner = {
-        name: _that_are_set(value) if isinstance(value, Mapping) else value
-        for name, value in record.items()
-    }
-    return {name: value for name, value in inner.items() if value}
 
 
 def _pairs(text: str) -> dict[str, str]:

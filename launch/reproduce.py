@@ -5,13 +5,15 @@
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table1 --data_dir=DIR --to=slurm --launcher="--gpus=1"
     python launch/reproduce.py --budget=45m --data_dir=DIR
+    python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7
 
 Without a name: every table and row, its published numbers, how many seeds are done, and what it
 costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
 published and ours side by side, or draw the figure. --small scales rows to what one CPU trains in
 minutes; such runs stay apart. --budget trains the most valuable missing rows of the whole registry,
-or of the name, for so long: first seeds first, and of those the cheapest rows.
+or of the name, for so long: first seeds first, and of those the cheapest rows. --file names what a
+row starts from: pretrained weights, or the workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
@@ -42,7 +44,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from launch.cost import Costs, product_speed
 from launch.listing import listing
-from launch.registry import SEEDS, Entry, entries
+from launch.registry import SEEDS, Entry, entries, scaled_entries, with_weights
 from launch.results import Results
 from mimetic_jax.errors import InputError, unknown
 from papers import FIGURES, PAPERS, TABLES
@@ -89,7 +91,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
     parser.add_argument("--launcher", default="", help="options of the launch script")
     parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
-    parser.add_argument("--file", default="", help="pretrained weights that a figure draws")
+    parser.add_argument("--file", default="", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
@@ -113,6 +115,8 @@ def run(flags: argparse.Namespace, say: Say) -> int:
             say(line)
         return 0
     wanted = _entries(flags.name, flags.row, flags.small)
+    if flags.file and flags.name not in FIGURES:
+        wanted = with_weights(wanted, flags.file)
     return _reproduce(wanted, results, seconds, flags, say)
 
 
@@ -129,12 +133,7 @@ def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
     if row is not None:
         raise InputError(f"--row={row} is for one table, such as attention/table1")
     chosen = [table for table in TABLES if table.startswith(f"{name}/" if name else "")]
-    able = [
-        table
-        for table in chosen
-        if not small or TABLES[table].small or any(row.small for row in TABLES[table].rows)
-    ]
-    return [entry for table in able for entry in entries(table, None, small)]
+    return [e for table in chosen for e in (scaled_entries(table) if small else entries(table))]
 
 
 def _reproduce(
@@ -191,7 +190,8 @@ def _reproduce(
     if flags.name in FIGURES and not code:
         from launch.draw import draw
 
-        for path in draw(flags.name, queue, wanted, flags.results / "figures", flags.file):
+        folder = flags.results / "figures"
+        for path in draw(flags.name, queue, wanted, folder, flags.file, small=flags.small):
             say(f"drawn: {path}")
     return code
 
@@ -213,13 +213,14 @@ def _cache_compilations(workdir: pathlib.Path) -> None:
 
 
 def command(flags: argparse.Namespace) -> str:
-    """The command to record; folders are written as DIR, since they change no result."""
+    """The command to record; folders are DIR, which change no result, files FILE."""
     parts = ["python launch/reproduce.py", flags.name]
     parts += [f"--row={flags.row}"] if flags.row else []
     parts += [f"--arms={flags.arms}"] if flags.arms else []
     parts += ["--small"] if flags.small else []
     parts += [f"--seeds={flags.seeds}"] if _seeds(flags.seeds) != list(SEEDS) else []
     parts += [f"--budget={flags.budget}"] if flags.budget else []
+    parts += ["--file=FILE"] if flags.file else []
     parts += ["--data_dir=DIR"] if flags.data_dir else []
     return " ".join(filter(None, parts))
 

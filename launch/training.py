@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from launch.registry import Entry, Spec, digest
+from launch.digest import digest
+from launch.registry import Entry, Spec
 from launch.results import Line, Results
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
@@ -70,8 +71,9 @@ class Queue:
         self.seeds, self._data = tuple(seeds), data
         self.init: dict[Spec, tuple[str, ...]] = {}
         for entry in entries:
-            if entry.row.needs:
-                say(f"{entry.table} row {entry.number} is left out: it needs {entry.row.needs}")
+            if entry.row.needs and not entry.spec.weights:
+                left_out = f"{entry.table} row {entry.number} is left out"
+                say(f"{left_out}: it needs {entry.row.needs}, given by --file")
                 continue
             init = (*self.init.get(entry.spec, ()), *entry.init)
             self.init[entry.spec] = tuple(dict.fromkeys(init))
@@ -79,7 +81,8 @@ class Queue:
         self.configs = {spec: self._config(spec) for spec in self.init}
         every = {spec: configs.arms(config) for spec, config in self.configs.items()}
         self.digests = {
-            spec: {name: digest(arm) for name, arm in arms.items()} for spec, arms in every.items()
+            spec: {name: digest(arm, spec.weights) for name, arm in arms.items()}
+            for spec, arms in every.items()
         }
         known = {name for arms in every.values() for name in arms}
         for name in only:
@@ -210,6 +213,7 @@ class Queue:
                 "dtype": config.model.get("dtype", "float32"),
                 "seconds": result.seconds[job.seed],
                 "curve": result.curve[job.seed],
+                **({"weights": job.spec.weights.mark} if job.spec.weights else {}),
                 **last.get("origin", {}),
                 "command": self.command,
             },

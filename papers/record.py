@@ -31,7 +31,7 @@ class Row:
     Attributes:
         label: the row's name in the paper.
         arguments: of the config, "name=value,..."; without `init`. FILE.npz stands for the file
-            that `needs` describes.
+            that `needs` describes, FIRST_STAGE for the workdir of the training that it names.
         published: the printed score per arm of the config, in the table's unit.
         gains: the differences to the default that the paper prints beside them, per arm; signed
             as the scores are, where the sign is a color or an arrow.
@@ -43,7 +43,7 @@ class Row:
         doubt: what keeps the numbers from being taken literally, if anything.
         flags: of main.py, for this row alone.
         config: the row's config file, where it isn't the table's.
-        needs: what the row takes beside data, such as pretrained weights; empty if nothing.
+        needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
         hardware: of the row, where the paper states it.
         small: how to scale it down, where the table's way doesn't serve.
     """
@@ -109,7 +109,7 @@ class Figure:
             of main.py's --config.
         rows: what must have been trained for it, each with its config file; none for a figure that
             needs no training. Their flags are complete: no table adds to them.
-        small: how `rows` are scaled down.
+        small: how `rows` are scaled down, or the networks of "config".
         doubt: of what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """

@@ -20,7 +20,7 @@ def _warmed(label: str, data: str, default: float, mimetic: float, warmup: float
     """A row of procedural warm-up that the config has."""
     return Row(
         label,
-        f"stage=train,data={data}",
+        f"stage=train,data={data},warmup=FIRST_STAGE",
         {"default": default, "mimetic": mimetic, "warmup": warmup},
         needs=f"the warm-up: --config={_PROCEDURAL}:stage=warmup,data={data}",
     )

@@ -101,17 +101,25 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     return draw([workdir], workdir / "curves.png")
 
 
-def panel(axes: Any, title: str, results: Sequence[ArmResult]) -> None:
-    """Draw the curves of arms into one panel: means as lines, standard deviations as bands."""
+def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0) -> None:
+    """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
+
+    Args:
+        axes: of the panel.
+        title: above it.
+        results: of finished runs.
+        epoch: steps of one, for an axis of epochs; 0 for an axis of steps.
+    """
     lines = style.line_styles(result.arm for result in results)
     for result in results:
         line = lines[result.arm]
         steps, mean, sd = spread(result)
-        axes.plot(steps, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
-        axes.fill_between(steps, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
+        x = steps / (epoch or 1)
+        axes.plot(x, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
+        axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
     score = results[0].score
     axes.set_title(title)
-    axes.set_xlabel("training step")
+    axes.set_xlabel("epoch" if epoch else "training step")
     axes.set_ylabel(score.label if score.higher else f"{score.label} (lower is better)")
     style.tidy(axes)
     axes.legend(frameon=False)

@@ -196,6 +196,18 @@ def test_a_population_of_other_layers_is_an_error(tmp_path):
         figures.DRAW["covariance"](tmp_path / "a", states)
 
 
+def test_residual(drawn):
+    residuals = {
+        when: {"random": np.array([0.1, 0.2]), "box": np.array([0.8, 0.9])} for when in "ab"
+    }
+    rows = drawn("residual", residuals, width=style.PAGE)
+    assert [tuple(row.values()) for row in rows[:3]] == [
+        ("a", "random", "1", "0.1"),
+        ("a", "random", "2", "0.2"),
+        ("a", "box", "1", "0.8"),
+    ]
+
+
 def test_span(drawn):
     rows = drawn("span", draws=50, width=style.PAGE)
     random = [row["subsets"] for row in rows if row["filters"] == "random"]
@@ -212,12 +224,14 @@ def test_curves(drawn):
         result("default", 70.0, row="DeiT style"),
         result("mimetic", row="DeiT style"),  # not finished
     ]
-    rows = drawn("curves", results, width=style.PAGE)
+    rows = drawn("curves", results, width=style.PAGE, epochs={"DeiT style": 4})
     assert len(rows) == 6
+    assert [row["epoch"] for row in rows] == ["", "", "", "", "0", "2.5"]
     assert rows[1] == {
         "row": "ResNet style",
         "arm": "default",
         "step": "10",
+        "epoch": "",
         "mean": "62",
         "sd": f"{8**0.5:.6g}",
         "n": "2",

@@ -2,6 +2,8 @@
 
 import dataclasses
 import doctest
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -11,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -27,11 +30,13 @@ from launch import (
     results,
     training,
 )
-from launch.registry import Entry, Spec, digest
+from launch.digest import digest, digest_of
+from launch.registry import Entry, Spec
 from launch.results import Results
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.workdir.lock import locked
 from papers.record import Row, Small, Table
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,6 +49,18 @@ TABLE = Table(
     "accuracy %",
     (Row("width 16", "width=16,steps=8", PUBLISHED), Row("width 32", "width=32,steps=8")),
     small=Small(times={"width": 0.5, "steps": 0.5}, says="half of everything"),
+)
+STARTED = Table(
+    "started",
+    "1",
+    TINY,
+    "accuracy %",
+    (
+        Row("from a file", "steps=4,teacher=FILE.npz", {"started": 81.0}, needs="a file of a ViT"),
+        Row("from a run", "steps=4,teacher=FIRST_STAGE", {"started": 82.0}, needs="a first stage"),
+        Row("from another", "teacher=FIRST_STAGE", {"started": 83.0}, needs="another first stage"),
+    ),
+    controls=(),
 )
 
 
@@ -251,7 +268,114 @@ def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     )
     call = Call(tmp_path, [entry], only=())
     assert call.queue.jobs() == []
-    assert call.said == ["tests/tiny row 1 is left out: it needs a file of somebody's"]
+    (said,) = call.said
+    assert said == "tests/tiny row 1 is left out: it needs a file of somebody's, given by --file"
+
+
+# Weights that runs start from
+
+
+@pytest.fixture
+def rows_that_start(monkeypatch):
+    monkeypatch.setitem(papers.TABLES, "tests/started", STARTED)
+
+
+def vit_file(path, seed=0):
+    """Attention of a ViT in vit_jax's names."""
+    draw = np.random.default_rng(seed).normal
+    block = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1"
+    tensors = {"embedding/kernel": draw(size=(1, 1, 3, 16))}
+    tensors["Transformer/posembed_input/pos_embedding"] = draw(size=(1, 5, 16))
+    for role in ("query", "key", "value", "out"):
+        shape = (2, 8, 16) if role == "out" else (16, 2, 8)
+        tensors[f"{block}/{role}/kernel"] = draw(size=shape)
+        tensors[f"{block}/{role}/bias"] = np.zeros(shape[1:] if role != "out" else 16)
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, **{name: array.astype(np.float32) for name, array in tensors.items()})
+    return path
+
+
+def started(folder, number, path, seeds=(0,)):
+    rows = registry.with_weights(registry.entries("tests/started", number), str(path))
+    return Call(folder, rows, seeds, only=())
+
+
+def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
+    file = vit_file(tmp_path / "a" / "vit.npz")
+    call = started(tmp_path, 1, file)
+    assert call.train() == []
+    assert any(re.search(r"starts from \d+ of .*vit\.npz$", line) for line in call.said)
+    (line,) = call.lines
+    assert line["weights"] == hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    assert line["config"] == "tiny:steps=4,teacher=FILE.npz"
+    assert str(tmp_path) not in json.dumps(line)
+    copy = tmp_path / "copy.npz"
+    shutil.copy(file, copy)
+    assert started(tmp_path, 1, copy).queue.jobs() == []
+    other = vit_file(file, seed=1)
+    (job,) = started(tmp_path, 1, other).queue.jobs()
+    assert not call.queue.folder(job.spec).exists()  # a workdir of its own
+    # Its table, and the document of all, need no file.
+    rows = registry.entries("tests/started", 1)
+    (shown,) = cells(beside.table(rows, call.results, beside.digests(rows, call.results)))[2:]
+    assert shown[:4] == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
+
+
+def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, tmp_path):
+    (stage,) = (finished.folder / "runs").iterdir()
+    queue = started(tmp_path, 2, stage).queue
+    ((spec, config),) = queue.configs.items()
+    assert config.arms.started.init_from == f"{stage.resolve()}/runs/default/{{seed}}"
+    record = json.loads((stage / "config.json").read_text())
+    assert spec.weights.mark == digest_of(record)
+    assert digest_of({**record, "seeds": [7], "name": "x"}) == spec.weights.mark
+    assert digest_of({**record, "batch": 64}) != spec.weights.mark
+    arms = {**record["arms"], "mimetic": {"scheme": []}}
+    assert digest_of({**record, "arms": arms}) != spec.weights.mark
+
+
+def test_an_unfinished_first_stage_is_an_error(finished, rows_that_start, tmp_path):
+    (stage,) = (finished.folder / "runs").iterdir()
+    shutil.copytree(stage, tmp_path / "stage")
+    metrics = tmp_path / "stage/runs/mimetic/1/metrics.jsonl"
+    *lines, _ = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines))
+    with pytest.raises(InputError, match=r"stage: mimetic seed 1 isn't finished$"):
+        started(tmp_path, 2, tmp_path / "stage")
+    shutil.rmtree(tmp_path / "stage/runs")
+    with pytest.raises(InputError, match="stage has no run: train the first stage"):
+        started(tmp_path, 2, tmp_path / "stage")
+
+
+@pytest.mark.parametrize(
+    ("call", "file", "words"),
+    [
+        (["tests/tiny", "--row=1"], "vit.npz", "tests/tiny row 1 starts from no weights"),
+        (["tests/started", "--row=1"], "no.npz", "no.npz: there is no such file"),
+        (["tests/started", "--row=1"], "vit.pt", "vit.pt is neither .npz nor .safetensors"),
+        (["tests/started", "--row=1"], "a,b.npz", "can't hold the comma of"),
+        (["tests/started", "--row=2"], "vit.npz", "tests/started row 2 needs a first stage"),
+        (["tests/started", "--row=1"], "stage", "tests/started row 1 needs a file of a ViT"),
+        (["tests/started", "--row=2"], "empty", "no workdir of main.py: it has no config.json"),
+        (["tests/started"], "stage", "rows 2, 3 start from different weights: add --row"),
+    ],
+)
+def test_weights_that_do_not_serve_are_one_line(
+    call, file, words, finished, rows_that_start, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(ROOT)
+    for name in ("vit.npz", "vit.pt", "a,b.npz"):
+        (tmp_path / name).touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "stage").symlink_to(next((finished.folder / "runs").iterdir()))
+    folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
+    assert reproduce.main([*call, f"--file={tmp_path / file}", *folders]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+# Clusters
 
 
 def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
@@ -360,7 +484,7 @@ def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
     write(tmp_path, {"default": [80.0]}, DIGESTS)
     text = beside.table([entry], Results(tmp_path), {entry.spec: DIGESTS})
     assert "80.00 (1)" in text
-    assert "2 runs of an earlier configuration are not counted." in text
+    assert "2 runs of another configuration are not counted." in text
     assert len(found.of(entry.spec)) == 2
 
 
@@ -411,6 +535,36 @@ def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     assert "96/6/3: default 84.75, mimetic 87.9; not run" in text
 
 
+def states(folder, workdir):
+    """What the list says of the tiny rows, without numbers and costs."""
+    lines = listing.listing(Results(folder), workdir, cost.Costs(), 1e12)
+    return [re.search(r"; (.*)|: (no number.*)", line)[0] for line in lines if " width " in line]
+
+
+def test_the_list_has_the_state_of_each_row(tmp_path, monkeypatch):
+    paper = types.SimpleNamespace(TABLES={"tiny": TABLE}, FIGURES={})
+    monkeypatch.setattr(listing, "PAPERS", {"tests": paper})
+    (_, second), (small, _) = (registry.entries("tests/tiny", small=s) for s in (False, True))
+    state = functools.partial(states, tmp_path / "results", tmp_path)
+    assert state() == ["; not run", ": no number; not run"]
+
+    every = {arm: [1.0, 2.0, 3.0] for arm in DIGESTS}
+    write(tmp_path / "results", {"default": [1.0, 2.0], "mimetic": [1.0]}, DIGESTS)
+    assert state()[0] == "; 3 of 9 runs"
+    write(tmp_path / "results", every, DIGESTS, small=True)
+    assert state()[0] == "; 3 of 9 runs; small: 3 seeds"
+    write(tmp_path / "results", every, DIGESTS)
+    assert state()[0] == "; done, 3 seeds; small: 3 seeds"
+
+    (tmp_path / second.spec.folder / "runs" / "mimetic" / "0").mkdir(parents=True)
+    assert state()[1] == ": no number; not run"  # it has no such arm
+    with locked(tmp_path / second.spec.folder / "runs" / "default" / "4"):
+        assert state()[1] == ": no number; running"
+    assert state()[1] == ": no number; begun"
+    with locked(tmp_path / small.spec.folder / "runs" / "mimetic" / "0"):
+        assert state()[0] == "; done, 3 seeds; small: running, 9 of 9 runs"
+
+
 def test_counted_costs_are_of_rows_that_exist(monkeypatch):
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
     keys = {entry.spec.key for name in papers.TABLES for entry in registry.entries(name)}
@@ -435,6 +589,7 @@ def test_counted_flops_are_those_of_today(tmp_path):
         (["attention/table1", "--row=11"], "--row=11: attention/table1 has rows 1 to 10"),
         (["attention", "--row=1"], "--row=1 is for one table"),
         (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
+        (["attention/figure3", "--small"], "attention/figure3 has no form that a CPU trains"),
         (["--budget=soon"], "--budget=soon is not a duration"),
         (["tests/tiny", "--seeds=a"], "--seeds=a is not a list of integers"),
         (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
@@ -474,6 +629,31 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
     assert any("192/12/6,86.74,91.38,4.64" in line for line in lines)
 
 
+def test_a_scaled_figure_of_starts_is_of_a_scaled_network(tmp_path):
+    from launch import draw
+
+    small = Small(times={"width": 0.5}, flags=("--config.model.depth=2",))
+    spec = draw._of_start(f"{TINY}:width=16,init=default+mimetic", small)
+    config = spec.load(())
+    assert (config.model.width, config.model.depth) == (8, 2)
+    assert list(config.arms) == ["default", "mimetic"]
+    assert draw._of_start("", small) is None
+
+
+def test_the_gain_has_our_runs_beside_the_published(finished):
+    from launch import draw
+
+    published = {"digits": {"tests/tiny": (("width 16", 80.0, 82.5), ("no row", 1.0, 2.0))}}
+    *theirs, ours = draw._points(published, Results(finished.folder / "results"))
+    assert [(point.source, point.default) for point in theirs] == [
+        ("tests/tiny", 80.0),
+        ("tests/tiny", 1.0),
+    ]
+    assert (ours.source, ours.setting, ours.n) == ("ours, tests/tiny", "width 16", 2)
+    scores = [line["value"] for line in finished.lines if line["arm"] == "default"]
+    assert ours.default == pytest.approx(np.mean(scores))
+
+
 def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     options = [f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
@@ -502,12 +682,13 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         queue = training.Queue(
             [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
         )
+        queue.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", queue, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
             draw.draw("tests/figure", queue, [], tmp_path)
     assert png.exists()
     rows = csv.read_text().splitlines()
-    assert rows[0] == "row,arm,step,mean,sd,n"
-    assert {tuple(row.split(",")[:3]) for row in rows[1:]} == {
-        ("tiny", arm, step) for arm in ("default", "mimetic") for step in ("0", "4", "8")
+    assert rows[0] == "row,arm,step,epoch,mean,sd,n"
+    assert {",".join(row.split(",")[:4]) for row in rows[1:]} == {
+        f"tiny,{arm},{when}" for arm in ("default", "mimetic") for when in ("0,0", "4,1", "8,2")
     }

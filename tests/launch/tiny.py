@@ -6,7 +6,7 @@ from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
 
 
 def get_config(text=""):
-    args = arguments(text, width=16, steps=8, init="all")
+    args = arguments(text, width=16, steps=8, teacher="", init="all")
     config = default()
     config.name = "tiny"
     config.batch = 128
@@ -15,12 +15,16 @@ def get_config(text=""):
     config.max_dispatch = config.log_every = config.checkpoint_every = config.eval.every = 4
     config.eval.batch = 120
     positions = SinCos()
-    config.arms = arms.chosen(
-        args.init,
-        {
-            "default": {},
-            "norm_matched": {"scheme": (positions, NormMatched(Mimetic()))},
-            "mimetic": {"scheme": (positions, Mimetic())},
-        },
-    )
+    compared = {
+        "default": {},
+        "norm_matched": {"scheme": (positions, NormMatched(Mimetic()))},
+        "mimetic": {"scheme": (positions, Mimetic())},
+    }
+    if args.teacher:
+        of_run = "" if args.teacher.endswith(".npz") else "/runs/default/{seed}"
+        compared["started"] = {
+            "init_from": f"{args.teacher}{of_run}",
+            "init_parts": ("attention",),
+        }
+    config.arms = arms.chosen(args.init, compared)
     return config

@@ -82,7 +82,7 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "curves", "grid", "sweep", "gain", "population"),
+    *("span", "residual", "curves", "grid", "sweep", "gain", "population"),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
@@ -195,7 +195,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed = {f"attention/figure{n}" for n in range(1, 11)}
     printed |= {f"structured/figure{n}" for n in range(1, 7)}
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
-    added = {"attention/equation8", "structured/remark1", "rivals/gain"}
+    added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     assert FIGURES.keys() == printed | added
 
 
@@ -263,6 +263,8 @@ def test_records_of_configurations_have_the_same_numbers() -> None:
 def test_a_file_is_named_where_one_is_needed() -> None:
     for _, table, row in EVERY:
         assert ("FILE.npz" in row.arguments) == ("FILE.npz" in row.needs)
+        first_stage = bool(row.needs) and "FILE.npz" not in row.needs
+        assert ("FIRST_STAGE" in row.arguments) == first_stage == (":stage=" in row.needs)
         assert not table.source or table in papers.rivals.TABLES.values()
 
 
@@ -295,5 +297,5 @@ def test_checks_of_every_row_pass(name: str) -> None:
 def test_checks_of_every_figure_pass(name: str) -> None:
     figure = FIGURES[name]
     for row in figure.rows:
-        for small in {None, figure.small}:
+        for small in (None, figure.small) if figure.small else (None,):
             Comparison(load(row, row.arms, small=small), say=lambda line: None)

@@ -6,11 +6,12 @@ per line, and returns the two paths. PATH has no suffix. Layers count from 1.
 From weights, `trees` being a parameter tree per label:
     products(path, trees, *, clip=64, layers=(), **options of `mimetic_jax.blocks`)
 
-From activations, `maps` being what `analysis.attention.attention_maps` returns per label, and
-`ranks` what `analysis.rank.stable_ranks` returns:
+From activations, `maps` being what `analysis.attention.attention_maps` returns per label, `ranks`
+what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` does:
     attention_maps(path, maps, layers=(1, 4, 11))
     impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
     stable_rank(path, ranks)
+    residual(path, residuals)
 
 From populations, `states` being what `analysis.covariance.from_population` returns per label:
     covariance(path, states, *, clip=8, layers=())
@@ -23,7 +24,7 @@ From formulas and draws alone:
 
 From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
 `figures.gain.Point` for each measured gain:
-    curves(path, results, *, title="")
+    curves(path, results, *, title="", epochs=None)
     grid(path, results)
     sweep(path, results, *, label, pattern="SERIES_NUMBER", factor=1.0)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
@@ -44,6 +45,7 @@ from mimetic_jax.analysis.figures import (
     impulse_maps,
     products,
     reachable,
+    residual,
     span,
     stable_rank,
     sweep,
@@ -57,6 +59,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "expected_map": expected_map.draw,
     "impulse_maps": impulse_maps.draw,
     "stable_rank": stable_rank.draw,
+    "residual": residual.draw,
     "span": span.draw,
     "covariance": covariance.draw,
     "curves": curves.draw,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.curves import panel, spread
@@ -10,13 +10,20 @@ from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
 
 
-def draw(path: AnyPath, results: Sequence[ArmResult], *, title: str = "") -> list[AnyPath]:
-    """Draw the score per training step, mean ± sd over seeds: a panel per row of the results.
+def draw(
+    path: AnyPath,
+    results: Sequence[ArmResult],
+    *,
+    title: str = "",
+    epochs: Mapping[str, float] | None = None,
+) -> list[AnyPath]:
+    """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
     Args:
         path: of the files, without their suffix.
         results: of finished runs.
         title: above a panel whose row has no name.
+        epochs: steps of one epoch, by row; other rows have an axis of steps.
 
     Returns:
         PATH.png and PATH.csv.
@@ -39,8 +46,11 @@ def draw(path: AnyPath, results: Sequence[ArmResult], *, title: str = "") -> lis
             axes.axis("off")
         for axes, name in zip(panels, names, strict=False):
             chosen = [result for result in finished if result.row == name]
-            panel(axes, name or title, chosen)
+            epoch = (epochs or {}).get(name, 0.0)
+            panel(axes, name or title, chosen, epoch)
             for result in chosen:
                 for step, mean, sd in zip(*spread(result), strict=True):
-                    rows.append([name, result.arm, step, mean, sd, len(result.reached)])
-        return style.write(figure, path, ["row", "arm", "step", "mean", "sd", "n"], rows)
+                    when = [step, step / epoch if epoch else ""]
+                    rows.append([name, result.arm, *when, mean, sd, len(result.reached)])
+        header = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
+        return style.write(figure, path, header, rows)

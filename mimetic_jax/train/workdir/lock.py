@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import pathlib
 from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
@@ -43,3 +44,18 @@ def locked(directory: AnyPath, say: Callable[[str], None] = print) -> Iterator[N
         file.write(f"{this_process()}\n")
         file.flush()
         yield
+
+
+def held(directory: pathlib.Path) -> bool:
+    """Whether a live process holds the lock of a local folder; returns at once."""
+    try:
+        file = (directory / "lock").open()
+    except OSError:
+        return False
+    with file:
+        try:
+            # Shared, so that two callers don't take each other for a training.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
