@@ -31,7 +31,7 @@ class Costs:
         return sum(counted[arm] for arm in arms if arm in counted) or None
 
     def count(self, entries: Iterable[Entry], say: Callable[[str], None] = print) -> None:
-        """Count what isn't, and write it down, row by row."""
+        """Count what isn't, and write it down, row by row; not populations, of any size."""
         from mimetic_jax.analysis.plan import flops_per_step
         from mimetic_jax.train.compare import Comparison
         from mimetic_jax.train.workdir.paths import write_atomically
@@ -39,7 +39,10 @@ class Costs:
         for entry in entries:
             if entry.row.needs or set(entry.init) <= self._flops.get(entry.spec.key, {}).keys():
                 continue
-            arms = Comparison(entry.spec.load(entry.init), lambda line: None).arms
+            config = entry.spec.load(entry.init)
+            if config.members:
+                continue
+            arms = Comparison(config, lambda line: None).arms
             counted = {id(arm.program): arm.program for arm in arms.values()}
             of_step = {mark: flops_per_step(program) for mark, program in counted.items()}
             flops = {

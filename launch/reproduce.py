@@ -77,6 +77,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--row", type=int, help="one row of the table, from 1")
     parser.add_argument("--arms", default="", help="A,B: these alone")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="default: %(default)s")
+    parser.add_argument("--members", type=int, help="of each population; default: the config's")
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
     parser.add_argument("--budget", default="", help="stop after so long: 45m, 2h, 300s")
     parser.add_argument("--to", choices=("local", "slurm", "gke", "table"), default="local")
@@ -103,6 +104,8 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
     seconds = duration(flags.budget)
+    if flags.members is not None and flags.members < 1:
+        raise InputError(f"--members={flags.members}: a population has at least 1 member")
     results = Results(flags.results)
     if flags.docs:
         return _write_docs(results, say)
@@ -157,6 +160,7 @@ def _reproduce(
         _folders(flags.data_dir),
         command(flags),
         say,
+        flags.members or 0,
     )
     if added := queue.collect():
         say(f"{added} finished runs of {flags.workdir} have their lines now")
@@ -217,6 +221,7 @@ def command(flags: argparse.Namespace) -> str:
     parts = ["python launch/reproduce.py", flags.name]
     parts += [f"--row={flags.row}"] if flags.row else []
     parts += [f"--arms={flags.arms}"] if flags.arms else []
+    parts += [f"--members={flags.members}"] if flags.members else []
     parts += ["--small"] if flags.small else []
     parts += [f"--seeds={flags.seeds}"] if _seeds(flags.seeds) != list(SEEDS) else []
     parts += [f"--budget={flags.budget}"] if flags.budget else []

@@ -2,7 +2,8 @@
 
 A line has the comparison's key ("config", with "flags" and "small" in it), arm, seed, digest of the
 arm's configuration, steps, batch, dtype, the score and its curve, the number of test examples,
-seconds, the command and where it ran.
+seconds, the command and where it ran. The line of a population has all its members: their number
+and the list of their scores, null for one that diverged, instead of a seed, a score and a curve.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Results:
     def _add(self, line: Line, where: str) -> None:
         if "digest" not in line:  # such as throughput: it isn't a run
             return
-        if lacking := [name for name in FIELDS if name not in line]:
-            raise InputError(f"{where} has no {', '.join(lacking)}: fix or delete that line")
-        self._lines.setdefault((line["config"], line["small"]), []).append(line)
+        for run in _of_members(line) if "members" in line else [line]:
+            if lacking := [name for name in FIELDS if name not in run]:
+                raise InputError(f"{where} has no {', '.join(lacking)}: fix or delete that line")
+            self._lines.setdefault((run["config"], run["small"]), []).append(run)
 
     def of(self, spec: Spec) -> list[Line]:
         """The lines of a comparison, of whatever digest."""
@@ -63,6 +65,11 @@ class Results:
                 found.setdefault(line["seed"], line)
         return found
 
+    def members(self, spec: Spec, arm: str, digest: str) -> int:
+        """How many members the largest population of an arm has; 0 for none."""
+        runs = self.runs(spec, arm, digest).values()
+        return max((line.get("members", 0) for line in runs), default=0)
+
     def seeds(self, spec: Spec, arms: Iterable[str]) -> int:
         """For how many seeds all these arms have a line, of whatever digest."""
         seeds = [{line["seed"] for line in self.of(spec) if line["arm"] == arm} for arm in arms]
@@ -72,6 +79,16 @@ class Results:
         """Add a line; it is on disk when this returns."""
         append_record(file_of(self.folder, spec), line)
         self._add(line, "the new line")
+
+
+def _of_members(line: Line) -> list[Line]:
+    """A run for each member of a population that has a score."""
+    seconds = line.get("seconds", 0.0) / max(line["members"], 1)
+    return [
+        {**line, "seed": seed, "value": value, "curve": [], "seconds": seconds}
+        for seed, value in enumerate(line.get("values", ()))
+        if value is not None
+    ]
 
 
 def stale(lines: Sequence[Line], digests: Mapping[str, str]) -> int:

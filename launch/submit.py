@@ -24,12 +24,13 @@ def _job(queue: Queue, job: Job) -> sweep.Job:
     spec, workdir = job.spec, str(queue.folder(job.spec))
     folder = queue.configs[spec].data.dir
     flags = (
-        f"--config={spec.config_argument(queue.init[spec])}",
+        # The members of a population are one job, each run of a comparison is another.
+        f"--config={spec.config_argument([job.arm] if job.members else queue.init[spec])}",
         *spec.flags,
         f"--config.seeds={queue.seeds!r}".replace(" ", ""),
         *([f"--config.data.dir={folder}"] if folder else []),
         f"--workdir={workdir}",
-        f"--only={job.arm}/{job.seed}",
+        *([f"--config.members={job.members}"] if job.members else [f"--only={job.arm}/{job.seed}"]),
     )
     return sweep.Job(workdir, job.arm, job.seed, flags)
 

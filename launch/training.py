@@ -22,6 +22,7 @@ from mimetic_jax.train import report
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.tasks.task import score_of
+from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.runs import Run
 
 Say = Callable[[str], None]
@@ -29,14 +30,23 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run that may have a line in the results."""
+    """A run that may have a line in the results, or all members of a population.
+
+    Attributes:
+        spec: its comparison.
+        arm: of it.
+        seed: of the run.
+        members: of the population, 0 for a run.
+    """
 
     spec: Spec
     arm: str
-    seed: int
+    seed: int = 0
+    members: int = 0
 
     def __str__(self) -> str:
-        return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} seed {self.seed}"
+        which = f"{self.members} members" if self.members else f"seed {self.seed}"
+        return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} {which}"
 
 
 class Queue:
@@ -51,6 +61,7 @@ class Queue:
         data: folder by name of the data set, "" for all others.
         command: recorded in the lines.
         say: prints a line.
+        members: of populations; as many as the configuration says unless given.
 
     Raises:
         InputError: for an arm that no row has, or a row whose configuration can't be read.
@@ -66,8 +77,10 @@ class Queue:
         data: Mapping[str, str],
         command: str,
         say: Say = print,
+        members: int = 0,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
+        self._members = members
         self.seeds, self._data = tuple(seeds), data
         self.init: dict[Spec, tuple[str, ...]] = {}
         for entry in entries:
@@ -100,12 +113,12 @@ class Queue:
             cost: of a comparison; with it the cheapest come first within a seed.
         """
         left = [
-            Job(spec, arm, seed)
+            Job(spec, arm, *((0, members) if (members := self.configs[spec].members) else (seed,)))
             for seed in self.seeds
             for spec in (sorted(self.arms, key=cost) if cost else self.arms)
             for arm in self.arms[spec]
         ]
-        return [job for job in left if not self._line(job)]
+        return [job for job in dict.fromkeys(left) if not self._has_line(job)]
 
     def folder(self, spec: Spec) -> pathlib.Path:
         """The workdir of a comparison."""
@@ -117,7 +130,7 @@ class Queue:
         A workdir of another configuration is left alone.
         """
         ours = {spec for spec in self.configs if self._recognizes(spec)}
-        found = [job for job in self.jobs() if job.spec in ours and self._run(job).finished()]
+        found = [job for job in self.jobs() if job.spec in ours and self._finished(job)]
         for job in found:
             self._append(job)
         return len(found)
@@ -151,14 +164,29 @@ class Queue:
                     continue
                 self.say(f"{label}: starts")
                 try:
-                    if not self._run(job).finished():
-                        comparison.run(self._run(job), lambda line: self.say(f"  {line}"))
+                    if not self._finished(job):
+                        self._train(comparison, job)
                 except InputError as error:
                     failures.append(f"{job}: {error}")
                     self.say(f"{label}: failed: {error}")
                     continue
                 self._append(job)
         return failures
+
+    def _train(self, comparison: Comparison, job: Job) -> None:
+        if job.members:
+            comparison.population(self.folder(job.spec), job.arm)
+        else:
+            comparison.run(self._run(job), lambda line: self.say(f"  {line}"))
+
+    def _finished(self, job: Job) -> bool:
+        if job.members:
+            return self.population(job.spec, job.arm).trained >= job.members
+        return self._run(job).finished()
+
+    def population(self, spec: Spec, arm: str) -> MembersFolder:
+        """Where an arm's members are."""
+        return MembersFolder.of(self.folder(spec), arm)
 
     def _recognizes(self, spec: Spec) -> bool:
         path = self.folder(spec) / "config.json"
@@ -176,6 +204,8 @@ class Queue:
     def _config(self, spec: Spec) -> ConfigDict:
         config = spec.load(self.init[spec])
         config.seeds = self.seeds
+        if config.members and self._members:
+            config.members = self._members
         return self.with_data(config)
 
     def with_data(self, config: ConfigDict) -> ConfigDict:
@@ -187,37 +217,62 @@ class Queue:
     def _run(self, job: Job) -> Run:
         return Run.of(self.folder(job.spec), job.arm, job.seed)
 
-    def _line(self, job: Job) -> Line | None:
-        runs = self.results.runs(job.spec, job.arm, self.digests[job.spec][job.arm])
-        return runs.get(job.seed)
+    def _has_line(self, job: Job) -> bool:
+        mark = self.digests[job.spec][job.arm]
+        if job.members:
+            return self.results.members(job.spec, job.arm, mark) >= job.members
+        return job.seed in self.results.runs(job.spec, job.arm, mark)
 
     def _append(self, job: Job) -> None:
         config = configs.arms(self.configs[job.spec])[job.arm]
+        line = {
+            "config": job.spec.key,
+            "small": job.spec.small,
+            "arm": job.arm,
+            "digest": self.digests[job.spec][job.arm],
+            "batch": config.batch,
+            "dtype": config.model.get("dtype", "float32"),
+            **(self._of_population(job) if job.members else self._of_run(job)),
+            **({"weights": job.spec.weights.mark} if job.spec.weights else {}),
+            "command": self.command,
+        }
+        self.results.append(job.spec, line)
+
+    def _of_run(self, job: Job) -> Line:
         last = self._run(job).evaluations()[-1]
         score = score_of(last)
         result = report.ArmResult.read(self.folder(job.spec), job.arm, [job.seed], score)
-        self.results.append(
-            job.spec,
-            {
-                "config": job.spec.key,
-                "small": job.spec.small,
-                "arm": job.arm,
-                "seed": job.seed,
-                "digest": self.digests[job.spec][job.arm],
-                "score": score.name,
-                "value": result.reached[job.seed],
-                "loss": last["eval_loss"],
-                "examples": last["eval_count"],
-                "steps": last["step"],
-                "batch": config.batch,
-                "dtype": config.model.get("dtype", "float32"),
-                "seconds": result.seconds[job.seed],
-                "curve": result.curve[job.seed],
-                **({"weights": job.spec.weights.mark} if job.spec.weights else {}),
-                **last.get("origin", {}),
-                "command": self.command,
-            },
-        )
+        return {
+            "seed": job.seed,
+            "score": score.name,
+            "value": result.reached[job.seed],
+            "loss": last["eval_loss"],
+            "examples": last["eval_count"],
+            "steps": last["step"],
+            "seconds": result.seconds[job.seed],
+            "curve": result.curve[job.seed],
+            **last.get("origin", {}),
+        }
+
+    def _of_population(self, job: Job) -> Line:
+        folder = self.population(job.spec, job.arm)
+        chunks = list(folder.chunks(job.members))
+        names = {f"eval_{name}": 0.0 for name in chunks[0].curve}
+        score = score_of(names)
+        result = report.ArmResult.of_members(folder, job.arm, job.members, score)
+        return {
+            "members": job.members,
+            "score": score.name,
+            "values": [
+                round(result.reached[seed], 6) if seed in result.reached else None
+                for seed in range(job.members)
+            ],
+            "examples": chunks[0].count,
+            "steps": int(chunks[0].curve[score.name][0][-1]),
+            "chunk": folder.chunk_size,
+            "seconds": sum(chunk.seconds for chunk in chunks),
+            **chunks[-1].origin,
+        }
 
 
 @contextlib.contextmanager

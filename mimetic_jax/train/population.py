@@ -117,7 +117,9 @@ class _Chunk:
             name: (np.array(self.steps), np.array(values).T) for name, values in self.scores.items()
         }
         final = _by_path(state.params, len(self.seeds))
-        self.folder.save(Chunk(self.seeds, curve, initial, final, self.seconds, origin()))
+        self.folder.save(
+            Chunk(self.seeds, curve, initial, final, self.count, self.seconds, origin())
+        )
         shutil.rmtree(self.directory)
 
     def _continued(self, checkpoints: Checkpoints, start: TrainState) -> TrainState | None:
@@ -185,6 +187,7 @@ class _Chunk:
     def _evaluate(self, state: TrainState) -> None:
         self.steps.append(_step(state))
         tested = self.program.test_together(state.variables, self.data)[: len(self.seeds)]
+        self.count = tested[0].count
         for name in tested[0].values:
             values = [evaluation.values[name] for evaluation in tested]
             self.scores.setdefault(name, []).append(values)

@@ -24,6 +24,7 @@ from launch import (
     beside,
     cost,
     docs,
+    draw,
     listing,
     registry,
     reproduce,
@@ -34,6 +35,7 @@ from launch.digest import digest, digest_of
 from launch.registry import Entry, Spec
 from launch.results import Results
 from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import Empirical
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.workdir.lock import locked
@@ -111,6 +113,7 @@ def test_the_digest_is_of_what_a_result_depends_on():
     arms = {name: digest(arm) for name, arm in tiny().items()}
     assert len(set(arms.values())) == 3
     same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
+    same |= {"members": 64, "chunk": 8}
     assert digest(tiny(**same)["mimetic"]) == arms["mimetic"]
     for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
         assert digest(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
@@ -165,6 +168,41 @@ def finished(tmp_path_factory):
         call = Call(tmp_path_factory.mktemp("queue"), seeds=(0, 1))
         assert call.train() == []
     return call
+
+
+def test_a_population_is_one_line_with_all_members(tmp_path):
+    """It is trained once, found again by whoever asks for no more, and drawn from its weights."""
+    (entry,) = registry.entries("tests/tiny", 1)
+    flags = ("--config.members=2", "--config.steps=2")
+    entry = dataclasses.replace(entry, spec=Spec(TINY, "", flags))
+
+    def queue(folder, members=0):
+        rest = {}, "a command", lambda line: None, members
+        results, runs = Results(tmp_path / folder), tmp_path / "runs"
+        return training.Queue([entry], (0, 1), ("default",), results, runs, *rest)
+
+    first = queue("results")
+    (job,) = first.jobs()
+    assert str(job).endswith("default 2 members")
+    assert first.train([job]) == []
+    (line,) = map(json.loads, next((tmp_path / "results").iterdir()).read_text().splitlines())
+    assert (line["members"], len(line["values"]), line["steps"]) == (2, 2, 2)
+    again = queue("results")
+    assert again.jobs() == []
+    mark = again.digests[entry.spec]["default"]
+    found = again.results.runs(entry.spec, "default", mark)
+    assert [found[seed]["value"] for seed in (0, 1)] == line["values"]
+    assert [job.members for job in queue("results", 3).jobs()] == [3]
+    assert queue("others").collect() == 1
+    drawn = list(draw._covariances(tmp_path / "figure", again, [entry], {}))
+    assert [path.suffix for path in drawn] == [".png", ".csv", ".json"]
+    assert len(Empirical(str(drawn[-1])).writes(frozenset({"mlp_in", "mlp_out"}))) == 2
+
+
+@pytest.mark.parametrize("count", ["0", "-3"])
+def test_a_population_has_members(count, capsys):
+    assert reproduce.main(["mlp/figure1", f"--members={count}"]) == 2
+    assert "has at least 1 member" in capsys.readouterr().err
 
 
 def test_a_line_for_each_run_seeds_outermost(finished):
@@ -565,12 +603,18 @@ def test_the_list_has_the_state_of_each_row(tmp_path, monkeypatch):
         assert state()[0] == "; done, 3 seeds; small: running, 9 of 9 runs"
 
 
-def test_counted_costs_are_of_rows_that_exist(monkeypatch):
+def test_every_row_has_its_costs_and_no_other(monkeypatch):
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
-    keys = {entry.spec.key for name in papers.TABLES for entry in registry.entries(name)}
-    counted = json.loads(cost.COSTS.read_text())
-    assert counted
-    assert counted.keys() <= keys, "python launch/reproduce.py --count"
+    every = [entry for name in papers.TABLES for entry in registry.entries(name)]
+    counted = cost.Costs()
+    assert json.loads(cost.COSTS.read_text()).keys() <= {entry.spec.key for entry in every}
+    lacking = [
+        f"{entry.table} row {entry.number}"
+        for entry in every
+        if not (entry.row.needs or "population" in entry.table)
+        and counted.seed(entry.spec, entry.init) is None
+    ]
+    assert not lacking, "python launch/reproduce.py --count"
 
 
 def test_counted_flops_are_those_of_today(tmp_path):

@@ -45,6 +45,7 @@ ROWS = {
     "rivals/procedural": 4,
     "rivals/conditioned": 3,
     "rivals/course": 4,
+    "mlp/populations": 2,
 }
 
 MISPRINTED = {
@@ -82,7 +83,7 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "residual", "curves", "grid", "sweep", "gain", "population"),
+    *("span", "residual", "curves", "grid", "sweep", "gain", "covariance"),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
@@ -196,6 +197,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed |= {f"structured/figure{n}" for n in range(1, 7)}
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
     added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
+    added |= {"mlp/figure4_populations"}
     assert FIGURES.keys() == printed | added
 
 

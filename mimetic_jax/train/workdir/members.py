@@ -28,6 +28,7 @@ class Chunk:
         curve: by name such as "accuracy", what each evaluation gave: (steps [E], values [C, E]).
         initial: weights before the first step by path, each [C, ...].
         final: after the last.
+        count: examples that each evaluation tested on.
         seconds: of their training.
         origin: devices, versions and commit.
     """
@@ -36,6 +37,7 @@ class Chunk:
     curve: Mapping[str, tuple[np.ndarray, np.ndarray]]
     initial: Mapping[str, np.ndarray]
     final: Mapping[str, np.ndarray]
+    count: int
     seconds: float
     origin: Mapping[str, Any]
 
@@ -94,7 +96,7 @@ class MembersFolder:
             arrays |= {f"curve/{name}/steps": steps, f"curve/{name}/values": values}
         for state in ("initial", "final"):
             arrays |= {f"{state}/{path}": x for path, x in getattr(chunk, state).items()}
-        record = {"seconds": chunk.seconds, "origin": dict(chunk.origin)}
+        record = {"count": chunk.count, "seconds": chunk.seconds, "origin": dict(chunk.origin)}
         arrays[_RECORD] = np.frombuffer(json.dumps(record).encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
@@ -132,6 +134,7 @@ def _read(path: AnyPath, first: int, members: int | None) -> Chunk:
             },
             initial=_under(arrays, "initial/", count),
             final=_under(arrays, "final/", count),
+            count=record["count"],
             seconds=record["seconds"] * count / len(seeds),
             origin=record["origin"],
         )
