@@ -21,16 +21,20 @@ from ml_collections import ConfigDict
 from configs import arms
 from configs.default import arguments, default, model
 from mimetic_jax.errors import unknown
+from mimetic_jax.schemes import Empirical, NormMatched
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: model (convnext, vit), epochs, b (in standard deviations of the kernel), init.
+    """Arguments: model (convnext, vit), epochs, b, statistics, init.
+
+    b is in standard deviations of the kernel; `statistics` is a file that
+    `--mode=analyze --what=covariance` wrote of a population, from which the arm "empirical" draws.
 
     `init` is "all" for default, norm_matched, constant_bias, mean_shift and per_input, beside conv,
     norm_matched_conv and conv_mean_shift of a ConvNeXt, or mimetic, norm_matched_mimetic and
     mimetic_mean_shift of a ViT. "sweep" has the means of figure 4.
     """
-    args = arguments(text, model="convnext", epochs=10.0, b=0.5, init="all")
+    args = arguments(text, model="convnext", epochs=10.0, b=0.5, statistics="", init="all")
     config = default()
     config.name = f"mlp_population_{args.model}"
     config.members = 64
@@ -55,6 +59,12 @@ def get_config(text: str = "") -> ConfigDict:
         raise unknown("model", args.model, ("convnext", "vit"))
     compared, others = arms.mlp(args.b, width, base)
     compared |= {"per_input": others["per_input"]} | beside
+    if args.statistics:
+        like = Empirical(args.statistics)
+        compared |= {
+            "empirical": {"scheme": (like,)},
+            "norm_matched_empirical": {"scheme": (NormMatched(like),)},
+        }
     groups = {"sweep": arms.mean_sweep(args.b, width)}
     config.arms = arms.chosen(args.init, compared, others, groups)
     return config

@@ -28,14 +28,16 @@ def digest(config: ConfigDict, weights: Weights | None = None) -> str:
 
     Args:
         config: of the arm.
-        weights: that `init_from` names, if any; their content counts in place of their path.
+        weights: that `init_from` or a scheme names, if any; their content counts in place of their
+            path.
     """
     from mimetic_jax.train.config import to_json  # costs the import of JAX, which a list spares
 
     record = to_json(config)
     record.pop("arms")
-    if weights and record["init_from"]:
-        record["init_from"] = record["init_from"].replace(weights.path, weights.mark)
+    if weights:  # in init_from, or in a scheme
+        path = json.dumps(weights.path)[1:-1]
+        record = json.loads(json.dumps(record).replace(path, weights.mark))
     return digest_of(record)
 
 

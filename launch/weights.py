@@ -1,4 +1,4 @@
-"""What a row takes beside data: a file of pretrained weights, or the workdir of a first stage."""
+"""What a row takes beside data: a file that runs start from, or the workdir of a first stage."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pathlib
 from launch.digest import digest_of
 from mimetic_jax.errors import InputError
 
-PLACEHOLDERS = ("FILE.npz", "FIRST_STAGE")
-"""In a row's arguments: a file, and a workdir of main.py."""
+PLACEHOLDERS = ("FILE.npz", "FILE.json", "FIRST_STAGE")
+"""In a row's arguments: weights, a population's statistics, and a workdir of main.py."""
 
-_FILES = (".npz", ".safetensors")
+_FILES = {".npz": "FILE.npz", ".safetensors": "FILE.npz", ".json": "FILE.json"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Trained weights that runs start from; copies of a file are the same weights.
+    """What runs start from: weights or their statistics; copies of a file are the same.
 
     Attributes:
         placeholder: which of `PLACEHOLDERS` they replace.
@@ -44,14 +44,14 @@ class Weights:
         if "," in str(given):
             raise InputError(f"--file={path}: a config's argument can't hold the comma of {given}")
         if given.is_dir():
-            return cls(PLACEHOLDERS[1], _mark_of_workdir(given), str(given))
+            return cls(PLACEHOLDERS[-1], _mark_of_workdir(given), str(given))
         if not given.is_file():
             raise InputError(f"--file={path}: there is no such file")
         if given.suffix not in _FILES:
-            raise InputError(f"--file={path} is neither {' nor '.join(_FILES)}")
+            raise InputError(f"--file={path} is none of {', '.join(_FILES)}")
         with given.open("rb") as file:
             mark = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-        return cls(PLACEHOLDERS[0], mark, str(given))
+        return cls(_FILES[given.suffix], mark, str(given))
 
 
 def _mark_of_workdir(workdir: pathlib.Path) -> str:

@@ -390,7 +390,7 @@ def test_an_unfinished_first_stage_is_an_error(finished, rows_that_start, tmp_pa
     [
         (["tests/tiny", "--row=1"], "vit.npz", "tests/tiny row 1 starts from no weights"),
         (["tests/started", "--row=1"], "no.npz", "no.npz: there is no such file"),
-        (["tests/started", "--row=1"], "vit.pt", "vit.pt is neither .npz nor .safetensors"),
+        (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
         (["tests/started", "--row=1"], "a,b.npz", "can't hold the comma of"),
         (["tests/started", "--row=2"], "vit.npz", "tests/started row 2 needs a first stage"),
         (["tests/started", "--row=1"], "stage", "tests/started row 1 needs a file of a ViT"),
