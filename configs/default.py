@@ -85,6 +85,7 @@ def default() -> ConfigDict:
     config.keep_checkpoints = 2  # the newest
     config.keep_best = 0  # also those with the best evaluations, of steps that have both
     config.max_dispatch = 50  # steps per dispatch, which the device runs without the host
+    config.together = 1  # runs of a program to train at once, on data that the devices hold
     config.tensorboard = False
     config.stall_seconds = 300.0  # without a step before a line reports it; 0: never
     return config

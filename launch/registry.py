@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2)
 
 _NO_RESULT = (
     *("name", "seeds", "arms", "log_every", "checkpoint_every", "keep_checkpoints", "keep_best"),
-    *("max_dispatch", "tensorboard", "mesh"),
+    *("max_dispatch", "together", "tensorboard", "mesh"),
 )
 _NO_DATA = ("dir", "threads", "strict")
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,10 +16,12 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
+from mimetic_jax.train import together
+from mimetic_jax.train.books import Diverged
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
-from mimetic_jax.train.loop import Diverged, train
+from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import summarize
 from mimetic_jax.train.state import TrainState
@@ -128,6 +130,8 @@ class Comparison:
     def train(self, workdir: AnyPath, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
+        Up to `config.together` runs that share a program train at once.
+
         Args:
             workdir: of the comparison.
             only: "ARM/SEED" to train that run alone, as one of a cluster's jobs does.
@@ -137,44 +141,76 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        diverged = []
         runs = self._runs(only)
         self.open()  # missing data is reported before the workdir is touched
         check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
+        labels = {
+            Run.of(workdir, arm, seed): f"[{number}/{len(runs)}] {arm} seed {seed}"
+            for number, (arm, seed) in enumerate(runs, 1)
+        }
+        diverged: list[str] = []
+        waiting = list(labels)
         with preemption.listening():
-            for number, (arm, seed) in enumerate(runs, 1):
+            while waiting:
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
-                label = f"[{number}/{len(runs)}] {arm} seed {seed}"
-                if not self._train_one(Run.of(workdir, arm, seed), label):
-                    diverged.append(f"{arm} seed {seed}")
+                if group := self._next(waiting, labels):
+                    diverged += self._train(group, labels)
         if diverged:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def _train_one(self, run: Run, label: str) -> bool:
-        """Train a run if it isn't finished; False if its loss ceased to be finite."""
-        if agreed(run.finished()):
-            self.say(f"{label}: finished before")
-            return True
+    def _next(self, waiting: list[Run], labels: Mapping[Run, str]) -> list[Run]:
+        """Take the next run that isn't finished, and up to `together` − 1 more of its program."""
+        group: list[Run] = []
+        for run in list(waiting):
+            if len(group) == self.config.together:
+                break
+            if group and self.arms[run.arm].program is not self.arms[group[0].arm].program:
+                continue
+            waiting.remove(run)
+            if agreed(run.finished()):
+                self.say(f"{labels[run]}: finished before")
+            else:
+                group.append(run)
+        return group
+
+    def _train(self, group: Sequence[Run], labels: Mapping[Run, str]) -> list[str]:
+        """Train runs at once; returns those whose loss ceased to be finite."""
         began = time.perf_counter()
-        self.say(f"{label}: starts")
-        try:
-            self.run(run, lambda line: self.say(f"  {line}"))
-        except Diverged as error:
-            self.say(f"{label}: {error}")
-            return False
-        self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
-        return True
+        for run in group:
+            self.say(f"{labels[run]}: starts")
+        stopped = []
+
+        def diverged(run: Run, error: Diverged) -> None:
+            self.say(f"{labels[run]}: {error}")
+            stopped.append(run)
+
+        self._run(group, lambda line: self.say(f"  {line}"), diverged)
+        for run in group:
+            if run not in stopped:
+                self.say(f"{labels[run]}: done in {time.perf_counter() - began:.1f} s")
+        return [f"{run.arm} seed {run.seed}" for run in stopped]
 
     def run(self, run: Run, say: Say) -> None:
-        """Train one run, or continue it; see `loop.train`."""
-        arm = self.arms[run.arm]
-        train(run, arm.config, arm.program, arm.data, say, arm.source.fingerprint)
+        """Train one run, or continue it.
+
+        Raises:
+            Diverged: if the loss isn't finite.
+            Preempted, InputError: as `loop.train`.
+        """
+        self._run([run], say, _raise)
+
+    def _run(
+        self, group: Sequence[Run], say: Say, diverged: Callable[[Run, Diverged], None]
+    ) -> None:
+        arm = self.arms[group[0].arm]
+        runs = {run: self.arms[run.arm].config for run in group}
+        train(runs, arm.program, arm.data, say, arm.source.fingerprint, diverged=diverged)
 
     def _runs(self, only: str) -> list[tuple[str, int]]:
         runs = [(arm, seed) for seed in self.config.seeds for arm in self.arms]
@@ -293,6 +329,7 @@ class Comparison:
         if program is None:
             mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
             program = Program(config, source.info, mesh)
+        together.check(self.config.together, program.feed, config.data.name)
         if config.scheme:
             program.plan(config.scheme)
         return Arm(name, config, source, program)
@@ -321,6 +358,11 @@ def _program_key(config: ConfigDict) -> str:
     """What a program depends on: all of the config but names, starts, seeds and cadences."""
     record = configs.to_json(config)
     starts = ("scheme", "init_from", "init_parts", "init_heads")
-    for name in ("name", "seeds", "arms", "log_every", "checkpoint_every", *starts):
+    cadences = ("log_every", "checkpoint_every")
+    for name in ("name", "seeds", "arms", "together", *cadences, *starts):
         record.pop(name)
     return json.dumps(record, sort_keys=True)
+
+
+def _raise(run: Run, error: Diverged) -> None:
+    raise error

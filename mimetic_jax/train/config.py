@@ -56,7 +56,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     for name, value in _numbers(config):
         if value < 0 and name != "mesh.data" and not name.startswith("model."):
             raise InputError(f"{name} {value} is negative")
-    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every"):
+    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every", "together"):
         if dict(_numbers(config))[name] < 1:
             raise InputError(f"{name} must be at least 1")
     if not config.ema < 1:
@@ -141,7 +141,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference that keeps a workdir from being continued with another config, or None.
 
-    Seeds and arms may be added, and the data directory may differ.
+    Seeds and arms may be added; the data directory and the number of runs at once may differ.
 
     >>> old = {"batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
@@ -153,7 +153,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         for record in (old, new)
     )
     for name in sorted(flat_old.keys() | flat_new.keys()):
-        if name != "data.dir" and flat_old.get(name) != flat_new.get(name):
+        if name not in ("data.dir", "together") and flat_old.get(name) != flat_new.get(name):
             return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
     return None
 
