@@ -173,7 +173,8 @@ class _Training:
         else:
             for book, line in zip(due, lines, strict=True):
                 book.say(line)
-            self.say(f"{len(self.open)} runs at once: {speed}")
+            several = len(self.open) > 1
+            self.say(f"{f'{len(self.open)} runs at once' if several else 'one run left'}: {speed}")
         for note in session.notes():
             self.say(note)
 

@@ -69,6 +69,7 @@ def test_bad_arms(tiny, overrides, words):
         ({"optimizer.schedule": "triangel"}, "did you mean 'triangle'"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
+        ({"together": 0}, "together must be at least 1"),
         ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
