@@ -26,7 +26,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.together import Alone, Group, Several
 
 REPEATS, COUNTS = 5, (1, 2, 4, 8)
-SIZES = {"digits_vit": ("", 128, 5), "width 16, depth 2": ("width=16,depth=2", 32, 25)}
+SIZES = {"digits_vit": ("", 128, 2), "width 16, depth 2": ("width=16,depth=2", 32, 10)}
 """Arguments of the config, batch, and steps per dispatch."""
 
 

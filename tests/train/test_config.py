@@ -114,11 +114,11 @@ def test_json_has_everything(tiny):
     assert json.loads(json.dumps(record)) == record
 
 
-def test_a_workdir_may_gain_seeds_and_arms_only(tiny):
+def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):
     config = tiny()
     config.arms.default = {"scheme": ()}
     record = configs.to_json(config)
-    more = tiny(seeds=(0, 1))
+    more = tiny(seeds=(0, 1), together=2)
     more.arms.default = {"scheme": ()}
     more.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     assert configs.difference(record, configs.to_json(more)) is None
