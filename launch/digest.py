@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NO_RESULT = (
     *("name", "seeds", "log_every", "checkpoint_every", "keep_checkpoints", "keep_best"),
-    *("max_dispatch", "tensorboard", "mesh", "members", "chunk"),
+    *("max_dispatch", "tensorboard", "mesh", "members", "chunk", "together"),
 )
 _NO_DATA = ("dir", "threads", "strict")
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from ml_collections import ConfigDict
 
-from mimetic_jax.train import loop
+from mimetic_jax.train import books
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.workdir.runs import Run
@@ -35,12 +35,12 @@ class _Killed(BaseException):
 @contextlib.contextmanager
 def killed(after: int) -> Iterator[None]:
     """Kill the run inside the block, as a signal would, once it has taken more steps than these."""
-    original = loop._check_finite
+    original = books._check_finite
 
     def check(run: Run, first: int, history: Any, *rest: Any) -> None:
         original(run, first, history, *rest)
         if first + len(history["loss"]) > after:
             raise _Killed
 
-    with mock.patch.object(loop, "_check_finite", check), pytest.raises(_Killed):
+    with mock.patch.object(books, "_check_finite", check), pytest.raises(_Killed):
         yield

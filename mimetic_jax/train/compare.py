@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,11 +16,12 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
-from mimetic_jax.train import population
+from mimetic_jax.train import population, together
+from mimetic_jax.train.books import Diverged
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import make_mesh, population_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
-from mimetic_jax.train.loop import Diverged, train
+from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.state import TrainState
@@ -130,6 +131,8 @@ class Comparison:
     def train(self, workdir: AnyPath, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
+        Up to `config.together` runs that share a program train at once.
+
         Args:
             workdir: of the comparison.
             only: "ARM/SEED" to train that run alone, as one of a cluster's jobs does.
@@ -139,7 +142,6 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        diverged = []
         if self.config.members and only:
             raise InputError(f"only={only}: the members of a population are trained together")
         runs = [] if self.config.members else self._runs(only)
@@ -148,40 +150,77 @@ class Comparison:
         if is_first():
             self.claim(workdir)
         wait_for_all("workdir")
+        labels = {
+            Run.of(workdir, arm, seed): f"[{number}/{len(runs)}] {arm} seed {seed}"
+            for number, (arm, seed) in enumerate(runs, 1)
+        }
+        diverged: list[str] = []
+        waiting = list(labels)
         with preemption.listening():
-            for number, name in enumerate(self.arms if self.config.members else (), 1):
-                self.say(f"[{number}/{len(self.arms)}] {name}, {self.config.members} members")
-                self.population(workdir, name)
-            for number, (arm, seed) in enumerate(runs, 1):
+            if self.config.members:
+                self._train_populations(workdir)
+            while waiting:
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
-                label = f"[{number}/{len(runs)}] {arm} seed {seed}"
-                if not self._train_one(Run.of(workdir, arm, seed), label):
-                    diverged.append(f"{arm} seed {seed}")
+                if group := self._next(waiting, labels):
+                    diverged += self._train(group, labels)
         if diverged:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def _train_one(self, run: Run, label: str) -> bool:
-        """Train a run if it isn't finished; False if its loss ceased to be finite."""
-        if agreed(run.finished()):
-            self.say(f"{label}: finished before")
-            return True
+    def _next(self, waiting: list[Run], labels: Mapping[Run, str]) -> list[Run]:
+        """Take the next run that isn't finished, and up to `together` − 1 more of its program."""
+        group: list[Run] = []
+        for run in list(waiting):
+            if len(group) == self.config.together:
+                break
+            if group and self.arms[run.arm].program is not self.arms[group[0].arm].program:
+                continue
+            waiting.remove(run)
+            if agreed(run.finished()):
+                self.say(f"{labels[run]}: finished before")
+            else:
+                group.append(run)
+        return group
+
+    def _train(self, group: Sequence[Run], labels: Mapping[Run, str]) -> list[str]:
+        """Train runs at once; returns those whose loss ceased to be finite."""
         began = time.perf_counter()
-        self.say(f"{label}: starts")
-        try:
-            self.run(run, lambda line: self.say(f"  {line}"))
-        except Diverged as error:
-            self.say(f"{label}: {error}")
-            return False
-        self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
-        return True
+        for run in group:
+            self.say(f"{labels[run]}: starts")
+        stopped = []
+
+        def diverged(run: Run, error: Diverged) -> None:
+            self.say(f"{labels[run]}: {error}")
+            stopped.append(run)
+
+        self._run(group, lambda line: self.say(f"  {line}"), diverged)
+        for run in group:
+            if run not in stopped:
+                self.say(f"{labels[run]}: done in {time.perf_counter() - began:.1f} s")
+        return [f"{run.arm} seed {run.seed}" for run in stopped]
 
     def run(self, run: Run, say: Say) -> None:
-        """Train one run, or continue it; see `loop.train`."""
-        arm = self.arms[run.arm]
-        train(run, arm.config, arm.program, arm.data, say, arm.source.fingerprint)
+        """Train one run, or continue it.
+
+        Raises:
+            Diverged: if the loss isn't finite.
+            Preempted, InputError: as `loop.train`.
+        """
+        self._run([run], say, _raise)
+
+    def _run(
+        self, group: Sequence[Run], say: Say, diverged: Callable[[Run, Diverged], None]
+    ) -> None:
+        arm = self.arms[group[0].arm]
+        runs = {run: self.arms[run.arm].config for run in group}
+        train(runs, arm.program, arm.data, say, arm.source.fingerprint, diverged=diverged)
+
+    def _train_populations(self, workdir: AnyPath) -> None:
+        for number, name in enumerate(self.arms, 1):
+            self.say(f"[{number}/{len(self.arms)}] {name}, {self.config.members} members")
+            self.population(workdir, name)
 
     def population(self, workdir: AnyPath, name: str) -> None:
         """Train the members of an arm, or continue; see `population.train`."""
@@ -331,6 +370,7 @@ class Comparison:
                     f"members {config.members}: a population takes data that the devices hold, "
                     f"and {source.info.name} is streamed"
                 )
+        together.check(self.config.together, program.feed, config.data.name)
         if config.scheme:
             program.plan(config.scheme)
         return Arm(name, config, source, program)
@@ -358,8 +398,12 @@ def _data_key(config: ConfigDict) -> str:
 def _program_key(config: ConfigDict) -> str:
     """What a program depends on: all of the config but names, starts, seeds and cadences."""
     record = configs.to_json(config)
-    sizes = ("members", "chunk")
+    sizes = ("members", "chunk", "together")
     starts = ("scheme", "init_from", "init_parts", "init_heads")
     for name in ("name", "seeds", "arms", "log_every", "checkpoint_every", *sizes, *starts):
         record.pop(name)
     return json.dumps(record, sort_keys=True)
+
+
+def _raise(run: Run, error: Diverged) -> None:
+    raise error

@@ -57,7 +57,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     for name, value in _numbers(config):
         if value < 0 and name != "mesh.data" and not name.startswith("model."):
             raise InputError(f"{name} {value} is negative")
-    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every"):
+    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every", "together"):
         if dict(_numbers(config))[name] < 1:
             raise InputError(f"{name} must be at least 1")
     if not config.ema < 1:
@@ -160,16 +160,16 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference that keeps a workdir from being continued with another config, or None.
 
-    Seeds and arms may be added, and the data directory may differ.
+    Seeds and arms may be added; the data directory and the number of runs at once may differ.
 
     >>> old = {"batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
     'batch is 128 there and 64 here'
     """
     shared = old["arms"].keys() & new["arms"].keys()
-    growing = dict.fromkeys(("seeds", "members", "chunk"))
+    other = dict.fromkeys(("seeds", "members", "chunk", "together"))
     flat_old, flat_new = (
-        _flat({**record, **growing, "arms": {arm: record["arms"][arm] for arm in shared}})
+        _flat({**record, **other, "arms": {arm: record["arms"][arm] for arm in shared}})
         for record in (old, new)
     )
     for name in sorted(flat_old.keys() | flat_new.keys()):

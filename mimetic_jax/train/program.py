@@ -47,6 +47,8 @@ class Program:
             leading axis, and each member is what `run_steps` makes of it.
         init_together: variables of members as the model draws them, of a key each.
         by_member: the sharding of that axis.
+        stack: the states of members, one after the other, as `run_together` takes them.
+        member: the state of one of them, by its index.
     """
 
     def __init__(self, config: ConfigDict, info: Any, mesh: Mesh) -> None:
@@ -100,13 +102,19 @@ class Program:
         axis = meshes.MEMBERS if meshes.MEMBERS in mesh.shape else None
         self._over_members = functools.partial(jax.vmap, spmd_axis_name=axis)
         self.by_member = NamedSharding(mesh, P(axis))
+        stacked = jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed)
         self.run_together = jax.jit(
             self._over_members(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
             donate_argnums=0,
-            out_shardings=(
-                jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed),
-                self.by_member,
-            ),
+            out_shardings=(stacked, self.by_member),
+        )
+        self.stack = jax.jit(
+            lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            out_shardings=stacked,
+        )
+        self.member = jax.jit(
+            lambda states, index: jax.tree.map(lambda leaf: leaf[index], states),
+            out_shardings=placed,
         )
         self.init_together = jax.jit(lambda keys: jax.lax.map(self.task.init, keys))
         self._together: dict[int, Any] = {}

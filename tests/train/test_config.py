@@ -69,6 +69,7 @@ def test_bad_arms(tiny, overrides, words):
         ({"optimizer.schedule": "triangel"}, "did you mean 'triangle'"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
+        ({"together": 0}, "together must be at least 1"),
         ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
@@ -113,11 +114,11 @@ def test_json_has_everything(tiny):
     assert json.loads(json.dumps(record)) == record
 
 
-def test_a_workdir_may_gain_seeds_and_arms_only(tiny):
+def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):
     config = tiny()
     config.arms.default = {"scheme": ()}
     record = configs.to_json(config)
-    more = tiny(seeds=(0, 1))
+    more = tiny(seeds=(0, 1), together=2)
     more.arms.default = {"scheme": ()}
     more.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     assert configs.difference(record, configs.to_json(more)) is None

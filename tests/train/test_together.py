@@ -1,0 +1,227 @@
+"""Runs that train at once: each is the run that trains alone, wherever it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs.default import default_text, model
+from mimetic_jax import InputError
+from mimetic_jax.train import together
+from mimetic_jax.train.books import Books
+from mimetic_jax.train.cluster.preemption import Preempted
+from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import augmentation_key, stream
+from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.runs import Run
+from tests.training import quiet
+
+CLOCKS = ("seconds", "examples_per_second", "input_bound", "origin")
+
+
+def records(run):
+    """What a run recorded, without clocks."""
+    kept = [dict(record) for record in run.metrics.read()]
+    return [{name: r[name] for name in r if name not in CLOCKS} for r in kept]
+
+
+def trained(config, workdir):
+    """Train a comparison: last state and records by arm and seed."""
+    comparison = quiet(config)
+    comparison.train(workdir)
+    runs = [Run.of(workdir, arm, seed) for seed in config.seeds for arm in comparison.arms]
+    return {(r.arm, r.seed): (comparison.restored(r), records(r)) for r in runs}
+
+
+def assert_close(found, expected):
+    assert found.keys() == expected.keys()
+    for run, (state, recorded) in found.items():
+        other, others = expected[run]
+        assert_allclose = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+        jax.tree.map(assert_allclose, (state.variables, state.ema), (other.variables, other.ema))
+        for record, same in zip(recorded, others, strict=True):
+            assert record == pytest.approx(same, rel=1e-5)
+
+
+def vit(tiny, tmp_path):
+    config = tiny(seeds=(0, 1), checkpoint_every=0, scheme=())
+    config.model.update(dropout=0.2, drop_path=0.1)
+    config.optimizer.eps = 1e-3  # a key's bias has no gradient but rounding: Adam would amplify it
+    return config
+
+
+def batch_norm(tiny, tmp_path=None):
+    config = tiny(seeds=(0, 1), scheme=(), ema=0.9)
+    config.model = model("tests.plugged:TinyBatchNorm", width=4)
+    config.optimizer.update(skip_nonfinite=2, eps=1e-3)
+    return config
+
+
+def text(tiny, tmp_path):
+    """A rate that makes the validation loss rise, so that the plateau rule lowers it."""
+    words = ["the", "cat", "sat", "on", "a", "mat", "and"]
+    random = np.random.default_rng(0)
+    for split, lines in (("train", 60), ("valid", 9), ("test", 9)):
+        sentences = [" ".join(random.permutation(words)) for _ in range(lines)]
+        (tmp_path / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
+    config = default_text()
+    config.seeds, config.name, config.log_every = (0, 1), "text", 2
+    config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
+    config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 12, 4, 4
+    config.model.update(width=18, depth=1, heads=2, dropout=0.1)
+    config.optimizer.update(learning_rate=3e-2, schedule="constant", plateau="halve", eps=1e-3)
+    config.eval.every = 1
+    return config
+
+
+@pytest.mark.parametrize("kind", [vit, batch_norm, pytest.param(text, marks=pytest.mark.slow)])
+def test_a_run_trained_with_others_is_the_run_alone(kind, tiny, tmp_path):
+    config = kind(tiny, tmp_path)
+    alone = trained(config, tmp_path / "alone")
+    config.together = 2
+    assert_close(trained(config, tmp_path / "together"), alone)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+@contextlib.contextmanager
+def killed_at(number, owner, method):
+    """A kill where the so-manieth call of a method would begin."""
+    original, calls = getattr(owner, method), []
+
+    def called(*args, **kwargs):
+        calls.append(None)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    with mock.patch.object(owner, method, called), pytest.raises(KeyboardInterrupt):
+        yield
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        lambda: killed_at(6, Books, "count"),
+        lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
+        lambda: killed_at(6, Checkpoints, "save"),  # of the last ones, too
+    ],
+    ids=["a step", "a checkpoint", "the last checkpoint"],
+)
+def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
+    """Bit for bit, also where the runs continue at different steps."""
+    config = batch_norm(tiny)
+    config.together = 2
+    whole = trained(config, undisturbed)  # by the first of these tests
+    with kill():
+        trained(config, tmp_path)
+    found = trained(config, tmp_path)
+    assert found.keys() == whole.keys()
+    for run, (state, recorded) in found.items():
+        jax.tree.map(np.testing.assert_array_equal, state, whole[run][0])
+        assert recorded == whole[run][1]
+
+
+def test_when_one_run_is_finished_the_others_have_no_step_left(tiny, tmp_path, undisturbed):
+    config = batch_norm(tiny)
+    config.together = 2
+    whole = trained(config, undisturbed)
+    with killed_at(2, Books, "finish"):
+        trained(config, tmp_path)
+    assert [Run.of(tmp_path, "run", seed).finished() for seed in (0, 1)] == [True, False]
+    with mock.patch.object(Program, "_run_steps", side_effect=AssertionError):
+        assert_close(trained(config, tmp_path), whole)
+
+
+def test_a_run_continues_alone_or_with_others(tiny, tmp_path, undisturbed):
+    """Alone to step 4, with another to step 6, where both stop, then each alone."""
+    config = batch_norm(tiny)
+    with killed_at(3, Books, "count"):
+        trained(config, tmp_path)
+    config.together = 2
+    original = Program.test_together
+
+    def told(self, variables, data):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, variables, data)
+
+    with (
+        mock.patch.object(Program, "test_together", told),
+        pytest.raises(Preempted, match="stopped at step 2, 6, which is saved"),
+    ):
+        quiet(config).train(tmp_path)
+    config.together = 1
+    found = trained(config, tmp_path)
+    config.together = 2
+    assert_close(found, trained(config, undisturbed))
+
+
+def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
+    config = batch_norm(tiny)
+    config.together = 2
+    whole = trained(config, undisturbed)
+    comparison = Comparison(config, say=(said := []).append)
+    task = comparison.arms["run"].program.task
+    prepare, theirs = task.prepare, augmentation_key(stream(1, "data"))
+
+    def poisoned(key, step, examples):
+        images, *rest = prepare(key, step, examples)
+        bad = (key == theirs) & ((step == 2) | (step >= 5))
+        return jnp.where(bad, jnp.nan, images), *rest
+
+    task.prepare = poisoned
+    with pytest.raises(InputError, match="the loss of run seed 1 is no longer finite"):
+        comparison.train(tmp_path)
+    skipped = [line for line in said if "is skipped" in line]
+    assert [line.split(" is")[0] for line in skipped] == [
+        f"  run seed 1: step {step}" for step in (2, 5, 6, 7)
+    ]
+    assert any("run seed 1: the loss is" in line and "at step 6" in line for line in said)
+    assert int(comparison.restored(Run.of(tmp_path, "run", 1)).step) == 4
+    run = Run.of(tmp_path, "run", 0)
+    found = {("run", 0): (comparison.restored(run), records(run))}
+    assert_close(found, {("run", 0): whole["run", 0]})
+
+
+def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
+    config = tiny(seeds=(0, 1), together=3)
+    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+    config.arms.wide = {"model": {"width": 32}}
+    groups = []
+
+    def trained_at_once(self, group, *rest):
+        groups.append([(run.arm, run.seed) for run in group])
+
+    monkeypatch.setattr(Comparison, "_run", trained_at_once)
+    monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
+    monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
+    quiet(config).train(tmp_path)
+    assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
+    groups.clear()
+    quiet(config).train(tmp_path, only="b/1")
+    assert groups == [[("b", 1)]]
+
+
+def test_runs_that_cannot_train_at_once_are_refused(tiny, monkeypatch):
+    streamed = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8, "together": 4}
+    with pytest.raises(
+        InputError,
+        match="together 4 needs data that is held on the devices: imagenet2012 is streamed",
+    ):
+        Comparison(tiny(**streamed))
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    program = Comparison(tiny()).arms["run"].program
+    with pytest.raises(InputError, match="together 2 needs a single process, not 2"):
+        together.check(2, program.feed, "digits")
