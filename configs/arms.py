@@ -135,6 +135,7 @@ def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
         "t_fixup": (TFixup(),),
         "zero": (Zero(),),
         "uniform": (UniformAttention(),),
+        "impulse": (Impulse(),),
         "conditioned": (Conditioned(),),
         "orthogonal": (Orthogonal(),),
         "dct": (DCT(),),

@@ -17,8 +17,11 @@ from configs.default import arguments, default_text
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, steps."""
-    args = arguments(text, width=64, depth=4, heads=2, steps=200)
+    """Arguments: width, depth, heads, steps, init.
+
+    `init` is "all" for default, norm_matched and mimetic; or arms as in configs/ptb_char.py.
+    """
+    args = arguments(text, width=64, depth=4, heads=2, steps=200, init="all")
     config = default_text()
     config.name = "python_docs"
     config.seeds = (0, 1, 2)
@@ -41,5 +44,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.eval.batch = 64
     config.log_every = 50
     config.checkpoint_every = 100
-    config.arms = chosen("all", *language(args.depth))
+    config.arms = chosen(args.init, *language(args.depth))
     return config

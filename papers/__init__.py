@@ -5,11 +5,17 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, mlp, rivals, structured
+from papers import attention, evidence, mlp, rivals, structured
 from papers.record import Figure, Table
 
-PAPERS = {"attention": attention, "structured": structured, "mlp": mlp, "rivals": rivals}
-"""A module per paper, and one for its rivals."""
+PAPERS = {
+    "attention": attention,
+    "structured": structured,
+    "mlp": mlp,
+    "rivals": rivals,
+    "evidence": evidence,
+}
+"""A module per paper, one for their rivals, and one for questions of our own."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

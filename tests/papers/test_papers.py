@@ -46,6 +46,10 @@ ROWS = {
     "rivals/conditioned": 3,
     "rivals/course": 4,
     "mlp/populations": 3,
+    "evidence/text": 4,
+    "evidence/images": 1,
+    "evidence/length": 5,
+    "evidence/tokens": 3,
 }
 
 MISPRINTED = {
@@ -198,6 +202,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
     added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     added |= {"mlp/figure4_populations"}
+    added |= {f"evidence/over_{what}" for what in ("length", "tokens", "rates")}
     assert FIGURES.keys() == printed | added
 
 

@@ -1,0 +1,152 @@
+"""What one CPU can show of mimetic initialization: our questions, which no paper prints.
+
+Every row is trained as it stands, by its own recipe: small networks, real data, short trainings.
+The recipe of a row is that with which the default arm does best; see the config files.
+"""
+
+from papers.record import Figure, Row, Table
+
+_TEXT, _VIT = "configs/python_docs.py", "configs/cifar10_vit.py"
+
+_RATES = ("1e-3", "2e-3", "3e-3", "6e-3")
+_CONTROLS = ("default", "norm_matched", "shuffled")
+
+
+def _text(rate: str, *more: str) -> Row:
+    """A text by characters at a learning rate."""
+    return Row(
+        f"learning rate {rate}",
+        "steps=400",
+        arms=("mimetic", *more),
+        flags=(f"--config.optimizer.learning_rate={rate}",),
+    )
+
+
+def _images(label: str, arguments: str, *arms: str, flags: tuple[str, ...] = ()) -> Row:
+    """A ViT of width 96 on a part of CIFAR-10."""
+    return Row(label, f"width=96,depth=6,heads=3,randaugment=,{arguments}", arms=arms, flags=flags)
+
+
+_EPOCHS = ("0.5", "1", "2", "4", "8")
+_LENGTHS = tuple(_images(f"{e} epochs", f"patch=4,epochs={e}", "mimetic") for e in _EPOCHS)
+_PATCHES = (8, 4, 2)
+_TOKENS = tuple(
+    _images(f"{(16 // patch) ** 2} tokens", f"size=16,patch={patch},epochs=4", "mimetic")
+    for patch in _PATCHES
+)
+
+_RECIPE = (
+    "--config.model.dtype=float32",
+    "--config.model.pool=mean",
+    "--config.data.subset=0.4",
+    "--config.data.augment.erase=0.0",
+    "--config.batch=128",
+    "--config.optimizer.learning_rate=1e-3",
+    "--config.eval.every=0",
+    "--config.eval.batch=500",
+    "--config.checkpoint_every=312",
+    "--config.log_every=156",
+    "--config.max_dispatch=52",
+)
+_IMAGES = "20,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
+
+TABLES = {
+    "text": Table(
+        "Python's documentation by characters, 400 steps: which half of the initialization, and "
+        "does the gain survive each arm's own learning rate?",
+        "",
+        _TEXT,
+        "bits/char",
+        (
+            _text("1e-3"),
+            _text("2e-3"),
+            _text("3e-3", "query_key", "value_out", "zero_out", "uniform"),
+            _text("6e-3"),
+        ),
+        controls=_CONTROLS,
+        flags=("--config.eval.every=0", "--config.log_every=100"),
+        doubt="the text comes with Python 3.11; other versions have another",
+        higher=False,
+    ),
+    "images": Table(
+        f"{_IMAGES}, patches of 4 pixels (64 tokens), 8 epochs",
+        "",
+        _VIT,
+        "accuracy %",
+        (_images("8 epochs", "patch=4,epochs=8", "sincos", "mimetic", "impulse"),),
+        controls=_CONTROLS,
+        flags=_RECIPE,
+    ),
+    "length": Table(
+        f"the gain over the length of the training: {_IMAGES}, 64 tokens",
+        "",
+        _VIT,
+        "accuracy %",
+        _LENGTHS,
+        controls=("norm_matched",),
+        flags=_RECIPE,
+    ),
+    "tokens": Table(
+        f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs",
+        "",
+        _VIT,
+        "accuracy %",
+        _TOKENS,
+        controls=("norm_matched",),
+        flags=_RECIPE,
+    ),
+}
+
+
+def _of(table: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Rows of a figure, with what their table adds."""
+    shared = TABLES[table]
+    return tuple(
+        Row(
+            row.label,
+            row.arguments,
+            arms=(*row.arms, *shared.controls),
+            flags=(*shared.flags, *row.flags),
+            config=shared.config,
+        )
+        for row in rows
+    )
+
+
+FIGURES = {
+    "over_length": Figure(
+        "accuracy over the length of a training",
+        "",
+        "sweep",
+        {
+            "label": "epochs of a training",
+            "panels": {"": {row.label: float(e) for row, e in zip(_LENGTHS, _EPOCHS, strict=True)}},
+        },
+        _of("length", _LENGTHS),
+    ),
+    "over_tokens": Figure(
+        "accuracy over the number of tokens",
+        "",
+        "sweep",
+        {
+            "label": "tokens",
+            "panels": {
+                "": {
+                    row.label: float((16 // patch) ** 2)
+                    for row, patch in zip(_TOKENS, _PATCHES, strict=True)
+                }
+            },
+        },
+        _of("tokens", _TOKENS),
+    ),
+    "over_rates": Figure(
+        "bits per character over the learning rate",
+        "",
+        "sweep",
+        {
+            "label": "learning rate",
+            "panels": {"": {f"learning rate {rate}": float(rate) for rate in _RATES}},
+        },
+        _of("text", TABLES["text"].rows),
+    ),
+}
