@@ -16,9 +16,10 @@ from mimetic_jax.train.program import Program
 def describe(comparison: Comparison) -> str:
     """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes."""
     config = comparison.config
+    runs = f"{config.members} members" if config.members else f"{len(config.seeds)} seeds"
     lines = [
         f"{config.name}: {comparison.info}",
-        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
+        f"{len(comparison.arms)} arms x {runs} on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
     planned: list[Program] = []
@@ -36,12 +37,14 @@ def _lines(arm: Arm, with_scaling: bool) -> list[str]:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     state = program.shapes
     memory = (
-        f"  per device on mesh {dict(program.mesh.shape)}: parameters "
+        f"  {'of each member' if config.members else 'per device'} on mesh "
+        f"{dict(program.mesh.shape)}: parameters "
         f"{_megabytes(bytes_per_device((state.params, state.model_state, state.ema)))}, optimizer "
         f"{_megabytes(bytes_per_device(state.opt_state))}, data "
         f"{_megabytes(program.feed.data_bytes())}"
     )
-    known = scaling.transformer_sizes(program) is not None
+    # Members are small, and each is on one device.
+    known = scaling.transformer_sizes(program) is not None and not config.members
     if known:
         here = scaling.work(program, config, tuple(program.mesh.shape.values()), flops)
         memory += (

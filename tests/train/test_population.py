@@ -8,6 +8,7 @@ import pytest
 
 from configs.default import default, default_text, model
 from mimetic_jax import paths
+from mimetic_jax.analysis.plan import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
 from mimetic_jax.train import population
@@ -161,6 +162,12 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
 def test_what_a_population_cannot_be(overrides, message):
     with pytest.raises(InputError, match=message):
         Comparison(config_of(**overrides), lambda line: None)
+
+
+def test_a_plan_has_the_members():
+    text = describe(Comparison(config_of(), lambda line: None))
+    assert "1 arms x 3 members" in text
+    assert "of each member on mesh" in text
 
 
 def test_one_member_alone_is_refused(tmp_path):
