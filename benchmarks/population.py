@@ -1,0 +1,253 @@
+"""Time training a population at once against its members one after the other, and against PyTorch.
+
+    python benchmarks/population.py [--model=convnext] [--members=1,8,64] [--seconds=1.0]
+
+The networks of configs/mlp_population.py, float32, on 10,000 images of random pixels, 10 steps per
+dispatch. Images are counted over all members, per second of wall time and of processor time, which
+other load on the machine hardly changes. Memory is what XLA allots to temporaries and outputs.
+
+Where PyTorch is installed, it trains the same networks in eager mode, after a check on the same
+weights: one by one, and at once by `torch.func.vmap` of `grad` over `stack_module_state`, with its
+fused AdamW on the stacked parameters. It gathers from uint8 in memory, as ours does.
+Medians of 3 repeats, interleaved in one run.
+
+A second table has the forms of the depthwise convolution under `vmap`, forward and gradient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+# PyTorch needs its share of a GPU's memory.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.gpu.machine import peak_flops
+from configs import mlp_population
+from mimetic_jax import data
+from mimetic_jax.analysis.plan import flops_per_step
+from mimetic_jax.models import depthwise
+from mimetic_jax.train.cluster.mesh import population_mesh
+from mimetic_jax.train.population import initial_members
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+
+IMAGES, STEPS, IN_TURN, REPEATS = 10_000, 10, 8, 3
+FORMS = {"pixels": depthwise._of_pixels, "rows": depthwise._of_rows, "grouped": depthwise._grouped}
+
+
+@dataclasses.dataclass
+class Way:
+    """A way to train networks.
+
+    Attributes:
+        name: with the library's.
+        members: at once.
+        images: of all members, per step.
+        steps: per call of `run`.
+        run: takes a number of steps and waits until the device is done.
+        memory: bytes of a dispatch, None where unknown.
+    """
+
+    name: str
+    members: int
+    images: int
+    steps: int
+    run: Callable[[int], None]
+    memory: int | None = None
+
+
+class Ours:
+    """The trainer's program on random pixels.
+
+    Args:
+        model: of configs/mlp_population.py.
+        images: in the data set.
+        steps: per dispatch.
+    """
+
+    def __init__(self, model: str, images: int = IMAGES, steps: int = STEPS) -> None:
+        self.config = mlp_population.get_config(f"model={model},init=default")
+        self.config.max_dispatch = self.steps = steps
+        self.info = dataclasses.replace(data.describe("cifar10"), num_train=images)
+        mesh = population_mesh(devices=jax.devices()[:1])
+        self.program = Program(self.config, self.info, mesh)
+        random = np.random.default_rng(0)
+        self.pixels = random.integers(0, 256, (images, *self.info.image_shape), np.uint8)
+        self.labels = random.integers(0, self.info.num_classes, images, np.int32)
+        self._arrays = jax.device_put((self.pixels, self.labels), mesh.devices.flat[0])
+
+    def in_turn(self, members: int) -> Way:
+        """A dispatch of one member after the other."""
+        states = [self.program.initial_state(seed, ()) for seed in range(members)]
+        keys = [(stream(seed, "data"), stream(seed, "dropout")) for seed in range(members)]
+
+        def run(steps: int) -> None:
+            count = jnp.int32(steps)
+            for member in range(members):
+                states[member], _ = self.program.run_steps(
+                    states[member], self._arrays, *keys[member], count
+                )
+            jax.block_until_ready(states)
+
+        return Way("ours, one after the other", 1, members * self.config.batch, self.steps, run)
+
+    def together(self, members: int) -> Way:
+        """A dispatch of all members."""
+        program, seeds = self.program, np.arange(members)
+        state = initial_members(program, self.config, seeds)
+        data_keys, dropout_keys = (
+            jax.device_put(jax.vmap(lambda seed, of=of: stream(seed, of))(seeds), program.by_member)
+            for of in ("data", "dropout")
+        )
+        ones = jax.device_put(np.ones(members, np.float32), program.by_member)
+        dispatch = program.together(members, self._arrays)
+
+        def run(steps: int) -> None:
+            nonlocal state
+            count = jnp.int32(steps)
+            state, _ = dispatch(state, self._arrays, data_keys, dropout_keys, count, ones)
+            jax.block_until_ready(state)
+
+        analysis = dispatch.memory_analysis()
+        memory = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+        images = members * self.config.batch
+        return Way("ours, at once", members, images, self.steps, run, memory)
+
+
+def theirs(ours: Ours, members: Sequence[int]) -> list[Way]:
+    """PyTorch's ways, if its network gives the same logits on the same weights."""
+    from benchmarks.torch_population import Trainer
+
+    cuda = jax.default_backend() == "gpu"
+    trainer = Trainer(ours.config, ours.info, ours.pixels, ours.labels, "cuda" if cuda else "cpu")
+    check_same(ours, trainer)
+    # On a CPU nothing is gained by a step that isn't waited for, and one of 64 takes seconds.
+    batch, steps = ours.config.batch, ours.steps if cuda else 1
+    ways = [Way("PyTorch, one after the other", 1, batch, steps, trainer.alone())]
+    for count in members:
+        run = trainer.together(count)
+        ways.append(Way("PyTorch, at once", count, count * batch, steps, run))
+    return ways
+
+
+def check_same(ours: Ours, trainer: Any) -> None:
+    """Compare numbers of parameters, and logits at random parameters.
+
+    Raises:
+        AssertionError: if the networks aren't the same.
+    """
+    random, program = np.random.default_rng(0), ours.program
+    params = jax.tree.map(
+        lambda leaf: random.normal(0, 0.3, leaf.shape).astype(np.float32), program.shapes.params
+    )
+    found = sum(parameter.numel() for parameter in trainer.network().parameters())
+    np.testing.assert_equal(found, sum(leaf.size for leaf in jax.tree.leaves(params)))
+    images = program.task.view(ours.pixels[:8])
+    with jax.default_matmul_precision("float32"):
+        logits, _ = program.task.outputs({"params": params}, images)
+    np.testing.assert_allclose(trainer.logits(params, 8), logits, rtol=1e-4, atol=1e-4)
+
+
+def forms(members: int = 8, batch: int = 64, side: int = 8, channels: int = 16) -> list[Way]:
+    """The gradient of each form of the depthwise convolution, of members with their own filters."""
+    x = jax.random.normal(jax.random.key(0), (members, batch, side, side, channels))
+    kernel = jax.random.normal(jax.random.key(1), (members, 7, 7, channels))
+    ways = []
+    for name, form in FORMS.items():
+
+        def loss(x: jax.Array, kernel: jax.Array, form: Any = form) -> jax.Array:
+            return jnp.sin(jax.vmap(form)(x, kernel)).sum()
+
+        gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))
+
+        def run(steps: int, gradient: Any = gradient) -> None:
+            for _ in range(steps):
+                jax.block_until_ready(gradient(x, kernel))
+
+        ways.append(Way(name, members, members * batch, 1, run))
+    return ways
+
+
+def rates(ways: Sequence[Way], seconds: float) -> list[tuple[float, float]]:
+    """Images per second of wall time and of processor time, each way so long in every repeat."""
+    for way in ways:
+        way.run(1)  # compiles
+    measured: list[list[tuple[float, float]]] = [[] for _ in ways]
+    for _ in range(REPEATS):
+        for way, found in zip(ways, measured, strict=True):
+            time.sleep(0.2)  # until the threads of the other library stop spinning
+            began, processor, images = time.perf_counter(), time.process_time(), 0
+            while not images or time.perf_counter() - began < seconds:
+                way.run(way.steps)
+                images += way.images * way.steps
+            wall = time.perf_counter() - began
+            found.append((images / wall, images / (time.process_time() - processor)))
+    return [
+        (statistics.median(wall), statistics.median(processor))
+        for wall, processor in (zip(*found, strict=True) for found in measured)
+    ]
+
+
+def table(ways: Sequence[Way], measured: Sequence[tuple[float, float]], flops: float) -> str:
+    """Markdown: rates, each with its ratio to the first way's; memory per member; MFU.
+
+    Args:
+        ways: the first is what the others are compared with.
+        measured: `rates` of them.
+        flops: per image, 0 to leave out how much of the device's peak is reached.
+    """
+    peak = peak_flops(jax.devices()[0].device_kind) if flops else None
+    columns = ["", "at once", "images/s", "ratio", "images per processor second", "ratio"]
+    columns += ["MiB per member"] if flops else []
+    columns += ["TFLOP/s", "of the bfloat16 peak"] if peak else []
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
+    for way, own in zip(ways, measured, strict=True):
+        cells = [way.name, str(way.members)]
+        for rate, first in zip(own, measured[0], strict=True):
+            cells += [f"{rate:,.0f}", f"{rate / first:.2f}"]
+        if flops:
+            cells.append(f"{way.memory / way.members / 2**20:.1f}" if way.memory else "")
+        if peak:
+            reached = own[0] * flops
+            cells += [f"{reached / 1e12:.2f}", f"{100 * reached / peak:.2f} %"]
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="convnext", choices=("convnext", "vit"))
+    parser.add_argument("--members", help="at once; 1,8,64, and 512 unless on a CPU")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each repeat")
+    flags = parser.parse_args(arguments)
+    chosen = "1,8,64" if jax.default_backend() == "cpu" else "1,8,64,512"
+    members = [int(count) for count in (flags.members or chosen).split(",")]
+    ours = Ours(flags.model)
+    ways = [ours.in_turn(IN_TURN), *map(ours.together, members)]
+    if importlib.util.find_spec("torch"):
+        ways += theirs(ours, members)
+    flops = flops_per_step(ours.program) / ours.config.batch
+    print(f"{flags.model} on {jax.devices()[0].device_kind}\n")
+    print(table(ways, rates(ways, flags.seconds), flops), flush=True)
+    if flags.model == "convnext":
+        depthwise_ways = forms()
+        print(f"\n{table(depthwise_ways, rates(depthwise_ways, flags.seconds / 4), 0.0)}")
+
+
+if __name__ == "__main__":
+    main()
