@@ -213,7 +213,8 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
             if flag.startswith("config."):
                 field = flag.removeprefix("config.")
                 assert field in flat
-                config.update_from_flattened_dict({field: value})
+                typed = int(value) if type(flat[field]) is int else value
+                config.update_from_flattened_dict({field: typed})
             else:
                 assert flag in ("mode", "what", "workdir")
                 assert flag != "mode" or value in main.MODES
