@@ -83,8 +83,8 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         (["--config=configs/digits_vit.py", "--mode=trian"], "train|eval|compare|plan|analyze"),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
-            "unknown analysis 'fits': choose one of attention, curves, fit, health, products, "
-            "rank, schemes, span; did you mean 'fit'?",
+            "unknown analysis 'fits': choose one of attention, covariance, curves, fit, health, "
+            "products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),
     ],

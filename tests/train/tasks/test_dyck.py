@@ -12,9 +12,8 @@ from configs.default import default_dyck
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train import loop
-from mimetic_jax.train.loop import Run
-from mimetic_jax.train.warm_start import warm_start
+from mimetic_jax.train.warm_start import initial_state, warm_start
+from mimetic_jax.train.workdir.runs import Run
 from tests.training import killed, quiet, trained
 
 FROZEN = (("^(embedding|pos_embed)$", 0.0),)
@@ -117,7 +116,7 @@ def test_blocks_go_into_a_model_of_images(tiny, warmup):
     source = {"init_from": f"{workdir}/runs/{{arm}}/{{seed}}", "init_parts": ("blocks",)}
     arm = quiet(tiny(scheme=(), **source)).arms["run"]
     fresh = flat(arm.program.initial_state(0, ()).params)
-    started = flat(loop.initial_state(arm.program, arm.config, "run", 0, print).params)
+    started = flat(initial_state(arm.program, arm.config, "run", 0, print).params)
     for name, leaf in started.items():
         theirs = flat(warm.params) if name.startswith("block_0/") else fresh
         np.testing.assert_array_equal(leaf, theirs[name], err_msg=name)
