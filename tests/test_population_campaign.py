@@ -67,7 +67,7 @@ def test_ten_kills(tmp_path):
         while kills < KILLS:
             process = start(workdir)
             try:
-                process.wait(timeout=chance.uniform(0.2, 1.0) * seconds)
+                process.communicate(timeout=chance.uniform(0.2, 1.0) * seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
