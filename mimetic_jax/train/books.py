@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.cadence import eval_every, next_due
 from mimetic_jax.train.cluster.processes import is_first, wait_for_all
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.program import Program
@@ -17,7 +18,11 @@ from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.tasks.task import Evaluation
 from mimetic_jax.train.warm_start import initial_state
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.checkpoint import (
+    Checkpoints,
+    report_version,
+    trained_on_other_data,
+)
 from mimetic_jax.train.workdir.origin import origin
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
@@ -59,14 +64,16 @@ class Books:
     ) -> None:
         self.run, self.say, self.step, self.seconds = run, say, 0, 0.0
         self._config, self._program, self._data = config, program, data
-        self._made = {"code": source_version(), "config": to_json(config), "data": fingerprint}
+        self._made: dict[str, Any] = {
+            "code": source_version(),
+            "config": to_json(config),
+            "data": fingerprint,
+        }
         wait_for_all("run folder")  # process 0 makes it
         self._checkpoints = Checkpoints(
             run.directory / "checkpoints", config.keep_checkpoints, say, self._best
         )
-        self._eval_every = config.eval.every or round(
-            config.eval.every_epochs * program.feed.steps_per_epoch
-        )
+        self._eval_every = eval_every(config, program.feed.steps_per_epoch)
         self._losses: list[float] = []  # of the evaluations after the first step
         self._scores: dict[int, float] = {}  # of all evaluations by step, higher is better
         self._window: list[dict[str, np.ndarray]] = []
@@ -117,7 +124,7 @@ class Books:
     def next_due(self) -> int:
         """The next step at which a log line, an evaluation or a checkpoint is due, or the last."""
         cadences = (self._config.log_every, self._eval_every, self._config.checkpoint_every)
-        return min([self._program.steps, *(self.step - self.step % n + n for n in cadences if n)])
+        return next_due(self.step, self._program.steps, cadences)
 
     @property
     def log_due(self) -> bool:
@@ -226,12 +233,8 @@ class Books:
     def _recognize(self, made: dict[str, Any]) -> None:
         """Check that a checkpoint was trained on this data; report another version of the code."""
         if made["data"] != self._made["data"]:
-            raise InputError(
-                f"{self.run.directory} was trained on other data (fingerprint {made['data']} "
-                f"there, {self._made['data']} here): use that data, or another --workdir"
-            )
-        if made["code"] != self._made["code"]:
-            self.say(f"its checkpoint is of version {made['code']}, this is {self._made['code']}")
+            raise trained_on_other_data(self.run.directory, made["data"], self._made["data"])
+        report_version(made["code"], self.say)
 
     def _best(self, steps: Sequence[int]) -> list[int]:
         """The steps with the best evaluations."""

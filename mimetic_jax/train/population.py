@@ -15,14 +15,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax import paths
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import rewrite
+from mimetic_jax.train.cadence import eval_every, next_due
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import MEMBERS
-from mimetic_jax.train.config import to_json
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState, stream
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.checkpoint import Checkpoints, report_version
 from mimetic_jax.train.workdir.lock import locked
 from mimetic_jax.train.workdir.members import Chunk, MembersFolder
 from mimetic_jax.train.workdir.origin import origin
@@ -30,8 +28,8 @@ from mimetic_jax.version import source_version
 
 Say = Callable[[str], None]
 
-SHARE = {"cpu": 0.5}
-"""Of the free memory, what a chunk may take; 0.8 of an accelerator's."""
+_SHARE, _SHARE_ON_CPU = 0.8, 0.5
+"""Of the free memory, what a chunk may take."""
 _MOST_ON_CPU = 64
 """There more members at once train no faster, see benchmarks/population.py."""
 _FACTORIZATIONS = {"eigh", "svd", "qr", "householder_product", "cholesky", "schur", "eig"}
@@ -66,13 +64,16 @@ def train(
         InputError: if the folder is in use, can't be written, or holds other members' files.
     """
     with locked(folder.directory, say):
-        size = folder.chunk_size or _chosen_size(config, program, data, say)
-        if config.chunk and size != min(config.chunk, config.members) and folder.chunk_size:
-            say(f"trained {size} at a time, as those members that are trained")
-        folder.choose(size)
+        if size := folder.chunk_size:
+            folder.check_data(fingerprint)
+            if config.chunk and size != min(config.chunk, config.members):
+                say(f"trained {size} at a time, as those members that are trained")
+        else:
+            size = _chosen_size(config, program, data, say)
+            folder.choose(size, fingerprint)
         while (first := folder.trained) < config.members:
             seeds = np.arange(first, min(first + size, config.members))
-            _Chunk(folder, config, program, data, say, fingerprint, seeds).train()
+            _Chunk(folder, config, program, data, say, seeds).train()
 
 
 class _Chunk:
@@ -85,19 +86,16 @@ class _Chunk:
         program: Program,
         data: Any,
         say: Say,
-        fingerprint: str,
         seeds: np.ndarray,
     ) -> None:
         self.folder, self.config, self.program, self.data = folder, config, program, data
         self.seeds, self.end, self.seconds = seeds, program.steps, 0.0
-        self.label = f"members {seeds[0]} to {seeds[-1]} of {config.members}"
-        self.say = lambda line: say(f"{self.label}: {line}")
-        self.made = {"code": source_version(), "config": to_json(config), "data": fingerprint}
+        label = f"members {seeds[0]} to {seeds[-1]} of {config.members}"
+        self.say = lambda line: say(f"{label}: {line}")
         self.directory = folder.directory / f"training_{seeds[0]:08}-{seeds[-1]:08}"
         # The last member once more where the devices don't divide the chunk; it is left out later.
         self.lanes = np.append(seeds, [seeds[-1]] * (-len(seeds) % _devices(program)))
-        per_epoch = program.feed.steps_per_epoch
-        self.eval_every = config.eval.every or round(config.eval.every_epochs * per_epoch)
+        self.eval_every = eval_every(config, program.feed.steps_per_epoch)
         self.steps: list[int] = []  # of the evaluations
         self.scores: dict[str, list[list[float]]] = {}  # name -> evaluation -> member
 
@@ -131,11 +129,7 @@ class _Chunk:
         if found is None:
             return None
         state, record = found
-        if record["made"]["data"] != self.made["data"]:
-            raise InputError(
-                f"{self.folder.directory} was trained on other data (fingerprint "
-                f"{record['made']['data']} there, {self.made['data']} here)"
-            )
+        report_version(record["code"], self.say)
         self.seconds, self.steps, self.scores = (
             record[name] for name in ("seconds", "steps", "scores")
         )
@@ -155,8 +149,7 @@ class _Chunk:
         dispatch = program.together(len(self.lanes), arrays)
         cadences = (self.eval_every, self.config.checkpoint_every, self.config.log_every)
         while step < self.end:
-            stop = min([self.end, *(step - step % n + n for n in cadences if n)])
-            count = min(stop - step, program.feed.max_dispatch)
+            count = min(next_due(step, self.end, cadences) - step, program.feed.max_dispatch)
             began = time.perf_counter()
             state, history = dispatch(state, arrays, *keys, jnp.int32(count), ones)
             losses = np.asarray(history["loss"])[: len(self.seeds), :count]
@@ -177,7 +170,7 @@ class _Chunk:
 
     def _save(self, state: TrainState, checkpoints: Checkpoints) -> None:
         record = {
-            "made": self.made,
+            "code": source_version(),
             "seconds": self.seconds,
             "steps": self.steps,
             "scores": self.scores,
@@ -226,27 +219,28 @@ def initial_members(program: Program, config: ConfigDict, seeds: np.ndarray) -> 
         seeds: of the members, [C].
     """
     variables = program.init_together(_keys(seeds, "init"))
-    keys = _keys(seeds, "scheme")
-    write = functools.partial(
-        rewrite, scheme=config.scheme, rules=program.rules, grid=program.task.grid()
-    )
-
-    def member(key: jax.Array, params: Any) -> Any:
-        return write(key, params)
-
     params = variables["params"]
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (keys, params))
-    if _factorizes(jax.make_jaxpr(member)(*one).jaxpr):
-        written = [
-            member(keys[i], jax.tree.map(lambda x, i=i: x[i], params)) for i in range(len(seeds))
-        ]
-        params = jax.tree.map(lambda *leaves: np.stack([*map(np.asarray, leaves)]), *written)
-    elif config.scheme:
-        params = jax.jit(lambda keys, params: jax.lax.map(lambda x: member(*x), (keys, params)))(
-            keys, params
-        )
-    state = jax.jit(jax.vmap(program.state_of))({**variables, "params": params})
+    if config.scheme:
+        params = _rewritten(program, config.scheme)(_keys(seeds, "scheme"), params)
+    state = program.states_of({**variables, "params": params})
     return jax.device_put(state, program.by_member)
+
+
+@functools.lru_cache(maxsize=4)  # all chunks of an arm share what is compiled
+def _rewritten(program: Program, scheme: Any) -> Callable[[jax.Array, Any], Any]:
+    """A function of keys [C] and the members' parameters."""
+    member = functools.partial(program.rewritten, scheme=scheme)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    if not _factorizes(jax.make_jaxpr(member)(key, program.shapes.params).jaxpr):
+        return jax.jit(lambda keys, params: jax.lax.map(lambda one: member(*one), (keys, params)))
+
+    def one_by_one(keys: jax.Array, params: Any) -> Any:
+        written = [
+            member(keys[i], jax.tree.map(lambda x, i=i: x[i], params)) for i in range(len(keys))
+        ]
+        return jax.tree.map(lambda *leaves: np.stack([*map(np.asarray, leaves)]), *written)
+
+    return one_by_one
 
 
 def _factorizes(jaxpr: Any) -> bool:
@@ -269,11 +263,12 @@ def _chosen_size(config: ConfigDict, program: Program, data: Any, say: Say) -> i
     """Members at once: as asked for, if they fit the memory; else what fits."""
     devices = _devices(program)
     wanted = min(config.chunk or config.members, config.members)
-    if not config.chunk and jax.default_backend() == "cpu":
+    on_cpu = jax.default_backend() == "cpu"
+    if not config.chunk and on_cpu:
         wanted = min(wanted, _MOST_ON_CPU * devices)
     size = _rounded(wanted, devices)
     free = _free() * devices
-    allowed = SHARE.get(jax.default_backend(), 0.8) * free
+    allowed = (_SHARE_ON_CPU if on_cpu else _SHARE) * free
     while (takes := _bytes(program, data, size)) > allowed and size > devices:
         size = _rounded(min(size - 1, int(size * allowed / takes)), devices)
     if size < _rounded(wanted, devices):

@@ -46,6 +46,7 @@ class Program:
         run_together: the same for members: states, keys and factors of the learning rate have a
             leading axis, and each member is what `run_steps` makes of it.
         init_together: variables of members as the model draws them, of a key each.
+        states_of: the states of members before the first step, of their variables.
         by_member: the sharding of that axis.
         stack: the states of members, one after the other, as `run_together` takes them.
         member: the state of one of them, by its index.
@@ -117,6 +118,7 @@ class Program:
             out_shardings=placed,
         )
         self.init_together = jax.jit(lambda keys: jax.lax.map(self.task.init, keys))
+        self.states_of = jax.jit(jax.vmap(self.state_of))
         self._together: dict[int, Any] = {}
         self._placed: Any = None
 
@@ -134,15 +136,13 @@ class Program:
             warm: what happens to the variables in between, such as a `warm_start`.
         """
         variables = warm(self._init_variables(stream(seed, "init")))
-        params = rewrite(
-            stream(seed, "scheme"),
-            variables["params"],
-            scheme,
-            rules=self.rules,
-            grid=self.task.grid(),
-        )
+        params = self.rewritten(stream(seed, "scheme"), variables["params"], scheme)
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
+
+    def rewritten(self, key: jax.Array, params: Any, scheme: Scheme | tuple[Scheme, ...]) -> Any:
+        """The parameters as the scheme starts them; may be traced."""
+        return rewrite(key, params, scheme, rules=self.rules, grid=self.task.grid())
 
     def state_of(
         self, variables: dict[str, Any], init_optimizer: Callable[[Any], Any] | None = None

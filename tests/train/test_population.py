@@ -186,6 +186,16 @@ def test_a_damaged_file_is_named_and_kept(tmp_path):
     assert path.read_bytes() == content
 
 
+def test_members_of_other_data_are_not_mixed(tmp_path):
+    trained(config_of(members=2), tmp_path)
+    comparison = Comparison(config_of(), lambda line: None)
+    comparison.open()
+    arm = comparison.arms["run"]
+    folder = MembersFolder.of(tmp_path, "run")
+    with pytest.raises(InputError, match=r"was trained on other data .* another here"):
+        population.train(folder, arm.config, arm.program, arm.data, fingerprint="another")
+
+
 def test_a_gap_is_reported(tmp_path):
     folder = MembersFolder(tmp_path)
     (tmp_path / "members_00000002-00000003.npz").write_bytes(b"")

@@ -25,6 +25,7 @@ from jax.sharding import PartitionSpec as P
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
+from mimetic_jax.version import source_version
 
 
 class Checkpoints:
@@ -183,6 +184,20 @@ class Checkpoints:
             wrong = sum(a != b for a, b in zip(found, expected, strict=False))
             raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
         return restored.state, record
+
+
+def trained_on_other_data(directory: AnyPath, found: str, fingerprint: str) -> InputError:
+    """The error for a folder whose checkpoints are of data with another fingerprint."""
+    return InputError(
+        f"{directory} was trained on other data (fingerprint {found} there, {fingerprint} here): "
+        "use that data, or another --workdir"
+    )
+
+
+def report_version(code: str, say: Callable[[str], None]) -> None:
+    """Say so if a checkpoint is of another version of the code."""
+    if code != (here := source_version()):
+        say(f"its checkpoint is of version {code}, this is {here}")
 
 
 def read_variables(

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.paths import AnyPath, write_bytes_atomically
+from mimetic_jax.train.workdir.checkpoint import trained_on_other_data
+from mimetic_jax.train.workdir.paths import AnyPath, write_atomically, write_bytes_atomically
 
 _NAME = re.compile(r"members_(\d+)-(\d+)\.npz")
-_RECORD = "record"
+_RECORD, _CHOICE = "record", "chunk.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +81,25 @@ class MembersFolder:
     @property
     def chunk_size(self) -> int | None:
         """How many members were trained at once, once that is chosen."""
-        path = self.directory / "chunk.json"
-        return int(json.loads(path.read_text())["size"]) if path.exists() else None
+        return int(self._choice()["size"]) if self._choice() else None
 
-    def choose(self, size: int) -> None:
-        """Write down how many members are trained at once."""
-        write_bytes_atomically(
-            self.directory / "chunk.json", (json.dumps({"size": size}) + "\n").encode()
-        )
+    def choose(self, size: int, fingerprint: str) -> None:
+        """Write down how many members are trained at once, and on which data."""
+        text = json.dumps({"size": size, "data": fingerprint})
+        write_atomically(self.directory / _CHOICE, text + "\n")
+
+    def check_data(self, fingerprint: str) -> None:
+        """Check that members are trained on this data, once the size of chunks is chosen.
+
+        Raises:
+            InputError: they are trained on other data.
+        """
+        if (found := self._choice()["data"]) != fingerprint:
+            raise trained_on_other_data(self.directory, found, fingerprint)
+
+    def _choice(self) -> dict[str, Any]:
+        path = self.directory / _CHOICE
+        return json.loads(path.read_text()) if path.exists() else {}
 
     def save(self, chunk: Chunk) -> None:
         """Write the file of a chunk; whoever reads it sees all of it or nothing."""
