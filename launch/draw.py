@@ -14,10 +14,9 @@ from launch.results import Results
 from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
-from mimetic_jax.analysis.covariance import write_statistics
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
-from mimetic_jax.analysis.population import moments, text
+from mimetic_jax.analysis.population import report
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError
@@ -88,15 +87,13 @@ def draw(
         found = _labelled(_networks(start, queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
     if figure.draw == "covariance":
-        return list(_covariances(path, queue, wanted, options))
+        return list(_covariances(path, queue, wanted))
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
     return function(path, **options)
 
 
-def _covariances(
-    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], options: Mapping[str, Any]
-) -> Iterator[AnyPath]:
+def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> Iterator[AnyPath]:
     """A picture of each population that is there, and what `schemes.Empirical` draws from."""
     drawn = 0
     for entry in wanted:
@@ -106,12 +103,10 @@ def _covariances(
             members = comparison.arms[name].config.members
             if not folder.trained:
                 continue
-            states = moments(folder, comparison.arms[name], members)
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            statistics = one.with_suffix(".json")
-            write_statistics(statistics, states["initial"], states["trained"])
-            queue.say(f"{entry.row.label}, {name}\n{text(states)}\n")
-            yield from (*DRAW["covariance"](one, states, **options), statistics)
+            text, written = report(one, folder, comparison.arms[name], members)
+            queue.say(f"{entry.row.label}, {name}\n{text}\n")
+            yield from written
             drawn += 1
     if not drawn:
         raise InputError("no population is trained in that workdir: nothing to draw")

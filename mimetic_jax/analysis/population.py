@@ -29,14 +29,32 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
         folder = MembersFolder.of(workdir, name)
         if not folder.trained:
             continue
-        states = moments(folder, arm)
-        path = folder.directory / "statistics.json"
-        write_statistics(path, states["initial"], states["trained"])
-        drawn = figures.DRAW["covariance"](folder.directory / "covariance", states)
-        parts += [f"{name}\n{text(states)}", f"written: {path}, {', '.join(map(str, drawn))}"]
+        text, written = report(folder.directory / "covariance", folder, arm)
+        parts += [f"{name}\n{text}", f"written: {', '.join(map(str, written))}"]
     if not parts:
         raise InputError(f"{workdir} has no population: train one with --config.members=M")
     return "\n".join(parts)
+
+
+def report(
+    path: AnyPath, folder: MembersFolder, arm: Arm, members: int | None = None
+) -> tuple[str, list[AnyPath]]:
+    """The tables of a population, its picture, and what `schemes.Empirical` draws from.
+
+    Args:
+        path: of the files, without their suffix.
+        folder: of the arm.
+        arm: of the members.
+        members: how many, from member 0 on; all unless given.
+
+    Returns:
+        The twelve numbers of each layer beside what eqs. 1 and 2 of the paper predict; and
+        PATH.png, PATH.csv and PATH.json.
+    """
+    states = moments(folder, arm, members)
+    statistics = path.with_suffix(".json")
+    write_statistics(statistics, states["initial"], states["trained"])
+    return _text(states), [*figures.DRAW["covariance"](path, states), statistics]
 
 
 def moments(
@@ -57,8 +75,7 @@ def moments(
     }
 
 
-def text(states: Mapping[str, Mapping[str, Moments]]) -> str:
-    """The 12 numbers of each layer beside what eqs. 1 and 2 of the paper predict."""
+def _text(states: Mapping[str, Mapping[str, Moments]]) -> str:
     return "\n\n".join(
         f"{name}, {trained.members} members\n"
         + beside_predictions(states["initial"][name].numbers(), trained.numbers())

@@ -194,7 +194,7 @@ def test_a_population_is_one_line_with_all_members(tmp_path):
     assert [found[seed]["value"] for seed in (0, 1)] == line["values"]
     assert [job.members for job in queue("results", 3).jobs()] == [3]
     assert queue("others").collect() == 1
-    drawn = list(draw._covariances(tmp_path / "figure", again, [entry], {}))
+    drawn = list(draw._covariances(tmp_path / "figure", again, [entry]))
     assert [path.suffix for path in drawn] == [".png", ".csv", ".json"]
     assert len(Empirical(str(drawn[-1])).writes(frozenset({"mlp_in", "mlp_out"}))) == 2
 
