@@ -41,17 +41,17 @@ _TOKENS = tuple(
 _RECIPE = (
     "--config.model.dtype=float32",
     "--config.model.pool=mean",
-    "--config.data.subset=0.4",
+    "--config.data.subset=0.2",
     "--config.data.augment.erase=0.0",
     "--config.batch=128",
     "--config.optimizer.learning_rate=1e-3",
     "--config.eval.every=0",
     "--config.eval.batch=500",
-    "--config.checkpoint_every=312",
-    "--config.log_every=156",
-    "--config.max_dispatch=52",
+    "--config.checkpoint_every=156",
+    "--config.log_every=78",
+    "--config.max_dispatch=26",
 )
-_IMAGES = "20,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
+_IMAGES = "10,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
 
 TABLES = {
     "text": Table(
