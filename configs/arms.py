@@ -356,4 +356,19 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
             "rivals": "conditioned orthogonal dct sinusoidal uniform zero_out t_fixup mimetic",
         }.items()
     }
-    return compared, others, groups
+    return compared, others, groups | {"grid": _language_grid()}
+
+
+def _language_grid() -> Arms:
+    """The paper's pair in the middle: V/out over α and β, then Q/K."""
+    value_out = {
+        f"vo_{a}_{b}": mimetic_language(alpha_vo=a / 100, beta_vo=-b / 100)
+        for a in (0, 20, 40)
+        for b in (10, 20, 40)
+    }
+    query_key = {
+        f"qk_{a}_{b}": mimetic_language(alpha_qk=a / 100, beta_qk=b / 100)
+        for a in (0, 20, 40)
+        for b in (25, 50, 100)
+    }
+    return {name: {"scheme": (scheme,)} for name, scheme in (value_out | query_key).items()}

@@ -30,6 +30,13 @@ def _images(label: str, arguments: str, *arms: str) -> Row:
     return Row(label, f"width=96,depth=6,heads=3,randaugment=,{arguments}", arms=arms)
 
 
+def _rate(rate: str) -> Row:
+    """Two epochs at a learning rate; at 1e-3 these are the runs of `length`."""
+    flags = () if rate == "1e-3" else (f"--config.optimizer.learning_rate={rate}",)
+    row = _images(f"learning rate {rate}", "patch=4,epochs=2", "mimetic", "default")
+    return dataclasses.replace(row, flags=flags)
+
+
 _EPOCHS = ("0.5", "1", "2", "4", "8")
 _LENGTHS = tuple(_images(f"{e} epochs", f"patch=4,epochs={e}", "mimetic") for e in _EPOCHS)
 _PATCHES = (8, 4, 2)
@@ -38,6 +45,8 @@ _TOKENS = tuple(
     for patch in _PATCHES
 )
 
+_TEXT_FLAGS = ("--config.eval.every=0", "--config.log_every=100")
+_IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
 _RECIPE = (
     "--config.model.dtype=float32",
     "--config.model.pool=mean",
@@ -67,7 +76,7 @@ TABLES = {
             _text("6e-3"),
         ),
         controls=_CONTROLS,
-        flags=("--config.eval.every=0", "--config.log_every=100"),
+        flags=_TEXT_FLAGS,
         doubt="the text comes with Python 3.11; other versions have another",
         higher=False,
     ),
@@ -97,6 +106,41 @@ TABLES = {
         _TOKENS,
         controls=("norm_matched",),
         flags=_RECIPE,
+    ),
+    "images_rates": Table(
+        f"does the gain survive each arm's own learning rate? {_IMAGES}, 64 tokens, 2 epochs",
+        "",
+        _VIT,
+        "accuracy %",
+        tuple(map(_rate, _IMAGE_RATES)),
+        controls=("norm_matched",),
+        flags=_RECIPE,
+    ),
+    "ptb": Table(
+        "Penn Treebank by characters, 2,000 steps: which half of the initialization",
+        "",
+        "configs/ptb_char.py",
+        "bits/char",
+        (
+            Row(
+                "width 96",
+                "width=96,depth=4,heads=4,chars=raw,epochs=0.0",
+                arms=("mimetic", "query_key", "value_out", "zero_out", "uniform"),
+            ),
+        ),
+        controls=_CONTROLS,
+        flags=(
+            "--config.steps=2000",
+            "--config.optimizer.learning_rate=2e-3",
+            "--config.batch=16",
+            "--config.data.length=128",
+            "--config.data.valid=96",
+            "--config.eval.batch=64",
+            "--config.eval.every_epochs=0.0",
+            "--config.eval.every=500",
+            "--config.checkpoint_every=500",
+        ),
+        higher=False,
     ),
 }
 
@@ -150,5 +194,22 @@ FIGURES = {
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _RATES}},
         },
         _of("text", TABLES["text"].rows),
+    ),
+    "over_image_rates": Figure(
+        "accuracy over the learning rate",
+        "",
+        "sweep",
+        {
+            "label": "learning rate",
+            "panels": {"": {f"learning rate {rate}": float(rate) for rate in _IMAGE_RATES}},
+        },
+        _of("images_rates", TABLES["images_rates"].rows),
+    ),
+    "grid": Figure(
+        "bits per character over α and β of value and out, then of query and key, 200 steps",
+        "",
+        "grid",
+        {},
+        _of("text", (dataclasses.replace(_text("3e-3", "grid"), arguments="steps=200"),)),
     ),
 }

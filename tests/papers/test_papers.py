@@ -50,6 +50,8 @@ ROWS = {
     "evidence/images": 1,
     "evidence/length": 5,
     "evidence/tokens": 3,
+    "evidence/images_rates": 4,
+    "evidence/ptb": 1,
 }
 
 MISPRINTED = {
@@ -203,6 +205,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     added |= {"mlp/figure4_populations"}
     added |= {f"evidence/over_{what}" for what in ("length", "tokens", "rates")}
+    added |= {"evidence/over_image_rates", "evidence/grid"}
     assert FIGURES.keys() == printed | added
 
 
