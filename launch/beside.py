@@ -63,7 +63,8 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
     Rows of one comparison are shown together, below the controls that they share.
 
     Args:
-        entries: rows, all full or all scaled down; of the latter nothing published is shown.
+        entries: rows, all full or all scaled down; of the latter nothing published is shown, and
+            where nothing is published no column is kept for it.
         results: the lines of finished runs.
         digests: of each comparison's arms; lines of others are counted below the table.
     """
@@ -79,7 +80,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
         for cells in _group(list(group), results, digests):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
-    if all(entry.spec.small for entry in entries):
+    if not any(map(is_published, entries)):
         del columns["published"], columns["Δ published"]
     notes = []
     if any(IMAGES in cell for column in columns.values() for cell in column):
@@ -94,6 +95,11 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
     if old:
         notes.append(f"{old} runs of another configuration are not counted.")
     return "\n".join([markdown(columns), *([""] if notes else []), *notes])
+
+
+def is_published(entry: Entry) -> bool:
+    """Whether there is a published number for it: for a row as printed, not for a scaled one."""
+    return not entry.spec.small and bool(entry.row.published or entry.row.others)
 
 
 def _group(entries: Sequence[Entry], results: Results, digests: Digests) -> list[tuple[str, ...]]:

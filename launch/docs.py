@@ -1,4 +1,4 @@
-"""docs/results.md: the registry and the results as one document; nothing in it is typed by hand."""
+"""docs/results.md: the registry and the results as one document, no score typed by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launch import beside
+from launch.findings import findings
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS, TABLES
@@ -15,11 +16,11 @@ from papers.record import Table
 
 PATH = pathlib.Path("docs/results.md")
 
-_HEAD = """# Results: published and ours
+_TABLES = """## How to read the tables
 
-Every table of the papers, with our runs beside the published numbers. Written by
-`python launch/reproduce.py --docs` from `papers/` and `results/*.jsonl`; each line there has the
-command, commit and device of one finished run.
+Below is every table of the papers, with our runs beside the published numbers. This document is
+written by `python launch/reproduce.py --docs` from `papers/` and `results/*.jsonl`; each line there
+has the command, commit and device of one finished run.
 
 A row's arms share seeds, data order and every parameter that their schemes don't write. *ours* is
 the mean over seeds ± standard deviation, with the number of seeds; intervals are Student's t over
@@ -31,7 +32,7 @@ published: they show what one CPU can show.
 
 def render(results: Results) -> str:
     """The document."""
-    parts = [_HEAD]
+    parts = [findings(results), _TABLES]
     for name, paper in PAPERS.items():
         title, *_ = (paper.__doc__ or name).strip().splitlines()
         parts.append(f"## {title.rstrip('.')}\n")
@@ -63,7 +64,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
         yield _origins(ran, results)
     if origins := _origins(full, results):
         yield origins
-    files = dict.fromkeys(entry.spec.config for entry in full)
+    files = dict.fromkeys(entry.spec.config for entry in full if beside.is_published(entry))
     for file in files:
         if departures := departures_of(file):
             yield _wrapped(f"`{file}` differs from the paper: {departures}")

@@ -1,0 +1,153 @@
+"""The first page of docs/results.md: what the runs say, every number filled in from their lines.
+
+Its text is papers/findings.md. In it `{evidence/text row 3: mimetic - default}` stands for the
+paired difference of two arms with its interval and number of seeds, `{evidence/text row 3:
+mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a row.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from launch.beside import as_result, digests
+from launch.registry import Entry, entries, scaled_entries
+from launch.results import Results
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.report import ArmResult, markdown
+from mimetic_jax.train.statistics import Difference, paired_difference
+from papers import TABLES
+
+PATH = pathlib.Path("papers/findings.md")
+
+_METHODS = ("mimetic", "impulse", "mean_shift", "conv")
+"""The papers' own initializations, as configurations name their arms."""
+_PLACE = re.compile(r"\{(\S+) row (\d+)( scaled)?: (\w+)(?: - (\w+))?\}")
+_ENOUGH = 3
+"""Runs of each arm that a verdict takes."""
+
+
+def findings(results: Results) -> str:
+    """The page, with its numbers.
+
+    Raises:
+        InputError: it names a table, row or arm that there isn't.
+    """
+    text = _PLACE.sub(lambda found: _number(found, results), PATH.read_text())
+    return text.replace("{verdicts}", verdicts(results))
+
+
+def verdicts(results: Results) -> str:
+    """A table of the comparisons that have runs of a method, of the default and of noise."""
+    columns: dict[str, list[str]] = {
+        name: []
+        for name in ("row", "method", "n", "Δ default [95 % CI]", "Δ noise [95 % CI]", "what pays")
+    }
+    for cells in _verdicts(results):
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
+    return markdown(columns)
+
+
+def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
+    for name in TABLES:
+        for entry in (*entries(name), *scaled_entries(name)):
+            found = _arms(entry, results) if results.of(entry.spec) else {}
+            for method in _METHODS:
+                noise = found.get(_noise_of(method, entry.init))
+                default = found.get("default")
+                if method not in found or not noise or not default:
+                    continue
+                ours = found[method]
+                scale, structure = _difference(ours, default), _difference(ours, noise)
+                if scale and structure:
+                    form = f".{ours.score.digits}f"
+                    yield (
+                        f"{name} {entry.number}. {entry.row.label}{', scaled' * entry.spec.small}",
+                        method,
+                        str(min(scale.n, structure.n)),
+                        f"{scale:{form}}",
+                        f"{structure:{form}}",
+                        what_pays(scale, structure, ours.score.higher),
+                    )
+
+
+def _noise_of(method: str, arms: Collection[str]) -> str:
+    """The arm of noise with a method's norms, among those of a row."""
+    own = f"norm_matched_{method}"
+    return own if own in arms else "norm_matched"
+
+
+def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
+    """What two differences say of a method.
+
+    Args:
+        scale: to the default.
+        structure: to noise of the same norms.
+        higher: whether more is better.
+
+    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, 0.5, 1.5, 3), higher=True)
+    'structure'
+    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, -1, 3, 3), higher=True)
+    'better than the default, not than noise'
+    >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
+    'noise is better'
+    """
+    if min(scale.n, structure.n) < _ENOUGH:
+        return "too few seeds"
+    to_default, to_noise = _side(scale, higher), _side(structure, higher)
+    if to_noise < 0:
+        return "noise is better"
+    if to_default < 0:
+        return "the default is better"
+    if to_noise > 0 and to_default > 0:
+        return "structure"
+    if to_noise > 0:
+        return "better than noise, not than the default"
+    if to_default > 0:
+        return "better than the default, not than noise"
+    return "no difference shown"
+
+
+def _side(difference: Difference, higher: bool) -> int:
+    """1 for better, -1 for worse, 0 where the interval contains zero."""
+    if difference.low is None or difference.high is None:
+        return 0
+    sign = (difference.low > 0) - (difference.high < 0)
+    return sign if higher else -sign
+
+
+def _number(found: re.Match[str], results: Results) -> str:
+    table, row, scaled, ours, theirs = found.groups()
+    if table not in TABLES:
+        raise InputError(f"{PATH}: {found[0]}: there is no table {table}")
+    (entry,) = entries(table, int(row), small=bool(scaled))
+    arms = _arms(entry, results)
+    if absent := [name for name in (ours, theirs) if name and name not in arms]:
+        known = ", ".join(arms) or "none"
+        raise InputError(f"{PATH}: {found[0]}: no runs of {absent[0]}; there are those of {known}")
+    one = arms[ours]
+    form = f".{one.score.digits}f"
+    if theirs:
+        difference = _difference(one, arms[theirs])
+        if difference is None:
+            raise InputError(f"{PATH}: {found[0]}: no seed has runs of both arms")
+        return f"{difference:{form}} (n = {difference.n})"
+    sd = f" ± {one.sd:{form}}" if one.sd is not None else ""
+    return f"{one.mean:{form}}{sd} (n = {len(one.reached)})"
+
+
+def _difference(ours: ArmResult, theirs: ArmResult) -> Difference | None:
+    """Over the seeds that both have; None without any."""
+    shared = sorted(ours.reached.keys() & theirs.reached.keys())
+    if not shared:
+        return None
+    return paired_difference(*([arm.reached[seed] for seed in shared] for arm in (ours, theirs)))
+
+
+def _arms(entry: Entry, results: Results) -> Mapping[str, ArmResult]:
+    """What each arm of a row reached, where it has runs of today's configuration."""
+    marks = digests([entry], results).get(entry.spec, {})
+    runs = {arm: results.runs(entry.spec, arm, mark) for arm, mark in marks.items()}
+    return {arm: as_result(arm, lines) for arm, lines in runs.items() if lines}
