@@ -4,27 +4,50 @@
 
 `weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
 them to a parameter tree, `plan` lists what it would write and `blocks` reads a tree the same way;
-`fit` reads the constants of a scheme off trained weights; `linen` has a drop-in attention layer.
+`check` says whether a tree has the structure, `fit` reads the constants of a scheme off trained
+weights; `zoo` has rules for well-known trees, `initializers` plain Flax initializers, `linen` and
+`nnx` what is of one of Flax's two module systems.
 """
 
-from mimetic_jax import schemes, weights
+import importlib
+from typing import Any
+
+from mimetic_jax import schemes, weights, zoo
+from mimetic_jax.check import Check, check
 from mimetic_jax.errors import InputError
 from mimetic_jax.fit import Fit, fit
 from mimetic_jax.rewrite import Plan, block_key, blocks, plan, rewrite
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import Rule, attention_rules
 from mimetic_jax.version import __version__
 
 __all__ = [
+    "Check",
     "Fit",
     "InputError",
     "Plan",
     "Rule",
     "__version__",
+    "attention_rules",
     "block_key",
     "blocks",
+    "check",
     "fit",
     "plan",
     "rewrite",
     "schemes",
     "weights",
+    "zoo",
 ]
+
+_LATER = ("initializers", "linen", "nnx")
+"""Modules that are imported when they are named: Flax takes a second that a tree needn't pay."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f"mimetic_jax.{name}")
+    raise AttributeError(f"module 'mimetic_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -108,7 +107,7 @@ class Fit(tuple[LayerFit, ...]):
             InputError: if the layers aren't of one kind, such as those of an encoder and a decoder,
                 or if only some of them have a pair: no single scheme describes them.
         """
-        kinds = {re.sub(r"\d+", "#", layer.path): layer.path for layer in self}
+        kinds = {paths.family(layer.path): layer.path for layer in self}
         if len(kinds) > 1:
             raise InputError(
                 f"no single scheme describes {' and '.join(sorted(kinds))}: fit them apart, with "

@@ -34,6 +34,17 @@ def natural(path: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
 
 
+def family(path: str) -> str:
+    """What the paths of layers of one kind have in common: the path without its numbers.
+
+    The first of several layers may have no number, as Haiku and Keras name them.
+
+    >>> family("encoder/attention"), family("encoder/attention_1")
+    ('encoder/attention', 'encoder/attention')
+    """
+    return "/".join(re.sub(r"\d+", "#", re.sub(r"_?\d+$", "", name)) for name in path.split("/"))
+
+
 def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
     """The value of the first rule whose regular expression is found in the path.
 

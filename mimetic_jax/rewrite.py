@@ -6,6 +6,7 @@ Rules over a leaf's path say what it is (`rules`); it is never guessed from its 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import itertools
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mimetic_jax import paths
+from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
@@ -81,8 +82,11 @@ def plan(
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] = FLAX,
+    grid: tuple[int, int] | None = None,
 ) -> Plan:
     """List what `rewrite` would write with the same arguments; reads shapes only.
+
+    What `rewrite` refuses, `plan` refuses: it traces the draw of one block of each kind.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -90,6 +94,7 @@ def plan(
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; stock Flax names unless given.
+        grid: (h, w) of the patches, where the position table isn't a square grid.
 
     Returns:
         A tuple of `Write`s. It prints as a table followed by the unchanged kernels, which shows at
@@ -97,7 +102,8 @@ def plan(
 
     Raises:
         InputError: if a scheme finds nothing to write (the error lists the paths of the tree), a
-            layout doesn't fit a shape, or the tree has attention that no rule describes.
+            layout doesn't fit a shape, the tree has attention that no rule describes, or a scheme
+            rejects its constants, the sizes or the grid.
 
     Example:
         >>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
@@ -107,6 +113,8 @@ def plan(
         ['attn/key/kernel', 'attn/query/kernel']
     """
     tree = _Tree(params, rules, num_heads, num_kv_heads)
+    for one in as_tuple(scheme):
+        tree.check(one, grid)
     writes = [
         Write(_name(one), leaf.path, leaf.role, leaf.shape, leaf.rule.layout)
         for one in as_tuple(scheme)
@@ -152,8 +160,7 @@ def rewrite(
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`, for constants or sizes that a scheme rejects, or if the processes
-            that share the tree drew different weights.
+        InputError: as `plan`, or if the processes that share the tree drew different weights.
 
     Example:
         >>> import flax.linen as nn
@@ -238,11 +245,12 @@ class _Tree:
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         heads = {"h": num_heads, "g": num_kv_heads or num_heads}
         self.undescribed: list[str] = []
-        patterns: list[tuple[str, Rule | None]] = [(rule.pattern, rule) for rule in rules]
         for index, (path, value) in enumerate(named):
-            if rule := paths.first_match(patterns, path, None):
-                self._claim(index, rule.block(path), rule, np.shape(value), heads)
-            elif _ATTENTION_NAMES.search(path):
+            described = ((rule, rule.block(path)) for rule in rules)
+            rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
+            if rule:
+                self._claim(index, block, rule, np.shape(value), heads)
+            elif _ATTENTION_NAMES.search(path) and not any(r.excludes(path) for r in rules):
                 self.undescribed.append(path)
 
     def _claim(
@@ -274,14 +282,49 @@ class _Tree:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
                 for leaf in leaves:
                     leaf.check()
+                    self._check_dtype(leaf)
                 found.append((block, leaves))
         written = {leaf.role for _, leaves in found for leaf in leaves}
         if not found or "query" in written or "value" in written:
             self._check_described()
         if not found:
             seen = ", ".join(self.paths[:8]) + (", …" if len(self.paths) > 8 else "")
-            raise InputError(f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}")
+            raise InputError(
+                f"{_name(scheme)} matches nothing among the paths {seen or '(none)'}{self._hint()}"
+            )
         return found
+
+    def _check_dtype(self, leaf: Leaf) -> None:
+        dtype = _dtype(self.leaves[leaf.index])
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise InputError(
+                f"{leaf.path} has dtype {dtype}, in which no initial weights can be stored"
+            )
+
+    def check(self, scheme: Scheme, grid: tuple[int, int] | None) -> None:
+        """Raise the InputError that the draw of the scheme would raise; computes nothing."""
+        kinds: dict[Any, str] = {}
+        for block, _ in self.matches(scheme):
+            described = self.blocks[block].values()
+            shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
+            kinds.setdefault((paths.family(block), *shapes), block)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        leaves = [jax.ShapeDtypeStruct(np.shape(x), _dtype(x)) for x in self.leaves]
+        for block in kinds.values():
+            jax.eval_shape(functools.partial(self._first_layer, scheme, grid, block), key, leaves)
+
+    def _first_layer(
+        self,
+        scheme: Scheme,
+        grid: tuple[int, int] | None,
+        block: str,
+        key: jax.Array,
+        leaves: list[Any],
+    ) -> dict[str, Any]:
+        """The block's draw in its first layer, as if these were the leaves."""
+        tree = copy.copy(self)
+        tree.leaves = leaves
+        return tree._drawn(key, scheme, *tree._position(grid), block, self._layers(block)[:1])
 
     def views(self) -> list[tuple[str, int | None, Block]]:
         """What `blocks` returns."""
@@ -298,16 +341,26 @@ class _Tree:
     def _check_described(self) -> None:
         if self.undescribed:
             raise InputError(
-                f"no rule describes {self.undescribed[0]} (and {len(self.undescribed) - 1} more): "
-                "attention that is fused or named in another way needs rules=(Rule(path, role, "
-                "layout), …)"
+                f"no rule describes {self.undescribed[0]} (and {len(self.undescribed) - 1} more)"
+                + (
+                    self._hint()
+                    or ": attention that is fused or named in another way needs rules=(Rule(path, "
+                    "role, layout), …) or rules=attention_rules(…)"
+                )
             )
+
+    def _hint(self) -> str:
+        table = zoo.detect(jax.tree.unflatten(self.treedef, self.leaves))
+        return f": it looks like zoo.{table}, give rules=zoo.{table}" if table else ""
 
     def rewritten(self, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
         """The parameters, with the scheme's draws in every block that it writes."""
         blocks = [block for block, _ in self.matches(scheme)]
         position, grid = self._position(grid)
-        draw = functools.partial(self._drawn, key, scheme, position, grid)
+
+        def draw(block: str) -> dict[str, Any]:
+            return self._drawn(key, scheme, position, grid, block, self._layers(block))
+
         concrete = not any(isinstance(x, jax.core.Tracer) for x in (key, *self.leaves))
         shared = concrete and any(
             isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in self.leaves
@@ -333,9 +386,9 @@ class _Tree:
         position: jax.Array | None,
         grid: tuple[int, int] | None,
         block: str,
+        layers: list[int | None],
     ) -> dict[str, Any]:
-        """The block's new canonical arrays by role, [...] or [L, ...]."""
-        layers = self._layers(block)
+        """The new canonical arrays of a block's layers by role, [...] or [L, ...]."""
         drawn = []
         for layer in layers:
             index, count = self._rank(block, layer)
@@ -370,12 +423,12 @@ class _Tree:
         return [None] if stack is None else list(range(stack))
 
     def _rank(self, block: str, layer: int | None) -> tuple[int, int]:
-        """A layer's index among the blocks whose paths differ in numbers only, and their number.
+        """A layer's index among the blocks of its family, and their number.
 
         A block that stacks its layers counts as that many: the stages of a Swin are one family.
         """
-        name = _without_numbers(block)
-        family = [other for other in self.blocks if _without_numbers(other) == name]
+        name = paths.family(block)
+        family = [other for other in self.blocks if paths.family(other) == name]
         counts = {other: len(self._layers(other)) for other in sorted(family, key=paths.natural)}
         before = itertools.takewhile(lambda other: other != block, counts)
         return sum(counts[other] for other in before) + (layer or 0), sum(counts.values())
@@ -404,6 +457,10 @@ def _naming(block: str) -> Iterator[None]:
         raise InputError(f"{block}: {error}") from error
 
 
+def _dtype(value: Any) -> Any:
+    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+
+
 def _placed_like(array: Any, leaf: Any) -> Any:
     """The array with the dtype, kind (NumPy or JAX) and sharding of the leaf that it replaces."""
     array = array.astype(leaf.dtype)
@@ -430,6 +487,9 @@ def _check_agreement(checksum: int) -> None:
 
 def _local(key: jax.Array) -> jax.Array:
     """The key on this process's default device; with a key on a mesh, draws would run there."""
+    if not isinstance(key, jax.Array):
+        what = f"{key!r}" if isinstance(key, int) else f"a {type(key).__name__}"
+        raise InputError(f"the key must be jax.random.key(seed), not {what}")
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit

@@ -8,6 +8,7 @@ by `nn.scan`. Schemes see canonical arrays, whatever the storage.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections import Counter
@@ -64,6 +65,10 @@ class Rule:
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
+        within: regular expression for the path of the block; the rule is for blocks in which it is
+            found. Unlike a prefix in `path`, it leaves the block where it is.
+        exclude: likewise for the whole path of the leaf; leaves in which it is found are left as
+            they are, unless another rule describes them.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -74,8 +79,12 @@ class Rule:
     role: str | tuple[str, ...]
     layout: str
     heads: int | None = None
+    within: str = ""
+    exclude: str = ""
 
     def __post_init__(self) -> None:
+        for field in ("path", "within", "exclude"):
+            _check_expression(field, getattr(self, field))
         for role in self.roles:
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
@@ -90,23 +99,37 @@ class Rule:
                     f"{' '.join(expected)!r} (and l, for stacked layers)"
                 )
 
-    @property
-    def pattern(self) -> str:
-        """The regular expression for a whole path."""
-        return f"(^|/)({self.path})$"
+    def block(self, path: str) -> str | None:
+        """The path of the block if the rule describes this leaf, else None.
 
-    def block(self, path: str) -> str:
-        """What stands before the match in the path of a leaf that this rule describes.
-
-        >>> Rule("query/kernel", "query", "d h k").block("block_0/attention/query/kernel")
+        >>> rule = Rule("query/kernel", "query", "d h k", exclude="cross")
+        >>> rule.block("block_0/attention/query/kernel")
         'block_0/attention'
+        >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        return re.split(self.pattern, path, maxsplit=1)[0]
+        return None if self.excludes(path) else self._block(path)
+
+    def excludes(self, path: str) -> bool:
+        """Whether the rule would describe this leaf but for `exclude`."""
+        if not (self.exclude and re.search(self.exclude, path)):
+            return False
+        return self._block(path) is not None
+
+    def _block(self, path: str) -> str | None:
+        found = re.search(f"(^|/)({self.path})$", path)
+        if found is None or not re.search(self.within, path[: found.start()]):
+            return None
+        return path[: found.start()]
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles that the leaf holds."""
         return (self.role,) if isinstance(self.role, str) else self.role
+
+    @property
+    def rank(self) -> int:
+        """How many axes the leaf has."""
+        return len(_groups(self.layout))
 
     @property
     def stacked(self) -> bool:
@@ -137,7 +160,7 @@ class Rule:
         Raises:
             InputError: if the shape doesn't fit the layout, or a number of heads is missing.
         """
-        groups = re.findall(r"\([^)]*\)|\S+", self.layout)
+        groups = _groups(self.layout)
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
         if len(groups) != len(shape):
             raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
@@ -251,15 +274,98 @@ def _names(layout: str) -> list[str]:
     return re.findall(r"[a-z]+", layout)
 
 
+def _groups(layout: str) -> list[str]:
+    return re.findall(r"\([^)]*\)|\S+", layout)
+
+
+def _check_expression(field: str, text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InputError(f"{field} {text!r} is not a regular expression: {error}") from error
+
+
+CROSS_ATTENTION = r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn|maphead)"
+"""Common names of attention whose queries come from other tokens than its keys. What the papers
+found in self-attention says nothing of it."""
+
+
+def attention_rules(
+    *,
+    query: str = "query",
+    key: str = "key",
+    value: str = "value",
+    out: str = "out",
+    fused: str = "",
+    flat: bool = False,
+    transposed: bool = False,
+    stacked: bool = False,
+    kernel: str = "kernel",
+    bias: str = "bias",
+    within: str = "",
+    exclude: str = CROSS_ATTENTION,
+) -> tuple[Rule, ...]:
+    """The rules of one kind of attention, with its biases, from the names of its four layers.
+
+    Args:
+        query, key, value, out: names of the layers, as regular expressions.
+        fused: the name of one layer that holds query, key and value, in that order, in the place of
+            the three.
+        flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
+            them apart; otherwise [D, H, K] and [H, K, D].
+        transposed: whether kernels are stored output first, as in PyTorch and Equinox.
+        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        kernel, bias: names of the leaves of a layer.
+        within, exclude: of `Rule`. Leaves with a common name of cross-attention are left out
+            unless another `exclude` is given.
+
+    Returns:
+        Rules for `rewrite`, `plan`, `blocks` and `fit`; add others for the MLP or the position.
+
+    Example:
+        >>> for rule in attention_rules(fused="qkv", out="proj", flat=True):
+        ...     print(rule.path, rule.layout)
+        qkv/kernel d (three h k)
+        proj/kernel (h k) d
+        qkv/bias (three h k)
+        proj/bias d
+    """
+
+    def layout(*axes: str) -> str:
+        order = axes[::-1] if transposed else axes
+        return f"{'l ' * stacked}{' '.join(order)}"
+
+    def heads(axes: str) -> str:
+        return f"({axes})" if flat else axes
+
+    layers: dict[str, tuple[str | tuple[str, ...], str]] = {
+        query: ("query", "h k"),
+        key: ("key", "g k"),
+        value: ("value", "g k"),
+    }
+    if fused:
+        layers = {fused: (("query", "key", "value"), "three h k")}
+    rule = functools.partial(Rule, within=within, exclude=exclude)
+    named = layers.items()
+    return (
+        *(
+            rule(f"{name}/{kernel}", roles, layout("d", heads(axes)))
+            for name, (roles, axes) in named
+        ),
+        rule(f"{out}/{kernel}", "out", layout(heads("h k"), "d")),
+        *(rule(f"{name}/{bias}", _biases(r), layout(heads(axes))) for name, (r, axes) in named),
+        rule(f"{out}/{bias}", "out_bias", layout("d")),
+    )
+
+
+def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(roles, str):
+        return f"{roles}_bias"
+    return tuple(f"{role}_bias" for role in roles)
+
+
 _STOCK = (
-    Rule(r"query/kernel", "query", "d h k"),
-    Rule(r"key/kernel", "key", "d g k"),
-    Rule(r"value/kernel", "value", "d g k"),
-    Rule(r"out/kernel", "out", "h k d"),
-    Rule(r"query/bias", "query_bias", "h k"),
-    Rule(r"key/bias", "key_bias", "g k"),
-    Rule(r"value/bias", "value_bias", "g k"),
-    Rule(r"out/bias", "out_bias", "d"),
+    *attention_rules(),
     Rule(r"relative_bias", "relative_bias", "r h"),
     Rule(r"shared_bias", "shared_bias", "u v"),
     Rule(r"fc1/kernel", "mlp_in", "d f"),
@@ -276,10 +382,10 @@ _OURS = (
     Rule(r"depthwise/bias", "depthwise_bias", "c"),
 )
 FLAX = (
-    # Our models with `scan=True`. The lookbehind keeps the parent's name in the block's path.
-    *(Rule(rf"(?<=blocks/attention/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[:10]),
-    *(Rule(rf"(?<=blocks/mlp/){r.path}", r.role, f"l {r.layout}") for r in _STOCK[10:]),
-    *(Rule(rf"(?<=blocks/){r.path}", r.role, f"l {r.layout}") for r in _OURS),
+    # Our models with `scan=True`.
+    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/attention$") for r in _STOCK[:10]),
+    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/mlp$") for r in _STOCK[10:]),
+    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks$") for r in _OURS),
     *_OURS,
     *_STOCK,
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),

@@ -20,8 +20,9 @@ ALLOWED = {
     "weights": {"errors", "host"},
     "schemes": {"errors", "weights"},
     "rules": {"errors"},
-    "zoo": {"rules"},  # data alone
-    "rewrite": {"errors", "host", "paths", "rules", "schemes"},
+    "zoo": {"paths", "rules"},  # data, and which of it fits
+    "rewrite": {"errors", "host", "paths", "rules", "schemes", "zoo"},
+    "check": {"errors", "rewrite", "rules", "schemes"},
     "fit": {"errors", "host", "paths", "rewrite", "rules", "schemes", "weights"},
     "initializers": {"errors", "schemes", "weights"},
     "linen": {"rewrite", "schemes"},
@@ -51,7 +52,17 @@ ALLOWED = {
         "data",
         "train",
     },
-    "__init__": {"errors", "version", "schemes", "weights", "rules", "rewrite", "fit"},
+    "__init__": {
+        "errors",
+        "version",
+        "schemes",
+        "weights",
+        "rules",
+        "zoo",
+        "rewrite",
+        "fit",
+        "check",
+    },
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
@@ -76,6 +77,8 @@ class Scheme:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            cls.__call__ = _of_blocks(cls.__call__)  # type: ignore[method-assign]
         if cls.__name__.startswith("_"):
             return
         first = _REGISTRY.get(cls.__name__, cls)
@@ -106,6 +109,25 @@ class Scheme:
             for field in dataclasses.fields(self)
         }
         return dataclasses.replace(self, **resolved)
+
+
+def _of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a scheme, with an error for who passes it to a layer as its `kernel_init`."""
+
+    @functools.wraps(call)
+    def checked(
+        self: Scheme, key: jax.Array, block: Block, context: Context
+    ) -> dict[str, jax.Array]:
+        if not isinstance(block, Mapping):
+            name = type(self).__name__
+            raise InputError(
+                f"{name} draws the kernels of a whole block together, so it can't be the "
+                f"initializer of one: rewrite(key, params, {name}()) after init, or one of "
+                "mimetic_jax.initializers"
+            )
+        return call(self, key, block, context)
+
+    return checked
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:

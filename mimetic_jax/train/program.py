@@ -162,7 +162,7 @@ class Program:
         Raises:
             InputError: if it finds nothing to write.
         """
-        return plan(self.shapes.params, scheme, rules=self.rules)
+        return plan(self.shapes.params, scheme, rules=self.rules, grid=self.task.grid())
 
     def placed(self, dataset: Any) -> Any:
         """The data set where the feed wants it; placed at the first call."""

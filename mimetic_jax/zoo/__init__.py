@@ -29,6 +29,11 @@ Mimetic  1       transformer/h/#/attn/c_attn/kernel  query  (24, 8)  (three h k)
 Mimetic  1       transformer/h/#/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.zoo.detect import best
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
 from mimetic_jax.zoo.gemma import GEMMA
 from mimetic_jax.zoo.hugging_face import (
@@ -40,6 +45,43 @@ from mimetic_jax.zoo.hugging_face import (
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
 from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
 
+TABLES: Mapping[str, tuple[Rule, ...]] = {
+    "BIG_VISION": BIG_VISION,
+    "VIT_JAX": VIT_JAX,
+    "HUGGING_FACE_VIT": HUGGING_FACE_VIT,
+    "HUGGING_FACE_BERT": HUGGING_FACE_BERT,
+    "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
+    "HUGGING_FACE_LLAMA": HUGGING_FACE_LLAMA,
+    "EASYLM_LLAMA": EASYLM_LLAMA,
+    "GEMMA": GEMMA,
+    "MAXTEXT": MAXTEXT,
+    "MAXTEXT_GPT3": MAXTEXT_GPT3,
+}
+"""All tables by name."""
+
+
+def detect(params: Any) -> str | None:
+    """The name of the table that a tree looks like, or None.
+
+    It is a suggestion: look at `plan` with it, which lists what it describes and what it leaves.
+
+    Args:
+        params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
+
+    Returns:
+        A name in `TABLES`; None where none has attention of the tree, or where the stock Flax names
+        that `rewrite` knows without a table describe as much.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> square = jnp.zeros((8, 8))
+        >>> names = ("wq", "wk", "wv", "wo")
+        >>> detect({"h": {"0": {"attention": {name: {"kernel": square} for name in names}}}})
+        'EASYLM_LLAMA'
+    """
+    return best(params, {"": FLAX, **TABLES}) or None
+
+
 __all__ = [
     "BIG_VISION",
     "EASYLM_LLAMA",
@@ -50,5 +92,7 @@ __all__ = [
     "HUGGING_FACE_VIT",
     "MAXTEXT",
     "MAXTEXT_GPT3",
+    "TABLES",
     "VIT_JAX",
+    "detect",
 ]

@@ -1,0 +1,195 @@
+"""Does a model's attention have the structure? A number per head, before or after training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.rewrite import blocks
+from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.schemes import Block
+from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.schemes.mimetic import pair_sizes
+
+_CLEAR = 4.0
+"""Standard errors of noise beyond which a lean counts: one head in 16,000 of noise has it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCheck:
+    """How far the products of one attention layer lean to the identity.
+
+    Attributes:
+        path: of the layer.
+        index: of the layer in a block that stacks its layers, else None.
+        dim: D.
+        query_key: the lean of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
+        value_out: the lean of W_V W_out, None without both kernels.
+    """
+
+    path: str
+    index: int | None
+    dim: int
+    query_key: tuple[float, ...]
+    value_out: float | None
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the lean of independent noise: 1 / D."""
+        return 1 / self.dim
+
+    @property
+    def name(self) -> str:
+        """The path, with the index of a stacked layer."""
+        return self.path if self.index is None else f"{self.path}[{self.index}]"
+
+
+class Check(tuple[LayerCheck, ...]):
+    """The leans of every attention layer; prints as a table with a sentence about each pair."""
+
+    def __str__(self) -> str:
+        rows = [("layer", "W_Q W_Kᵀ by head", "W_V W_out", "noise")]
+        for layer in self:
+            heads = " ".join(f"{lean:+.3f}" for lean in layer.query_key)
+            value_out = "" if layer.value_out is None else f"{layer.value_out:+.3f}"
+            rows.append((layer.name, heads, value_out, f"± {layer.noise:.3f}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([*lines, *self._says()])
+
+    def _says(self) -> list[str]:
+        heads = [(lean, layer.noise) for layer in self for lean in layer.query_key]
+        layers = [(x.value_out, x.noise) for x in self if x.value_out is not None]
+        return [
+            *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
+            *([f"W_V W_out {_counted(layers)} layers"] if layers else []),
+        ]
+
+    def plot(self) -> Any:
+        """A figure of the leans over depth, a point for each head; needs matplotlib.
+
+        Returns:
+            A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.
+
+        Raises:
+            InputError: if matplotlib isn't installed.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise InputError("plots need matplotlib: pip install matplotlib") from None
+        figure = Figure(figsize=(6.4, 2.8), layout="constrained")
+        axes = figure.subplots(1, 2, sharey=True)
+        depth = np.arange(len(self))
+        at = [(i, lean) for i, layer in enumerate(self) for lean in layer.query_key]
+        one = [(i, x.value_out) for i, x in enumerate(self) if x.value_out is not None]
+        titles = ("$W_Q W_K^T$, each head", "$W_V W_{out}$")
+        for panel, points, title in zip(axes, (at, one), titles, strict=True):
+            noise = _CLEAR * np.array([layer.noise for layer in self])
+            panel.fill_between(depth, -noise, noise, color="0.85", label=f"noise, {_CLEAR:g} sd")
+            if points:
+                panel.plot(*zip(*points, strict=True), "o", markersize=3)
+            panel.set_title(title)
+            panel.set_xlabel("layer")
+        axes[0].set_ylabel("lean to the identity")
+        axes[0].legend()
+        return figure
+
+
+def check(
+    params: Any,
+    *,
+    num_heads: int | None = None,
+    num_kv_heads: int | None = None,
+    rules: Sequence[Rule] = FLAX,
+) -> Check:
+    """How far the attention of a tree leans to the identity, head by head.
+
+    The lean of a product B [D, D] is its cosine with the identity,
+
+        tr B / (‖B‖ √D),
+
+    0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
+    initialization and trained vision transformers have W_Q W_Kᵀ with a positive lean and W_V W_out
+    with a negative one. `fit` says which constants α and β such a product has.
+
+    Args:
+        params: a parameter tree, before or after training; layers may be stacked, kernels fused,
+            heads grouped.
+        num_heads: H, where kernels store heads flattened.
+        num_kv_heads: G, likewise; H unless given.
+        rules: what leaves are; stock Flax names unless given.
+
+    Returns:
+        A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
+
+    Raises:
+        InputError: as `blocks`; or if the tree has no attention with a square product.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import flax.linen as nn
+        >>> from mimetic_jax import rewrite, schemes
+        >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
+        >>> params = {"layer_0": layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]}
+        >>> print(check(params))
+        layer    W_Q W_Kᵀ by head  W_V W_out  noise
+        layer_0  -0.010 +0.002     +0.005     ± 0.016
+        W_Q W_Kᵀ leans to +I in 0, to -I in 0 of 2 heads
+        W_V W_out leans to +I in 0, to -I in 0 of 1 layers
+        >>> print(check(rewrite(jax.random.key(1), params, schemes.Mimetic())))
+        layer    W_Q W_Kᵀ by head  W_V W_out  noise
+        layer_0  +0.572 +0.576     -0.712     ± 0.016
+        W_Q W_Kᵀ leans to +I in 2, to -I in 0 of 2 heads
+        W_V W_out leans to +I in 0, to -I in 1 of 1 layers
+
+    Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
+    """
+    layers = []
+    for path, index, block in blocks(
+        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+    ):
+        kernels = attention_kernels(frozenset(block))
+        query_key = _query_key(block) if {"query", "key"} <= kernels else ()
+        value_out = _value_out(block) if {"value", "out"} <= kernels else None
+        if query_key or value_out is not None:
+            dim = block.shapes["query" if query_key else "value"][0]
+            layers.append(LayerCheck(path, index, dim, query_key, value_out))
+    if not layers:
+        raise InputError("the tree has no attention with a query and key, or value and out")
+    return Check(layers)
+
+
+def _query_key(block: Block) -> tuple[float, ...]:
+    sizes = pair_sizes(block, "query", "key")
+    query_DxHxK, key_DxGxK = (np.asarray(block[role], float) for role in ("query", "key"))
+    key_DxHxK = key_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
+    heads = zip(query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1), strict=True)
+    return tuple(_lean(query_DxK, key_DxK) for query_DxK, key_DxK in heads)
+
+
+def _value_out(block: Block) -> float:
+    sizes = pair_sizes(block, "out", "value")
+    dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
+    value_DxGxK, out_HxKxD = (np.asarray(block[role], float) for role in ("value", "out"))
+    # Query heads of a group read the same value.
+    out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
+    return _lean(value_DxGxK.reshape(dim, -1), out_GxKxD.reshape(-1, dim).T)
+
+
+def _lean(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
+    """The cosine of the product left rightᵀ with the identity; 0 of a product that is 0."""
+    # ‖left rightᵀ‖² = tr(leftᵀ left · rightᵀ right) costs R columns instead of D.
+    square = np.sum((left_DxR.T @ left_DxR) * (right_DxR.T @ right_DxR))
+    if square == 0:
+        return 0.0
+    return float(np.sum(left_DxR * right_DxR) / np.sqrt(max(square, 0.0) * len(left_DxR)))
+
+
+def _counted(leans: Sequence[tuple[float, float]]) -> str:
+    up, down = (sum(sign * x > _CLEAR * noise for x, noise in leans) for sign in (1, -1))
+    return f"leans to +I in {up}, to -I in {down} of {len(leans)}"

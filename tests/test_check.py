@@ -1,0 +1,93 @@
+"""The lean of products to the identity, against NumPy in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, check
+from mimetic_jax.schemes import Mimetic
+
+D, H, G, K = 48, 4, 2, 12
+
+
+def params(seed=0):
+    random = np.random.default_rng(seed)
+    shapes = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K), "out": (H, K, D)}
+    return {
+        f"layer_{i}": {
+            name: {"kernel": random.normal(size=shape).astype(np.float32)}
+            for name, shape in shapes.items()
+        }
+        for i in range(3)
+    }
+
+
+def cosine(product):
+    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(D))
+
+
+def test_the_lean_is_the_cosine_with_the_identity():
+    tree = mimetic_jax.rewrite(jax.random.key(1), params(), Mimetic())
+    for i, layer in enumerate(check(tree)):
+        kernels = {n: np.asarray(x["kernel"], np.float64) for n, x in tree[f"layer_{i}"].items()}
+        key, value = (kernels[name].repeat(H // G, axis=1) for name in ("key", "value"))
+        heads = [cosine(kernels["query"][:, h] @ key[:, h].T) for h in range(H)]
+        whole = cosine(value.reshape(D, -1) @ kernels["out"].reshape(-1, D))
+        np.testing.assert_allclose(layer.query_key, heads, atol=1e-6)
+        np.testing.assert_allclose(layer.value_out, whole, atol=1e-6)
+
+
+def test_noise_has_the_stated_spread_and_structure_shows():
+    leans = [
+        lean for seed in range(40) for layer in check(params(seed)) for lean in layer.query_key
+    ]
+    assert np.std(leans) == pytest.approx(1 / D, rel=0.12)
+    text = str(check(params()))
+    assert "W_Q W_Kᵀ leans to +I in 0, to -I in 0 of 12 heads" in text
+    text = str(check(mimetic_jax.rewrite(jax.random.key(1), params(), Mimetic())))
+    assert "W_Q W_Kᵀ leans to +I in 12, to -I in 0 of 12 heads" in text
+    assert "W_V W_out leans to +I in 0, to -I in 3 of 3 layers" in text
+
+
+def test_stacked_layers_and_half_of_the_kernels():
+    tree = jax.tree.map(lambda *x: jnp.stack(x), *params().values())
+    found = check({"blocks": {"attention": tree}})
+    assert [layer.name for layer in found] == [f"blocks/attention[{i}]" for i in range(3)]
+    alone = check(
+        {
+            "layer": {
+                "query": {"kernel": tree["query"]["kernel"][0]},
+                "key": {"kernel": tree["key"]["kernel"][0]},
+            }
+        }
+    )
+    assert alone[0].value_out is None
+    assert len(alone[0].query_key) == H
+    assert "W_V W_out leans" not in str(alone)
+
+
+def test_zeros_have_no_lean():
+    tree = jax.tree.map(np.zeros_like, params())
+    assert {lean for layer in check(tree) for lean in layer.query_key} == {0.0}
+
+
+def test_the_picture_has_a_point_for_each_head():
+    pytest.importorskip("matplotlib")
+    figure = check(params()).plot()
+    heads, layers = (axes.lines[0].get_xydata() for axes in figure.axes)
+    assert len(heads) == 3 * H
+    assert len(layers) == 3
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"mlp": {"kernel": np.ones((4, 4))}}, "no attention with a query and key"),
+        ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule describes qkv/kernel"),
+    ],
+)
+def test_bad_input_is_one_line(tree, words):
+    with pytest.raises(InputError, match=words):
+        check(tree)

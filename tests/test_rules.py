@@ -1,0 +1,224 @@
+"""Rules by the names of layers, within a part of a tree, and without cross-attention."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, Rule, attention_rules, zoo
+from mimetic_jax.schemes import Mimetic
+
+KEY = jax.random.key(3)
+D, H, K = 16, 2, 8
+
+
+def stock(seed=0):
+    layer = nn.MultiHeadDotProductAttention(H)
+    return layer.init(jax.random.key(seed), jnp.ones((1, 5, D)))["params"]
+
+
+def stored(params, names, *, flat, transposed, stacked):
+    """A stock layer's parameters as another model would store them, by hand."""
+    tree = {}
+    for role, name in zip(("query", "key", "value", "out"), names, strict=True):
+        kernel, bias = params[role]["kernel"], params[role]["bias"]
+        if flat:
+            kernel = kernel.reshape(-1, D) if role == "out" else kernel.reshape(D, -1)
+            bias = bias.reshape(-1)
+        if transposed:
+            kernel = (
+                kernel.T if flat else jnp.moveaxis(kernel, *((2, 0) if role == "out" else (0, 2)))
+            )
+        tree[name] = {"weight": kernel, "b": bias}
+    return jax.tree.map(lambda x: x[None], tree) if stacked else tree
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_other_names_and_storage_hold_the_same_arrays(flat, transposed, stacked):
+    form = {"flat": flat, "transposed": transposed, "stacked": stacked}
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    rules = attention_rules(
+        **dict(zip(("query", "key", "value", "out"), names, strict=True)),
+        **form,
+        kernel="weight",
+        bias="b",
+    )
+    tree = {"attn": stored(stock(), names, **form)}
+    [(path, _, found)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
+    [(_, _, expected)] = mimetic_jax.blocks({"attn": stock()})
+    assert path == "attn"
+    assert found.keys() == expected.keys()
+    for role in expected:
+        np.testing.assert_array_equal(found[role], expected[role])
+
+
+def test_a_fused_layer_has_its_biases_and_its_out():
+    params = stock()
+    kernels = [params[name]["kernel"].reshape(D, -1) for name in ("query", "key", "value")]
+    biases = [
+        params[name]["bias"].reshape(-1) + i for i, name in enumerate(("query", "key", "value"))
+    ]
+    tree = {
+        "qkv": {"kernel": jnp.concatenate(kernels, 1), "bias": jnp.concatenate(biases)},
+        "proj": {"kernel": params["out"]["kernel"].reshape(-1, D), "bias": params["out"]["bias"]},
+    }
+    rules = attention_rules(fused="qkv", out="proj", flat=True)
+    [(_, _, block)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
+    np.testing.assert_array_equal(block["value"].reshape(D, -1), kernels[2])
+    np.testing.assert_array_equal(block["key_bias"].reshape(-1), biases[1])
+    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+    assert {write.path for write in planned} == {
+        *("qkv/kernel", "qkv/bias", "proj/kernel", "proj/bias")
+    }
+
+
+def test_within_keeps_the_block_where_it_is():
+    tree = {"encoder": {"0": {"attn": stock(0)}}, "decoder": {"0": {"attn": stock(1)}}}
+    rules = attention_rules(within="^encoder/")
+    writes = mimetic_jax.plan(tree, Mimetic(), rules=rules)
+    assert {write.path.split("/")[0] for write in writes} == {"encoder"}
+    every = mimetic_jax.rewrite(KEY, tree, Mimetic())
+    part = mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules)
+    jax.tree.map(np.testing.assert_array_equal, part["encoder"], every["encoder"])
+    jax.tree.map(np.testing.assert_array_equal, part["decoder"], tree["decoder"])
+
+
+@pytest.mark.parametrize(
+    "name", ["cross_attention", "encoder_attn", "CrossAttention_0", "EncDecAttention", "MAPHead_0"]
+)
+def test_cross_attention_is_left_out_unless_asked_for(name):
+    tree = {"layer_0": {"self_attn": stock(0), name: stock(1)}}
+    planned = mimetic_jax.plan(tree, Mimetic())
+    assert {write.path.split("/")[1] for write in planned} == {"self_attn"}
+    assert f"layer_0/{name}/query/kernel" in planned.untouched
+    asked = mimetic_jax.plan(tree, Mimetic(), rules=attention_rules(exclude=""))
+    assert {write.path.split("/")[1] for write in asked} == {"self_attn", name}
+
+
+def test_cross_attention_alone_is_an_error_and_named_kernels_need_no_rule():
+    with pytest.raises(InputError, match="Mimetic matches nothing among"):
+        mimetic_jax.plan({"cross_attention": stock()}, Mimetic())
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    form = {"flat": True, "transposed": False, "stacked": False}
+    layer = {
+        name: {"kernel": leaves["weight"], "bias": leaves["b"]}
+        for name, leaves in stored(stock(), names, **form).items()
+    }
+    rules = attention_rules(query="q_proj", key="k_proj", value="v_proj", out="o_proj", flat=True)
+    tree = {"layers": {"0": {"self_attn": layer, "encoder_attn": layer}}}
+    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+    assert {write.path.split("/")[2] for write in planned} == {"self_attn"}
+    assert "layers/0/encoder_attn/q_proj/kernel" in planned.untouched
+
+
+def test_the_first_of_several_layers_may_have_no_number():
+    names = ("attention", "attention_1", "attention_2", "attention_10")
+    tree = {name: stock(i) for i, name in enumerate(names)}
+    new = mimetic_jax.rewrite(KEY, tree, Mimetic(beta_qk=(1.0, 2.0, 3.0, 4.0), alpha_qk=0.0))
+    leans = []
+    for name in names:
+        query, key = new[name]["query"]["kernel"], new[name]["key"]["kernel"]
+        leans.append(np.einsum("dhk,dhk->", query, key) / (H * K))
+    np.testing.assert_allclose(leans, [1, 2, 3, 4], rtol=1e-5)
+    found = mimetic_jax.fit(new).scheme
+    np.testing.assert_allclose(found.beta_qk, [1, 2, 3, 4], rtol=1e-3)
+
+
+def test_errors_name_the_table_that_fits():
+    square = jnp.zeros((D, D))
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    tree = {"model": {"layers": {"0": {"self_attn": {n: {"kernel": square} for n in names}}}}}
+    assert zoo.detect(tree) == "HUGGING_FACE_LLAMA"
+    with pytest.raises(
+        InputError, match=r"looks like zoo\.HUGGING_FACE_LLAMA, give rules=zoo\.HUG"
+    ):
+        mimetic_jax.plan(tree, Mimetic())
+    assert zoo.detect({"attn": stock()}) is None
+    assert zoo.detect({"mlp": {"kernel": square}}) is None
+
+
+def shapes(**kernels):
+    tree = {}
+    for name, shape in kernels.items():
+        tree[name] = {"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)}
+    return {"layer_0": tree, "layer_1": tree}
+
+
+WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
+
+
+@pytest.mark.parametrize(
+    ("tree", "scheme", "words"),
+    [
+        (shapes(**WIDE), Mimetic(beta_qk=(0.1, 0.2, 0.3)), "beta_qk has 3 values for 2 layers"),
+        (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
+        (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
+        (
+            {"pos_embed": jax.ShapeDtypeStruct((1, 15, D), jnp.float32)},
+            mimetic_jax.schemes.SinCos(),
+            "15 positions aren't a square grid",
+        ),
+        (
+            {"pos_embed": jax.ShapeDtypeStruct((1, 16, 17), jnp.float32)},
+            mimetic_jax.schemes.SinCos(),
+            "17",
+        ),
+    ],
+)
+def test_plan_refuses_what_rewrite_refuses(tree, scheme, words):
+    with pytest.raises(InputError, match=words) as planned:
+        mimetic_jax.plan(tree, scheme)
+    params = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), tree)
+    with pytest.raises(InputError) as written:
+        mimetic_jax.rewrite(KEY, params, scheme)
+    assert str(planned.value) == str(written.value)
+
+
+def test_plan_takes_the_grid():
+    tree = {"pos_embed": jax.ShapeDtypeStruct((1, 15, D), jnp.float32)}
+    assert len(mimetic_jax.plan(tree, mimetic_jax.schemes.SinCos(), grid=(3, 5))) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "object"])
+def test_only_floating_point_leaves_are_written(dtype):
+    tree = {"attn": {n: {"kernel": np.zeros((D, H, K), dtype)} for n in ("query", "key")}}
+    for call in (
+        lambda: mimetic_jax.plan(tree, Mimetic()),
+        lambda: mimetic_jax.rewrite(KEY, tree, Mimetic()),
+    ):
+        with pytest.raises(InputError, match=f"attn/key/kernel has dtype {dtype}"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("key", "what"), [(1, "not 1"), ({"attn": {}}, "not a dict"), ("seed", "not a str")]
+)
+def test_a_key_is_a_key(key, what):
+    with pytest.raises(InputError, match=rf"the key must be jax\.random\.key\(seed\), {what}"):
+        mimetic_jax.rewrite(key, {"attn": stock()}, Mimetic())
+
+
+def test_a_scheme_is_no_initializer_of_one_kernel():
+    layer = nn.Dense(D, kernel_init=Mimetic())
+    with pytest.raises(InputError, match=r"Mimetic draws the kernels of a whole block together"):
+        layer.init(KEY, jnp.ones((1, D)))
+
+
+@pytest.mark.parametrize("field", ["path", "within", "exclude"])
+def test_a_bad_expression_is_one_line(field):
+    fields = {"path": "q"} | {field: "a(b"}
+    with pytest.raises(InputError, match=rf"{field} 'a\(b' is not a regular expression"):
+        Rule(**fields, role="query", layout="d h k")
+
+
+def test_modules_are_there_after_a_plain_import():
+    assert mimetic_jax.linen.MultiHeadDotProductAttention
+    assert mimetic_jax.nnx.initialize
+    assert mimetic_jax.initializers.mean_shift
+    assert {"linen", "nnx", "initializers", "zoo"} <= set(dir(mimetic_jax))
+    with pytest.raises(AttributeError, match="has no attribute 'lines'"):
+        mimetic_jax.lines
