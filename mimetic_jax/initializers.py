@@ -125,7 +125,7 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         if len(shape) != 2:
             raise InputError(f"the identity gauge is for a kernel matrix, not shape {tuple(shape)}")
         dim = shape[1] if out else shape[0]
-        drawn = jax.random.normal(key, shape) * (noise / math.sqrt(dim))
+        drawn = jax.random.normal(key, shape, jnp.float32) * (noise / math.sqrt(dim))
         return _finish(drawn + basis * jnp.eye(*shape), dtype, out_sharding)
 
     return init

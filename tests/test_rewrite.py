@@ -13,7 +13,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key
 from mimetic_jax.rules import FLAX
-from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SameNoise, Scheme, SinCos
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2
@@ -81,6 +81,16 @@ def test_layers_and_keys_differ():
     trees = (first["layer_0"], first["layer_1"], second["layer_0"])
     noise = [products(tree)[1][~np.eye(DIM, dtype=bool)] for tree in trees]
     assert np.abs(np.corrcoef(noise) - np.eye(3)).max() < 0.3
+
+
+@pytest.mark.parametrize("scheme", [Mimetic(), SameNoise(), NormMatched(Mimetic())])
+def test_double_precision_changes_no_draw(scheme):
+    params = stock(1)
+    expected = mimetic_jax.rewrite(KEY, params, scheme)
+    with jax.enable_x64(True):
+        found = mimetic_jax.rewrite(KEY, params, scheme)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+    assert_same_products(found["layer_0"], expected["layer_0"])
 
 
 @pytest.mark.parametrize("scheme", [Mimetic(), NormMatched(Mimetic())])

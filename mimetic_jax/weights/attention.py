@@ -213,11 +213,11 @@ def pad_columns(key: jax.Array, left: Array, right: Array, width: int) -> tuple[
     if width == rank:
         return left, right
     surplus = (batch, dim, width - rank)
-    fill = jax.random.normal(jax.random.fold_in(key, 1), surplus)
+    fill = jax.random.normal(jax.random.fold_in(key, 1), surplus, jnp.float32)
     fill *= jnp.sqrt(jnp.mean(jnp.square(jnp.asarray(left))))
     return (
         jnp.concatenate([jnp.asarray(left), fill], axis=-1),
-        jnp.concatenate([jnp.asarray(right), jnp.zeros(surplus)], axis=-1),
+        jnp.concatenate([jnp.asarray(right), jnp.zeros(surplus, jnp.float32)], axis=-1),
     )
 
 

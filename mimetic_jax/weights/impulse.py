@@ -210,7 +210,8 @@ def impulse_query_key(
         shifts = _host(random_offsets(key_offsets, kernel_size, groups))
     else:
         raise unknown("order", order, ("released", "random"))
-    drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, (groups, count, count))
+    shape = (groups, count, count)
+    drawn = jax.random.truncated_normal(key_noise, -_CUT, _CUT, shape, jnp.float32)
     logits = _logits(impulse_matrices(grid, shifts), amplitude, noise * _host(drawn))
     left_GxDxR, right_GxDxR = _unit_factors(position, logits, rank)
     padded = pad_columns(key_fill, norm * left_GxDxR, norm * right_GxDxR, head_dim)
@@ -417,7 +418,7 @@ def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Arr
     """A 0/1 structure scaled to the norm of PyTorch's default draw, plus `noise` of such a draw."""
     bound = structure.shape[0] ** -0.5
     norm = bound * math.sqrt(structure.size / 3)
-    draw = jax.random.uniform(key, structure.shape, minval=-bound, maxval=bound)
+    draw = jax.random.uniform(key, structure.shape, jnp.float32, -bound, bound)
     # Only an empty structure, on a grid smaller than the filter, has a norm below 1.
     return structure * (norm / jnp.linalg.norm(structure).clip(min=1)) + noise * draw
 

@@ -49,7 +49,7 @@ def same_noise_query_key(
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
-    drawn = jax.random.normal(key, (dim, num_kv_heads, head_dim)) / math.sqrt(head_dim)
+    drawn = jax.random.normal(key, (dim, num_kv_heads, head_dim), jnp.float32) / math.sqrt(head_dim)
     return jnp.repeat(drawn, num_heads // num_kv_heads, axis=1), drawn
 
 
@@ -89,6 +89,6 @@ def same_noise_value_out(
     """
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     width, group = num_kv_heads * head_dim, num_heads // num_kv_heads
-    value = jax.random.normal(key, (dim, num_kv_heads, head_dim)) / math.sqrt(width)
+    value = jax.random.normal(key, (dim, num_kv_heads, head_dim), jnp.float32) / math.sqrt(width)
     out = -jnp.repeat(value.transpose(1, 2, 0), group, axis=0) / group
     return value, out
