@@ -100,7 +100,7 @@ def default_text() -> ConfigDict:
     config = default()
     config.task = "text"
     config.data = ConfigDict()
-    config.data.name = "ptb_char"  # ptb_word, wikitext2, wikitext103, python_docs
+    config.data.name = "ptb_char"  # ptb_word, wikitext2, wikitext103, python_docs, text_char, …
     config.data.dir = config_dict.placeholder(str)  # the folder that holds it
     config.data.length = 400  # tokens of a window
     config.data.valid = 320  # the last of them count, the others are context

@@ -1,4 +1,4 @@
-"""Texts as token ids: Penn Treebank, WikiText, Python's documentation, files of one's own."""
+"""Published texts as token ids: Penn Treebank, WikiText, Python's documentation."""
 
 from __future__ import annotations
 
@@ -108,6 +108,8 @@ _PTB_MD5 = (
     "8b80168b89c18661a38ef683c0dc3721",
 )
 _PYTHON_DOCS = "python_docs"
+OWN = ("text_char", "text_word")
+"""Names of a text of one's own by characters and by words, see own.py."""
 _WIKI_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
 _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 
@@ -212,7 +214,7 @@ def describe(name: str) -> TextInfo:
             source="pydoc_data.topics of CPython",
         )
     if name not in _KNOWN:
-        raise unknown("text", name, [*_KNOWN, _PYTHON_DOCS])
+        raise unknown("text", name, [*_KNOWN, _PYTHON_DOCS, "text_char", "text_word"])
     return _KNOWN[name]
 
 
@@ -246,7 +248,7 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     """
     info = describe(name)
     if name == _PYTHON_DOCS:
-        return _corpus(name, [iter([part]) for part in _python_docs()], info.level)
+        return corpus_of(name, [iter([part]) for part in _python_docs()], info.level)
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
     root = Path(data_dir).expanduser()
@@ -258,32 +260,11 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
         for folder in (root, *(root / below for below in info.folders)):
             missing = [file for file in files if not (folder / file).is_file()]
             if not missing:
-                texts = [_text(folder / file, clean) for file in files]
-                return _corpus(name, texts, info.level)
+                texts = [parts_of(folder / file, clean) for file in files]
+                return corpus_of(name, texts, info.level)
             if len(missing) < len(files):
                 found = f" ({folder} lacks {', '.join(missing)})"
     raise InputError(f"no {name} in {data_dir}{found}: {_expected(info)}")
-
-
-def load_text_folder(data_dir: str, files: tuple[str, str, str], level: str) -> Corpus:
-    """Load a text of one's own.
-
-    Args:
-        data_dir: the folder; "~" is the home folder. Its name becomes that of the corpus.
-        files: names of the training, validation and test file, UTF-8.
-        level: "word" for words separated by whitespace, with "<eos>" after every line; "char" for
-            every character of the file.
-
-    Raises:
-        InputError: a file is missing, empty or not UTF-8, or the level is unknown.
-    """
-    if level not in _LEVELS:
-        raise unknown("level", level, _LEVELS)
-    root = Path(data_dir).expanduser()
-    missing = [file for file in files if not (root / file).is_file()]
-    if missing:
-        raise InputError(f"{root} lacks {', '.join(missing)}")
-    return _corpus(root.name, [_text(root / file, _raw) for file in files], level)
 
 
 def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
@@ -295,7 +276,8 @@ def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
     Args:
         text: any text.
         vocabulary: token n is `vocabulary[n]`.
-        level: "word" or "char", as in `load_text_folder`.
+        level: "word" for words separated by whitespace with "<eos>" after every
+            line, "char" for every character.
 
     Returns:
         int32 [N].
@@ -339,8 +321,12 @@ def _expected(info: TextInfo) -> str:
     return f"expected {files}{either} there or in {' or '.join(info.folders)}, from {info.source}"
 
 
-def _text(path: Path, clean: Callable[[str], str]) -> Iterator[str]:
-    """Yield the text of a file in parts that end at a line end."""
+def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
+    """Yield the text of a file in parts that end at a line end.
+
+    Raises:
+        InputError: it is empty or not UTF-8.
+    """
     offset = 0
     with path.open("rb") as file:
         while part := file.read(_CHUNK) + file.readline():
@@ -379,7 +365,8 @@ def _words(text: str) -> list[str]:
     return text.replace("\n", " <eos> ").split()
 
 
-def _corpus(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
+def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
+    """The training, validation and test text as tokens, in parts that end at a line end."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
     split = _words if level == "word" else _raw

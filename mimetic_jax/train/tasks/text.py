@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.data.text import own
 from mimetic_jax.data.text.windows import train_windows
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
@@ -121,7 +122,9 @@ class TextTask(Task):
 
 
 def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
-    """The text of a configuration: as published, or as loaded."""
+    """The text of a configuration: as published, or as loaded; of one's own as it is."""
+    if config.data.name in own.LEVELS:
+        return own.describe_own(config.data.name, config.data.dir)
     info = texts.describe(config.data.name)
     if dataset is None:
         return info
@@ -136,6 +139,8 @@ def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.T
 
 def load(config: ConfigDict) -> texts.Corpus:
     """The text of a configuration."""
+    if config.data.name in own.LEVELS:
+        return own.load_own(config.data.name, config.data.dir)
     return texts.load_text(config.data.name, config.data.dir)
 
 

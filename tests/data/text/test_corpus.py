@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data.text import corpus as text
+from mimetic_jax.data.text.own import load_own
 from mimetic_jax.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -97,13 +98,16 @@ def test_parts_of_a_large_file_join(
 ) -> None:
     """However small the parts are; a character of several bytes isn't cut either."""
     content = "äöü one\n\n日本 two äöü\nthree\n" * 3
-    files = ("a", "b", "c")
-    for file in files:
-        (tmp_path / file).write_bytes(content.encode())
-    whole = text.load_text_folder(str(tmp_path), files, level)
+    file = tmp_path / "a.txt"
+    file.write_bytes(content.encode())
+
+    def read() -> text.Corpus:
+        return text.corpus_of("a", [text.parts_of(file) for _ in SPLITS], level)
+
+    whole = read()
     for size in (1, 2, 3, 7, 50):
         monkeypatch.setattr(text, "_CHUNK", size)
-        parts = text.load_text_folder(str(tmp_path), files, level)
+        parts = read()
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
     assert symbols(whole, "valid") == expected
@@ -112,8 +116,7 @@ def test_parts_of_a_large_file_join(
 @pytest.mark.parametrize("level", ["word", "char"])
 def test_encode_gives_the_tokens_of_the_corpus(tmp_path: Path, level: str) -> None:
     write(tmp_path, "{}.txt", WORDS)
-    files = ("train.txt", "valid.txt", "test.txt")
-    corpus = text.load_text_folder(str(tmp_path), files, level)
+    corpus = load_own(f"text_{level}", str(tmp_path))
     for split in SPLITS:
         found = text.encode(WORDS[split], corpus.vocabulary, level)
         assert found.dtype == np.int32
@@ -169,12 +172,7 @@ def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
         text.load_text("ptb_words", str(tmp_path))
     with pytest.raises(InputError, match="unknown level 'byte'"):
-        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "byte")
-    with pytest.raises(InputError, match="unknown level 'byte'"):
         text.encode("x", ("x",), "byte")
-    (tmp_path / "a").write_text("x")
-    with pytest.raises(InputError, match="lacks b, c"):
-        text.load_text_folder(str(tmp_path), ("a", "b", "c"), "word")
 
 
 def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

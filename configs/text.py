@@ -1,0 +1,53 @@
+"""A language model on a text of your own: a file, or a folder of .txt files.
+
+Paper: Mimetic Initialization of Self-Attention Layers (no row of it).
+Command: python main.py --config=configs/text.py --config.data.dir=FILE_OR_FOLDER
+Chosen: the optimizer of configs/python_docs.py, which was chosen by the default arm there, on
+    another text: search the learning rate on yours, by the default arm alone.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.arms import chosen, language
+from configs.default import arguments, default_text
+from mimetic_jax.errors import unknown
+
+LEVELS = ("char", "word")
+
+
+def get_config(text: str = "") -> ConfigDict:
+    """Arguments: level (char, word), width, depth, heads, length, steps, init.
+
+    A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
+    at line ends, 90 %, 5 % and 5 %. `length` is the number of tokens of a window. `init` is "all"
+    for default, norm_matched and mimetic; or arms as in configs/ptb_char.py.
+    """
+    args = arguments(
+        text, level="char", width=128, depth=4, heads=4, length=128, steps=1000, init="all"
+    )
+    if args.level not in LEVELS:
+        raise unknown("level", args.level, LEVELS)
+    config = default_text()
+    config.name = "text"
+    config.seeds = (0, 1, 2)
+    config.data.name = f"text_{args.level}"
+    config.data.length = config.data.valid = args.length
+    config.batch = 16
+    config.steps = args.steps
+
+    for name in ("width", "depth", "heads"):
+        config.model[name] = args[name]
+    config.model.base = "torch"
+
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "constant"
+    config.optimizer.warmup = args.steps // 10
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip = 1.0
+
+    config.eval.every = max(1, args.steps // 10)
+    config.eval.batch = 32
+    config.log_every = 50
+    config.checkpoint_every = 200
+    config.arms = chosen(args.init, *language(args.depth))
+    return config

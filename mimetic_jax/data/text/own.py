@@ -1,0 +1,113 @@
+"""Texts of one's own: three files of a folder, or any text, split."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from mimetic_jax.data.text.corpus import OWN, Corpus, TextInfo, corpus_of, parts_of
+from mimetic_jax.errors import InputError
+
+LEVELS = dict(zip(OWN, ("char", "word"), strict=True))
+"""What a token is, by the name in configurations."""
+
+_SPLITS = (("train",), ("valid", "validation", "val", "dev"), ("test",))
+_SHARES = (0.9, 0.05)
+"""Of the lines' characters, what becomes the training and the validation text."""
+
+
+def describe_own(name: str, data_dir: str | None) -> TextInfo:
+    """The size of a text of one's own; it is read for that.
+
+    Raises:
+        InputError: as `load_own`.
+    """
+    corpus = load_own(name, data_dir)
+    sizes = {f"num_{split}": len(getattr(corpus, split)) for split in ("train", "valid", "test")}
+    return TextInfo(
+        corpus.name,
+        LEVELS[name],
+        len(corpus.vocabulary),
+        **sizes,
+        files=("", "", ""),
+        md5=("", "", ""),
+        folders=(),
+        source=str(data_dir),
+    )
+
+
+def load_own(name: str, data_dir: str | None) -> Corpus:
+    """Load a text of one's own.
+
+    A folder with train.txt, valid.txt (validation, val, dev) and test.txt is read as it is split.
+    Of another folder all .txt files are joined in order of their names. That text, or that of a
+    single file, is split at the line ends nearest to 90 % and 95 % of its characters: training,
+    validation and test text.
+
+    Args:
+        name: "text_char" for every character of the text, "text_word" for words separated by
+            whitespace with "<eos>" after every line.
+        data_dir: the folder or file; "~" is the home folder. Its name becomes that of the corpus.
+
+    Returns:
+        The corpus; its vocabulary is in order of first appearance in train, valid, test.
+
+    Raises:
+        InputError: there is no such folder or file, it has no .txt file, or a file is empty, not
+            UTF-8, or too short to be split.
+    """
+    if not data_dir:
+        raise InputError(
+            f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
+        )
+    path = Path(data_dir).expanduser()
+    files = _files(path)
+    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return _read(name, path, stamps)
+
+
+@functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
+def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Corpus:
+    files = [file for file, *_ in stamps]
+    if split := _splits(path, files):
+        texts = [parts_of(file) for file in split]
+    else:
+        texts = [iter([part]) for part in _divided(path, (p for f in files for p in parts_of(f)))]
+    return corpus_of(path.stem, texts, LEVELS[name])
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError(f"there is no file or folder {path}")
+    files = sorted(path.glob("*.txt"))
+    if not files:
+        raise InputError(f"{path} has no .txt file")
+    return files
+
+
+def _splits(folder: Path, files: list[Path]) -> list[Path]:
+    """The training, validation and test file, where all three are there."""
+    by_name = {file.name: file for file in files} if folder.is_dir() else {}
+    found = [
+        next((by_name[f"{name}.txt"] for name in names if f"{name}.txt" in by_name), None)
+        for names in _SPLITS
+    ]
+    return [file for file in found if file] if all(found) else []
+
+
+def _divided(path: Path, parts: Iterator[str]) -> list[str]:
+    text = "".join(parts)
+    ends = []
+    for share in (_SHARES[0], sum(_SHARES)):
+        ends.append(text.find("\n", int(len(text) * share)) + 1)
+    first, second = ends
+    texts = [text[:first], text[first:second], text[second:]]
+    if not (first and second and all(texts)):
+        raise InputError(
+            f"{path} can't be split at line ends: it has {len(text):,} characters in "
+            f"{len(text.splitlines()):,} lines"
+        )
+    return texts

@@ -1,0 +1,81 @@
+"""A text of one's own: as it is split, or split at line ends, with nothing lost between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mimetic_jax.data.text.own import describe_own, load_own
+from mimetic_jax.errors import InputError
+
+LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
+SPLITS = ("train", "valid", "test")
+
+
+def written(corpus, split: str, between: str = "") -> str:
+    return between.join(corpus.vocabulary[token] for token in getattr(corpus, split))
+
+
+@pytest.mark.parametrize("form", ["file", "folder"])
+def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str) -> None:
+    if form == "file":
+        path = tmp_path / "notes.md"
+        path.write_text("".join(LINES))
+    else:
+        path = tmp_path / "notes"
+        path.mkdir()
+        (path / "b.txt").write_text("".join(LINES[60:]))
+        (path / "a.txt").write_text("".join(LINES[:60]))
+        (path / "c.md").write_text("no text file")
+    corpus = load_own("text_char", str(path))
+    assert corpus.name == "notes"
+    parts = [written(corpus, split) for split in SPLITS]
+    assert "".join(parts) == "".join(LINES)
+    assert all(part.endswith("\n") for part in parts)
+    assert [part.count("\n") for part in parts] == pytest.approx([90, 5, 5], abs=1)
+
+
+@pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
+def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
+    for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
+        (tmp_path / f"{name}.txt").write_text("".join(lines))
+    corpus = load_own("text_word", str(tmp_path))
+    assert written(corpus, "valid", " ") == LINES[3].replace("\n", " <eos>")
+    assert written(corpus, "test", " ") == "".join(LINES[4:6]).replace("\n", " <eos> ").strip()
+
+
+def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(LINES))
+    info, corpus = (call("text_word", str(path)) for call in (describe_own, load_own))
+    assert (info.num_train, info.num_valid, info.num_test) == tuple(
+        len(getattr(corpus, split)) for split in SPLITS
+    )
+    assert (info.vocabulary, info.level) == (len(corpus.vocabulary), "word")
+    path.write_text("".join(LINES[:50]))
+    assert describe_own("text_word", str(path)).num_train < info.num_train
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no file or folder"),
+        ("", "is empty"),
+        ("one line", "can't be split at line ends: it has 8 characters in 1 lines"),
+        ("first\nsecond", "can't be split at line ends: it has 12 characters in 2 lines"),
+    ],
+)
+def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "a.txt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=words):
+        describe_own("text_char", str(path))
+
+
+def test_a_folder_without_texts_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no \.txt file"):
+        describe_own("text_char", str(tmp_path))
+    with pytest.raises(InputError, match=r"text_char needs your text: --config\.data\.dir=FILE"):
+        describe_own("text_char", None)
