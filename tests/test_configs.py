@@ -192,8 +192,20 @@ def record_of(name: str) -> str:
     return importlib.import_module(f"configs.{name}").__doc__ or ""
 
 
+def own_data(folder: pathlib.Path) -> dict[str, str]:
+    """What stands for data of one's own in commands: it is read for its sizes."""
+    from PIL import Image
+
+    for number in range(80):
+        path = folder / "images" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9)).save(path)
+    return {"FOLDER": str(folder / "images"), "FILE_OR_FOLDER": str(FOLDER.parent / "README.md")}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
+def test_records_name_a_paper_and_commands_that_parse(name: str, tmp_path: pathlib.Path) -> None:
+    own = own_data(tmp_path) if name in ("images", "text") else {}
     record = record_of(name).replace("\\\n", " ")
     assert re.search(r"^Papers?: ", record, re.MULTILINE)
     block = re.search(r"^Command:(.*?)(?=^\w|\Z)", record, re.MULTILINE | re.DOTALL)
@@ -213,8 +225,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
             if flag.startswith("config."):
                 field = flag.removeprefix("config.")
                 assert field in flat
-                if value == "FILE_OR_FOLDER":  # of one's own: it is read for its sizes
-                    value = str(FOLDER.parent / "README.md")
+                value = own.get(value, value)
                 typed = int(value) if type(flat[field]) is int else value
                 config.update_from_flattened_dict({field: typed})
             else:

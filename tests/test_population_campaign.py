@@ -23,21 +23,21 @@ FLAGS = (
     "--config.members=64",
     "--config.chunk=16",
     "--config.epochs=0.0",
-    "--config.steps=200",
+    "--config.steps=80",
     "--config.batch=32",
     "--config.model.width=8",
     "--config.model.depth=1",
     "--config.model.patch=4",
-    "--config.max_dispatch=5",
-    "--config.log_every=10",
-    "--config.checkpoint_every=10",
-    "--config.eval.every=50",
+    "--config.max_dispatch=4",
+    "--config.log_every=8",
+    "--config.checkpoint_every=8",
+    "--config.eval.every=40",
     "--config.eval.batch=360",
 )
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_ten_kills(tmp_path):
     chance = random.Random(int(os.environ.get("MIMETIC_CAMPAIGN_SEED", "0")))
     environment = os.environ | {

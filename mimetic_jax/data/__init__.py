@@ -21,10 +21,13 @@ from mimetic_jax.data.files.sources import ImageSource, Subset
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, sized
+from mimetic_jax.data.sets.own import SIDES as OWN_SIDES
+from mimetic_jax.data.sets.own import describe_own, load_own
 from mimetic_jax.data.sets.subset import balanced
 from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [
+    "OWN_SIDES",
     "Augmentation",
     "DatasetInfo",
     "ImageDataset",
@@ -38,11 +41,13 @@ __all__ = [
     "batch_indices",
     "central_view",
     "describe",
+    "describe_own",
     "epoch_orders",
     "erase_mixed",
     "eval_batches",
     "example_keys",
     "load_dataset",
+    "load_own",
     "mix",
     "names",
     "normalize",

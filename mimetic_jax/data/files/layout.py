@@ -39,16 +39,7 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
         InputError: the split doesn't exist, a class has no images, or training lacks a class.
     """
     wanted = _SPLITS.get(split, split)
-    images = [
-        (index, _split_and_class(name))
-        for index, name in enumerate(container.files)
-        if name.lower().endswith(_SUFFIXES) and not _hidden(name)
-    ]
-    if not images:
-        raise InputError(f"{container.path} holds no images ({', '.join(_SUFFIXES)})")
-    by_split: dict[str, list[tuple[int, str]]] = {}
-    for index, (found, label) in images:
-        by_split.setdefault(found, []).append((index, label))
+    by_split = _by_split(container)
     without_splits = set(by_split) == {""}
     if without_splits:
         by_split = {"train": by_split[""]}
@@ -70,6 +61,28 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
     if unexpected:
         raise InputError(f"{container.path}: {split} has class {unexpected[0]}, which train lacks")
     return [index for index, _ in chosen], labels, classes
+
+
+def splits_of(container: Container) -> set[str]:
+    """The splits that have images: "train", "validation", "test"; only "train" without splits.
+
+    Raises:
+        InputError: there are no images.
+    """
+    found = set(_by_split(container))
+    return {"train"} if found == {""} else found - {""}
+
+
+def _by_split(container: Container) -> dict[str, list[tuple[int, str]]]:
+    """Index and class of each image, by its split, "" where its path names none."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for index, name in enumerate(container.files):
+        if name.lower().endswith(_SUFFIXES) and not _hidden(name):
+            split, label = _split_and_class(name)
+            found.setdefault(split, []).append((index, label))
+    if not found:
+        raise InputError(f"{container.path} holds no images ({', '.join(_SUFFIXES)})")
+    return found
 
 
 def _hidden(name: str) -> bool:

@@ -12,7 +12,7 @@ from mimetic_jax.data.sets.stl10 import read_binary
 from mimetic_jax.data.sets.svhn import read_matlab
 from mimetic_jax.errors import unknown
 
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 _KNOWN = {
     info.name: info
@@ -93,8 +93,8 @@ _KNOWN = {
             10,
             5_000,
             8_000,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
             source="https://cs.stanford.edu/~acoates/stl10/",
             tfds="stl10",
             folder="stl10_binary",
@@ -125,8 +125,8 @@ _KNOWN = {
             101,
             75_750,
             25_250,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
             source="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
             tfds="food101",
             splits=("train", "validation"),
@@ -138,8 +138,8 @@ _KNOWN = {
             102,
             2_040,
             6_149,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
             source="https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
             tfds="oxford_flowers102",
             splits=("train+validation", "test"),
@@ -151,8 +151,8 @@ _KNOWN = {
             37,
             3_680,
             3_669,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
             source="https://www.robots.ox.ac.uk/~vgg/data/pets/",
             tfds="oxford_iiit_pet",
             streamed=True,
@@ -163,8 +163,8 @@ _KNOWN = {
             1_000,
             1_281_167,
             50_000,
-            mean=_IMAGENET_MEAN,
-            std=_IMAGENET_STD,
+            mean=IMAGENET_MEAN,
+            std=IMAGENET_STD,
             source="https://image-net.org/download-images",
             tfds="imagenet2012",
             splits=("train", "validation"),

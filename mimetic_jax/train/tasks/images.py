@@ -128,8 +128,12 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
     Raises:
         InputError: for fields that don't fit the data set.
     """
-    info = datasets.describe(config.data.name)
-    if config.data.classes and not info.streamed:
+    own = config.data.name in datasets.OWN_SIDES
+    if own:
+        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size)
+    else:
+        info = datasets.describe(config.data.name)
+    if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
         raise InputError(
             f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
         )
@@ -151,6 +155,8 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
 def load(config: ConfigDict) -> Any:
     """The data set of a configuration, resident or streamed."""
     settings = config.data
+    if settings.name in datasets.OWN_SIDES:
+        return datasets.load_own(settings.name, settings.dir, settings.size, settings.subset)
     return datasets.load_dataset(settings.name, settings.dir, settings.subset, settings.classes)
 
 

@@ -1,0 +1,118 @@
+"""Images of one's own: class folders in a folder or archive, with a test split or without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.layout import find_split, splits_of
+from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
+from mimetic_jax.data.sets.dataset import ImageDataset
+from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.load import StreamedDataset
+from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD
+from mimetic_jax.errors import InputError
+
+SIDES = {"folder": 64, "folder_streamed": 224}
+"""Pixels of a side unless configured, by name: held in memory, or read while training."""
+
+_TESTS = ("test", "validation")  # the first that is there
+_TRAIN_SHARE = 0.9  # of each class, where there is no test split
+_SEED = 0  # of what is held out: the same in every run
+
+
+def describe_own(name: str, data_dir: str | None, size: int) -> DatasetInfo:
+    """What is known of the images without decoding one: their number and their classes.
+
+    Raises:
+        InputError: as `load_own`.
+    """
+    sources = _sources(name, data_dir)
+    side = size or SIDES[name]
+    return DatasetInfo(
+        _path(name, data_dir).stem,
+        (side, side, 3),
+        sources.train.num_classes,
+        len(sources.train),
+        len(sources.test),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        source=str(data_dir),
+        streamed=name == "folder_streamed",
+    )
+
+
+def load_own(
+    name: str, data_dir: str | None, size: int, subset: float = 1.0
+) -> ImageDataset | StreamedDataset:
+    """Load images of one's own.
+
+    The class of an image is the folder that it is in: `train/CLASS/...` and `test/CLASS/...` (or
+    validation, val), or `CLASS/...` without splits. Where there is no test split, a tenth of each
+    class is held out for testing, always the same images.
+
+    Args:
+        name: "folder" to hold the images in memory, as squares of `size` pixels; or
+            "folder_streamed" to decode them while training.
+        data_dir: a folder, or a .tar or .zip of one; "~" is the home folder.
+        size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
+        subset: fraction of each class to train on.
+
+    Raises:
+        InputError: there are no such files, they aren't in class folders, or too few are there to
+            hold any out.
+    """
+    sources = _sources(name, data_dir)
+    if subset < 1:
+        kept = balanced(sources.train.labels, fraction=subset, seed=_SEED)
+        sources = StreamedDataset(Subset(sources.train, kept), sources.test)
+    if name == "folder_streamed":
+        return sources
+    side = size or SIDES[name]
+    splits = (load_all(source, side) for source in (sources.train, sources.test))
+    (images, labels), (test_images, test_labels) = splits
+    return ImageDataset(
+        _path(name, data_dir).stem,
+        images,
+        labels,
+        test_images,
+        test_labels,
+        num_classes=sources.train.num_classes,
+    )
+
+
+def _path(name: str, data_dir: str | None) -> Path:
+    if not data_dir:
+        raise InputError(
+            f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
+        )
+    path = Path(data_dir).expanduser()
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}")
+    return path
+
+
+def _sources(name: str, data_dir: str | None) -> StreamedDataset:
+    path = _path(name, data_dir)
+    container = Archive(path) if path.is_file() else Folder(path)
+    splits = splits_of(container)
+
+    def source(split: str) -> ImageSource:
+        members, names, classes = find_split(container, split)
+        return labeled(container, members, names, classes, len(classes))
+
+    train = source("train")
+    if test := next((split for split in _TESTS if split in splits), None):
+        return StreamedDataset(train, source(test))
+    kept = balanced(train.labels, fraction=_TRAIN_SHARE, seed=_SEED)
+    held_out = np.setdiff1d(np.arange(len(train)), kept)
+    if not held_out.size:
+        raise InputError(
+            f"{path} has no test split, and its {train.num_classes} classes have too few images "
+            f"({len(train)} in all) to hold a tenth of them out"
+        )
+    return StreamedDataset(Subset(train, kept), Subset(train, held_out))

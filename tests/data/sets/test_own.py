@@ -1,0 +1,121 @@
+"""Images of one's own: all of them, each in one split, with the class of its folder."""
+
+from __future__ import annotations
+
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mimetic_jax.data import StreamedDataset, describe_own, load_own
+from mimetic_jax.errors import InputError
+
+COLORS = {"blue": 30, "green": 90, "red": 150}
+
+
+def fill(folder: pathlib.Path, counts: dict[str, int], first: int = 0) -> None:
+    """Images of a class have its color in one channel, and their number in another."""
+    for label, count in counts.items():
+        (folder / label).mkdir(parents=True)
+        for number in range(first, first + count):
+            color = (COLORS[label], number, 0)
+            Image.new("RGB", (12, 10), color).save(folder / label / f"{number}.png")
+
+
+def found(images: np.ndarray, labels: np.ndarray) -> set[tuple[str, int]]:
+    names = sorted(COLORS)
+    for image, label in zip(images, labels, strict=True):
+        assert image[0, 0, 0] == COLORS[names[label]]
+    return {
+        (names[label], int(image[0, 0, 1])) for image, label in zip(images, labels, strict=True)
+    }
+
+
+def every(counts: dict[str, int], first: int = 0) -> set[tuple[str, int]]:
+    return {(name, first + i) for name, count in counts.items() for i in range(count)}
+
+
+COUNTS = {"blue": 20, "green": 10, "red": 30}
+
+
+def test_a_tenth_of_each_class_is_held_out_and_nothing_lost(tmp_path):
+    fill(tmp_path, COUNTS)
+    data = load_own("folder", str(tmp_path), 8)
+    assert data.train_images.shape == (54, 8, 8, 3)
+    train, test = (
+        found(data.train_images, data.train_labels),
+        found(data.test_images, data.test_labels),
+    )
+    assert not train & test
+    assert train | test == every(COUNTS)
+    assert {name: sum(label == name for label, _ in test) for name in COUNTS} == {
+        "blue": 2,
+        "green": 1,
+        "red": 3,
+    }
+    again = load_own("folder", str(tmp_path), 8)
+    assert again.fingerprint() == data.fingerprint()
+
+
+@pytest.mark.parametrize("split", ["test", "val", "validation"])
+def test_a_test_split_is_taken_as_it_is(tmp_path, split):
+    fill(tmp_path / "train", COUNTS)
+    fill(tmp_path / split, {"blue": 2, "red": 1}, first=100)
+    data = load_own("folder", str(tmp_path), 8)
+    assert found(data.train_images, data.train_labels) == every(COUNTS)
+    assert found(data.test_images, data.test_labels) == every({"blue": 2, "red": 1}, 100)
+
+
+def test_a_train_folder_alone_and_an_archive(tmp_path):
+    fill(tmp_path / "flowers" / "train", COUNTS)
+    archive = tmp_path / "flowers.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in (tmp_path / "flowers").rglob("*.png"):
+            file.write(path, path.relative_to(tmp_path / "flowers"))
+    for source in (tmp_path / "flowers", archive):
+        data = load_own("folder", str(source), 8)
+        assert (data.name, len(data.train_labels), len(data.test_labels)) == ("flowers", 54, 6)
+
+
+@pytest.mark.parametrize("name", ["folder", "folder_streamed"])
+def test_the_sizes_are_known_before_an_image_is_decoded(tmp_path, name):
+    fill(tmp_path, COUNTS)
+    (tmp_path / "red" / "0.png").write_bytes(b"damaged")
+    info = describe_own(name, str(tmp_path), 0)
+    assert (info.num_train, info.num_test, info.num_classes) == (54, 6, 3)
+    assert info.image_shape == ((224, 224, 3) if info.streamed else (64, 64, 3))
+
+
+def test_streamed_images_and_a_part(tmp_path):
+    fill(tmp_path, COUNTS)
+    data = load_own("folder_streamed", str(tmp_path), 0, subset=0.5)
+    assert isinstance(data, StreamedDataset)
+    assert len(data.train) == 9 + 4 + 14  # of 18, 9 and 27; a half is rounded to even
+    assert len(data.test) == 6
+    part = load_own("folder", str(tmp_path), 8, subset=0.5)
+    np.testing.assert_array_equal(part.train_labels, data.train.labels)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "holds no images"),
+        (lambda folder: fill(folder, {"blue": 1, "red": 2}), "too few images \\(3 in all\\)"),
+        (lambda folder: fill(folder / "test", {"blue": 9}), "has no images of split 'train'"),
+    ],
+)
+def test_bad_folders_are_one_line(tmp_path, make, words):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    make(folder)
+    with pytest.raises(InputError, match=words):
+        describe_own("folder", str(folder), 0)
+
+
+def test_no_folder_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"folder needs your images: --config\.data\.dir=FOLDER"):
+        describe_own("folder", None, 0)
+    with pytest.raises(InputError, match="there is no file or folder"):
+        describe_own("folder", str(tmp_path / "no"), 0)
