@@ -212,7 +212,7 @@ def test_links_between_folders_of_a_tree_add_no_images(
 
 def test_links_to_folders_elsewhere_are_followed_once(tmp_path: Path) -> None:
     """As in a subset of a data set that is made of links."""
-    whole = as_folder(tmp_path / "whole", {name: b"" for name in TREE}, [])
+    whole = as_folder(tmp_path / "whole", dict.fromkeys(TREE, b""), [])
     subset = tmp_path / "subset"
     (subset / "train").mkdir(parents=True)
     for name in ("dog", "cat"):
