@@ -1,0 +1,30 @@
+"""Settings of JAX that would change a run's numbers without a trace in its configuration."""
+
+from __future__ import annotations
+
+import jax
+
+from mimetic_jax.errors import InputError
+
+_TRAINED_WITH = {
+    "jax_enable_x64": False,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,  # the same random numbers on every mesh
+    "jax_random_seed_offset": 0,
+}
+"""JAX's defaults. With others, a member of a population isn't the run of its seed, a run depends on
+the mesh, or two seeds are the same."""
+
+
+def check_settings() -> None:
+    """Check that JAX has the settings that runs are exact with.
+
+    Raises:
+        InputError: names the setting that is another, from the environment or from `jax.config`.
+    """
+    for name, needed in _TRAINED_WITH.items():
+        if (found := getattr(jax.config, name)) != needed:
+            raise InputError(
+                f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
+                f"it is {needed}"
+            )
