@@ -14,9 +14,10 @@ from ml_collections import ConfigDict
 from optax import Schedule
 
 from mimetic_jax import schemes
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
+from mimetic_jax.train.settings import setting
 
 HEADS = ("whole", "mixed")
 """How weight selection chooses heads: see `warm_start`."""
@@ -135,8 +136,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             raise unknown("part of init_parts", part, PARTS)
     if config.init_heads not in HEADS:
         raise unknown("init_heads", config.init_heads, HEADS)
-    if config.init_from is not None and not config.init_from.strip():
-        raise InputError("init_from is empty: name a run or a file, or leave it out")
+    check_given("init_from", config.init_from)
+    check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
     if config.members:
@@ -187,7 +188,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
     Where JAX's own setting of the precision of products isn't the default, it is a field more.
     """
     record = json.loads(json.dumps(_plain(config)))
-    if precision := jax.config.jax_default_matmul_precision:
+    if precision := setting("jax_default_matmul_precision"):
         record["matmul_precision"] = precision
     return record
 

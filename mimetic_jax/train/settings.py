@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from mimetic_jax.errors import InputError
@@ -16,6 +18,15 @@ _TRAINED_WITH = {
 the mesh, or two seeds are the same."""
 
 
+def setting(name: str) -> Any:
+    """A setting of JAX, from the environment, `jax.config` or a context manager.
+
+    >>> setting("jax_enable_x64")
+    False
+    """
+    return getattr(jax.config, name)
+
+
 def check_settings() -> None:
     """Check that JAX has the settings that runs are exact with.
 
@@ -23,7 +34,7 @@ def check_settings() -> None:
         InputError: names the setting that is another, from the environment or from `jax.config`.
     """
     for name, needed in _TRAINED_WITH.items():
-        if (found := getattr(jax.config, name)) != needed:
+        if (found := setting(name)) != needed:
             raise InputError(
                 f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
                 f"it is {needed}"

@@ -55,7 +55,7 @@ def test_no_field_takes_a_number_that_is_not_finite(tiny, value):
 
 @pytest.mark.parametrize("value", NOT_FINITE)
 def test_neither_a_scheme_nor_an_arm_takes_it(tiny, value):
-    with pytest.raises(InputError, match="scheme .*Mimetic.* is not finite"):
+    with pytest.raises(InputError, match=r"scheme .*Mimetic.* is not finite"):
         Comparison(tiny(scheme=(Mimetic(alpha_qk=value),)))
     config = tiny()
     config.arms.other = {"optimizer": {"learning_rate": value}}
@@ -176,7 +176,7 @@ def test_a_finished_run_without_any_config_is_refused(tiny, tmp_path):
     run = Run.of(tmp_path, "run", 0)
     run.directory.mkdir(parents=True)
     run.metrics.append({"step": 12, "eval_count": 360, "finished": True})
-    with pytest.raises(InputError, match="is finished, but neither .* has its config"):
+    with pytest.raises(InputError, match=r"is finished, but neither .* has its config"):
         quiet(tiny()).train(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
