@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
@@ -47,7 +48,10 @@ def listening() -> Iterator[None]:
         else:
             _requested.set()
 
-    before = {} if several else {signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+    before: dict[int, Any] = {}
+    if not several:
+        # None if it isn't of Python, which can't set it again.
+        before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
     if (handler := signal.getsignal(signal.SIGINT)) not in (None, signal.SIG_IGN):
         before[signal.SIGINT] = handler
     try:
