@@ -20,7 +20,7 @@ from typing import Any
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
 
 MODES = ("train", "eval", "compare", "plan", "analyze")
 ANALYSES = {
@@ -70,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
     if _CONFIG.value is None:
         raise InputError("give a config: --config=configs/digits_vit.py")
+    check_given("--workdir", _WORKDIR.value)
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
@@ -105,8 +106,9 @@ def main(argv: Sequence[str]) -> None:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     """Parse the flags; every mistake in them is an error of one line."""
-    file, _, text = _config_argument(argv).partition(":")
-    if file and not pathlib.Path(file).is_file():
+    argument = _config_argument(argv)
+    file, _, text = (argument or "").partition(":")
+    if argument is not None and not pathlib.Path(file).is_file():
         raise InputError(f"there is no config file {file!r}")
     try:
         return list(flags.FLAGS(list(argv)))
@@ -117,11 +119,11 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise InputError(_reason(error)) from error
 
 
-def _config_argument(argv: Sequence[str]) -> str:
+def _config_argument(argv: Sequence[str]) -> str | None:
     for argument, following in zip(argv, [*argv[1:], ""], strict=True):
         if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
-            return match["value"] or following
-    return ""
+            return following if match["value"] is None else match["value"]
+    return None
 
 
 def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None:
@@ -156,6 +158,8 @@ def run() -> None:
         app.run(main, flags_parser=_parse)
     except InputError as error:
         _exit(2, str(error), f"error: {error}")
+    except KeyboardInterrupt:
+        _exit(130, "interrupted", "interrupted")
     except BrokenPipeError:  # the reader closed the pipe: `… --mode=plan | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

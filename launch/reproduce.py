@@ -46,7 +46,7 @@ from launch.cost import Costs, product_speed
 from launch.listing import listing
 from launch.registry import SEEDS, Entry, entries, scaled_entries, with_weights
 from launch.results import Results
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
 from papers import FIGURES, PAPERS, TABLES
 
 Say = Callable[[str], None]
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader closed the pipe: `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -88,15 +91,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="[SET=]DIR",
         help="folder of the data sets, or of one of them; repeatable",
     )
-    parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("runs/reproduce"))
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
+    parser.add_argument("--workdir", default="runs/reproduce", help="default: %(default)s")
+    parser.add_argument("--results", default="results", help="default: %(default)s")
     parser.add_argument("--launcher", default="", help="options of the launch script")
     parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
-    parser.add_argument("--file", default="", help="weights that a row or a figure needs")
+    parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    for name in ("workdir", "results", "file"):
+        check_given(f"--{name}", getattr(flags, name))
+    for value in flags.data_dir:
+        check_given(f"--data_dir={value}", value.rpartition("=")[2])
+    flags.workdir, flags.results = pathlib.Path(flags.workdir), pathlib.Path(flags.results)
+    flags.file = flags.file or ""
+    return flags
 
 
 def run(flags: argparse.Namespace, say: Say) -> int:
@@ -254,6 +264,9 @@ def _seeds(text: str) -> list[int]:
         raise InputError(f"--seeds={text} is not a list of integers such as 0,1,2") from None
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
+    from mimetic_jax.train.config import check_seeds
+
+    check_seeds(seeds)
     return seeds
 
 

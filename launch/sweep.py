@@ -43,7 +43,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from ml_collections import ConfigDict
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
 from mimetic_jax.train.loop import Run
@@ -127,6 +127,10 @@ class Sweep:
                 raise InputError(f"{name} must be different: {', '.join(map(str, values))}")
         if any(re.match(r"--?config\.seeds\b", flag) for flag in flags):
             raise InputError("set the seeds with --seeds, not --config.seeds")
+        if seeds:
+            configs.check_seeds(seeds)
+        check_given("--workdir", workdir)
+        check_given("--data_dir", data_dir)
         read = [_config(config, row) for row in rows]
         for one in read:
             known = list(configs.arms(one))

@@ -10,6 +10,24 @@ class InputError(ValueError):
     """Input that can't be used. The message is one plain line with the offending values in it."""
 
 
+def check_given(name: str, path: str | None) -> None:
+    """Check that a path isn't empty, which would mean the current folder; None is fine.
+
+    >>> check_given("--workdir", "")
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: --workdir is empty: give a path
+
+    Args:
+        name: of the flag or field, in the error.
+        path: its value; empty where it comes from a shell's variable that isn't set.
+
+    Raises:
+        InputError: it is empty.
+    """
+    if path is not None and not path.strip():
+        raise InputError(f"{name} is empty: give a path")
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that isn't one of `known`; it suggests the nearest one.
 

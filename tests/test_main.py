@@ -87,15 +87,56 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),
+        (["--config=", "--config.batch=64"], "there is no config file ''"),
+        (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
+        pytest.param(
+            ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir="],
+            "data.dir is empty",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config=configs/digits_vit.py", "--config.seeds=(0,4294967296)"],
+            "seed 4294967296 of (0, 4294967296) is not an integer in [0, 2^32)",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--config=configs/digits_vit.py", "--config.stall_seconds=nan"],
+            "stall_seconds nan is not finite",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: pathlib.Path) -> None:
-    done = run(*arguments, f"--workdir={tmp_path / 'workdir'}")
+    done = run(f"--workdir={tmp_path / 'workdir'}", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
+    assert not (tmp_path / "workdir").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JAX_ENABLE_X64", "True"),
+        pytest.param("JAX_DEFAULT_PRNG_IMPL", "rbg", marks=pytest.mark.slow),
+        pytest.param("JAX_THREEFRY_PARTITIONABLE", "False", marks=pytest.mark.slow),
+    ],
+)
+def test_an_environment_that_changes_numbers_is_one_line(
+    name: str, value: str, tmp_path: pathlib.Path
+) -> None:
+    done = subprocess.run(
+        command("--config=configs/digits_vit.py", f"--workdir={tmp_path / 'workdir'}"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {name: value},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {name} is {value}, which changes every run's numbers")
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "workdir").exists()
 
 

@@ -19,13 +19,13 @@ def read_records(path: pathlib.Path) -> list[Record]:
     Raises:
         InputError: if another line is damaged: the jobs of the lines after it must not run again.
     """
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     records = []
     for number, line in enumerate(lines, 1):
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
-            if number < len(lines):
+            if line.endswith("\n"):
                 raise InputError(f"{path} line {number} isn't JSON: fix or delete it") from None
     return records
 

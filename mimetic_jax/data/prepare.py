@@ -17,7 +17,7 @@ from pathlib import Path
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, check_given
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]
@@ -116,6 +116,8 @@ def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) 
     )
     options = parser.parse_args(arguments)
     try:
+        check_given("--data_dir", options.data_dir)
+        check_given("--manual_dir", options.manual_dir)
         folder = prepare(options.name, options.data_dir, options.manual_dir, build=build)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cadence import eval_every, next_due
 from mimetic_jax.train.cluster.processes import is_first, wait_for_all
-from mimetic_jax.train.config import to_json
+from mimetic_jax.train.config import check_same, to_json
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, order_key, stream
@@ -50,7 +50,8 @@ class Books:
         program: of the configuration.
         data: placed by the program's feed.
         say: prints a line of progress.
-        fingerprint: of the data; a checkpoint trained on other data isn't continued.
+        fingerprint: of the data; a checkpoint trained on other data, or with another
+            configuration, isn't continued.
     """
 
     def __init__(
@@ -231,9 +232,10 @@ class Books:
         self._checkpoints.wait()
 
     def _recognize(self, made: dict[str, Any]) -> None:
-        """Check that a checkpoint was trained on this data; report another version of the code."""
+        """Check a checkpoint's data and config; report another version of the code."""
         if made["data"] != self._made["data"]:
             raise trained_on_other_data(self.run.directory, made["data"], self._made["data"])
+        check_same(f"{self.run.directory}", made["config"], self._made["config"])
         report_version(made["code"], self.say)
 
     def _best(self, steps: Sequence[int]) -> list[int]:

@@ -24,10 +24,11 @@ from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wa
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.report import ArmResult, summarize
+from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.tasks.task import Score
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 from mimetic_jax.train.workdir.runs import Run
@@ -103,6 +104,8 @@ class Comparison:
     """
 
     def __init__(self, config: ConfigDict, say: Say = print) -> None:
+        check_settings()
+        configs.check_finite(config)
         self.config = config
         self.say: Say = say if is_first() else lambda line: None
         self._task = task_module(config.task)
@@ -325,16 +328,31 @@ class Comparison:
             InputError: if it belongs to another config; more seeds and arms are welcome.
         """
         record, path = configs.to_json(self.config), workdir / "config.json"
-        if path.exists():
+        if not path.exists():
+            self._recognize_runs(workdir)
+        else:
             before = json.loads(path.read_text())
-            if difference := configs.difference(before, record):
-                raise InputError(
-                    f"workdir {workdir} belongs to a different config ({difference}): choose "
-                    "another --workdir"
-                )
+            configs.check_same(f"workdir {workdir}", before, record)
             record["seeds"] = sorted({*before["seeds"], *record["seeds"]})
             record["arms"] = {**before["arms"], **record["arms"]}
         return record
+
+    def _recognize_runs(self, workdir: AnyPath) -> None:
+        """The same check by what runs and populations say of themselves: config.json is gone."""
+        for name, arm in self.arms.items():
+            record = configs.to_json(arm.config)
+            if before := MembersFolder.of(workdir, name).config:
+                configs.check_same(f"population {name} of workdir {workdir}", before, record)
+            folder = workdir / "runs" / name
+            for seed in self.config.seeds if folder.exists() else ():
+                run = Run.of(workdir, name, seed)
+                if saved := newest_record(run.directory / "checkpoints"):
+                    configs.check_same(f"{run.directory}", saved["made"]["config"], record)
+                elif run.finished():
+                    raise InputError(
+                        f"{run.directory} is finished, but neither {workdir}/config.json nor a "
+                        "checkpoint has its config: restore it, or choose another --workdir"
+                    )
 
     def claim(self, workdir: AnyPath) -> None:
         """Write this config into the workdir, unless it is there.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +14,10 @@ from ml_collections import ConfigDict
 from optax import Schedule
 
 from mimetic_jax import schemes
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
+from mimetic_jax.train.settings import setting
 
 HEADS = ("whole", "mixed")
 """How weight selection chooses heads: see `warm_start`."""
@@ -41,6 +43,33 @@ def blaming(arm: str) -> Iterator[None]:
         raise InputError(f"arm {arm}: {error}" if arm else str(error)) from error
 
 
+def check_finite(config: ConfigDict) -> None:
+    """Check that every number of a configuration is finite, its arms' and schemes' as well.
+
+    No field takes another one, and a configuration with NaN doesn't equal its own record.
+
+    Raises:
+        InputError: names the first field that isn't finite.
+    """
+    for name, value in _flat(to_json(config)).items():
+        for number in _floats(value):
+            if not math.isfinite(number):
+                raise InputError(f"{name} {value} is not finite")
+
+
+def check_seeds(seeds: Sequence[object]) -> None:
+    """Check that seeds are integers in [0, 2^32), each once: JAX's keys have no others.
+
+    Raises:
+        InputError: names the seed that isn't.
+    """
+    for seed in seeds:
+        if type(seed) is not int or not 0 <= seed < 2**32:  # bool is a subclass of int
+            raise InputError(f"seed {seed!r} of {tuple(seeds)} is not an integer in [0, 2^32)")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds {tuple(seeds)} must be different numbers, at least one")
+
+
 def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     """Check everything that can be wrong in a configuration before anything is computed.
 
@@ -62,8 +91,7 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             raise InputError(f"{name} must be at least 1")
     if not config.ema < 1:
         raise InputError(f"ema {config.ema} is not below 1")
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
-        raise InputError(f"seeds {tuple(config.seeds)} must be different numbers, at least one")
+    check_seeds(config.seeds)
     if bool(config.epochs) == bool(config.steps):
         raise InputError(
             f"give epochs or steps, not epochs {config.epochs} and steps {config.steps}"
@@ -108,6 +136,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             raise unknown("part of init_parts", part, PARTS)
     if config.init_heads not in HEADS:
         raise unknown("init_heads", config.init_heads, HEADS)
+    check_given("init_from", config.init_from)
+    check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
     if config.members:
@@ -153,8 +183,14 @@ def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedul
 
 
 def to_json(config: ConfigDict) -> dict[str, Any]:
-    """The config as plain data, schemes written out."""
-    return json.loads(json.dumps(_plain(config)))
+    """The config as plain data, schemes written out.
+
+    Where JAX's own setting of the precision of products isn't the default, it is a field more.
+    """
+    record = json.loads(json.dumps(_plain(config)))
+    if precision := setting("jax_default_matmul_precision"):
+        record["matmul_precision"] = precision
+    return record
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
@@ -176,6 +212,23 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         if name != "data.dir" and flat_old.get(name) != flat_new.get(name):
             return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
     return None
+
+
+def check_same(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Check that what was trained with one config may be continued with another.
+
+    Args:
+        where: it was trained, in words.
+        old: the config there, as of `to_json`.
+        new: the config here.
+
+    Raises:
+        InputError: names their `difference`.
+    """
+    if found := difference(old, new):
+        raise InputError(
+            f"{where} belongs to a different config ({found}): choose another --workdir"
+        )
 
 
 def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> ConfigDict:
@@ -204,6 +257,17 @@ def _numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found.append((prefix + name, value))
     return found
+
+
+def _floats(value: Any) -> Iterator[float]:
+    """The floats of a field, which may be a list of lists."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _floats(item)
+    elif isinstance(value, dict):
+        yield from _floats(list(value.values()))
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from mimetic_jax import paths
 from mimetic_jax.train.cadence import eval_every, next_due
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import MEMBERS
+from mimetic_jax.train.config import check_same, to_json
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, report_version
@@ -57,20 +58,24 @@ def train(
         program: of the configuration, on a `population_mesh`.
         data: placed by the program's feed.
         say: prints a line of progress.
-        fingerprint: of the data; members trained on other data aren't mixed with these.
+        fingerprint: of the data; members trained on other data, or of another configuration,
+            aren't mixed with these.
 
     Raises:
         Preempted: if the process was asked to stop; what was trained is saved.
         InputError: if the folder is in use, can't be written, or holds other members' files.
     """
     with locked(folder.directory, say):
+        record = to_json(config)
         if size := folder.chunk_size:
             folder.check_data(fingerprint)
+            # Folders of earlier versions don't have it.
+            check_same(f"{folder.directory}", folder.config or record, record)
             if config.chunk and size != min(config.chunk, config.members):
                 say(f"trained {size} at a time, as those members that are trained")
         else:
             size = _chosen_size(config, program, data, say)
-            folder.choose(size, fingerprint)
+            folder.choose(size, fingerprint, record)
         while (first := folder.trained) < config.members:
             seeds = np.arange(first, min(first + size, config.members))
             _Chunk(folder, config, program, data, say, seeds).train()

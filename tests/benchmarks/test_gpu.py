@@ -232,9 +232,10 @@ def test_appending_keeps_whole_lines_and_drops_a_torn_one(tmp_path: pathlib.Path
     assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
 
 
-def test_a_line_damaged_in_the_middle_is_an_error(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("after", ['{"a": 3}\n', ""])
+def test_a_damaged_line_that_is_not_torn_is_an_error(tmp_path: pathlib.Path, after: str) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_text('{"a": 1}\n<<<<<<<\n{"a": 3}\n')
+    path.write_text('{"a": 1}\n<<<<<<<\n' + after)
     with pytest.raises(InputError, match=r"records\.jsonl line 2 isn't JSON"):
         records.read_records(path)
 

@@ -637,12 +637,18 @@ def test_counted_flops_are_those_of_today(tmp_path):
         (["--budget=soon"], "--budget=soon is not a duration"),
         (["tests/tiny", "--seeds=a"], "--seeds=a is not a list of integers"),
         (["tests/tiny", "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
+        (["tests/tiny", "--seeds=0,4294967296"], "seed 4294967296 of (0, 4294967296) is not an"),
+        (["tests/tiny", "--workdir="], "--workdir is empty: give a path"),
+        (["tests/tiny", "--results="], "--results is empty: give a path"),
+        (["tests/tiny", "--file="], "--file is empty: give a path"),
+        (["tests/tiny", "--data_dir="], "--data_dir= is empty: give a path"),
+        (["tests/tiny", "--data_dir=DIR", "--data_dir=tiny="], "--data_dir=tiny= is empty"),
         (["tests/tiny", "--arms=mimetik"], "did you mean 'mimetic'"),
     ],
 )
 def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    assert reproduce.main([*call, f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]) == 2
+    assert reproduce.main([f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1

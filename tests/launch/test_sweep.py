@@ -98,6 +98,8 @@ def test_names_for_kubernetes_are_valid_and_different() -> None:
         ((ROWS[0], ROWS[0]), [], [], [], "rows must be different"),
         (("widht=1",), [], [], [], "did you mean 'width'"),
         (ROWS, [], [], ["--config.seeds=(1,)"], "--seeds"),
+        (ROWS, [], [0, 2**32], [], r"seed 4294967296 of \(0, 4294967296\) is not an integer in"),
+        (ROWS, [], [-1], [], "seed -1 of"),
     ],
 )
 def test_mistakes_are_reported_before_anything_is_created(
@@ -114,6 +116,10 @@ def test_mistakes_are_reported_before_anything_is_created(
         (["--to=local", f"--config={DIGITS}", "--jobs=0"], "--jobs 0"),
         (["--to=local", f"--config={DIGITS}", "--launcher=--nodes=2"], "--launcher"),
         (["--to=local", "--config=none.py"], "no config file 'none.py'"),
+        (["--to=local", "--config="], "no config file ''"),
+        (["--to=local", f"--config={DIGITS}", "--workdir="], "--workdir is empty"),
+        (["--to=table", f"--config={DIGITS}", "--workdir= "], "--workdir is empty"),
+        (["--to=local", f"--config={DIGITS}", "--data_dir="], "--data_dir is empty"),
         (["--to=gke", f"--config={DIGITS}", "--launcher=--gpu=g"], "run.sh: --image is missing"),
     ],
 )

@@ -293,9 +293,9 @@ class _EvalExample:
         nothing = np.zeros((self.size, self.size, 3), np.uint8)
         if index >= len(self.source):
             return nothing, 0, np.float32(0), 0, 0
-        data, label = self.source.read(index)
-        name = self.source.name(index)
+        label, name = 0, self.source.name(index)
         try:
+            data, label = self.source.read(index)
             pixels = eval_view(
                 data, self.size, self.fraction, interpolation=self.interpolation, name=name
             )

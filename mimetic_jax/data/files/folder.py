@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from mimetic_jax.data.files.decode import DecodeError
 
 
 class Folder:
     """The files below a folder by index, in order of their names.
+
+    Symbolic links are followed, but no folder is listed twice: one that has a path without links
+    is listed there alone, another by the first of the paths with the fewest links. A link to a
+    folder that it is in, or that `path` is in, is left out.
 
     Args:
         path: the folder.
@@ -22,13 +29,69 @@ class Folder:
         self.path = path
         self.files: list[str] = []
         self.folders: list[str] = []
-        for directory, folders, files in os.walk(path, followlinks=True):
-            folders.sort()  # os.walk visits them in this order.
-            here = Path(directory).relative_to(path).as_posix()
-            prefix = "" if here == "." else here + "/"
-            self.folders += [prefix + name for name in folders]
-            self.files += [prefix + name for name in sorted(files)]
+        found = _folders(path)
+        for parts, (folders, files) in sorted(found.items()):
+            prefix = "".join(f"{part}/" for part in parts)
+            self.folders += [prefix + name for name in folders if (*parts, name) in found]
+            self.files += [prefix + name for name in files]
 
     def read(self, index: int) -> bytes:
-        """The content of file `index`."""
-        return (self.path / self.files[index]).read_bytes()
+        """The content of file `index`.
+
+        Raises:
+            DecodeError: it is a link to nothing, or no regular file, such as a pipe.
+        """
+        path = self.path / self.files[index]
+        try:
+            # Without O_NONBLOCK, opening a pipe waits until someone writes into it.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if path.is_file():
+                raise
+            raise _not_a_file(path) from error
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _not_a_file(path)
+            return file.read()
+
+
+def _not_a_file(path: Path) -> DecodeError:
+    return DecodeError(f"{path} can't be decoded (it is no file, or a link to none)")
+
+
+_Parts = tuple[str, ...]  # of a folder's path relative to the root
+
+
+def _folders(root: Path) -> dict[_Parts, tuple[list[str], list[str]]]:
+    """Sorted names of the folders and files in each folder of a tree."""
+    found: dict[_Parts, tuple[list[str], list[str]]] = {}
+    seen = {_identity(parent) for parent in root.resolve().parents}
+    starts = [root]
+    while starts:
+        links: list[Path] = []
+        for start in starts:
+            for name, folders, files in os.walk(start):  # follows no link but `start` itself
+                here = Path(name)
+                if (identity := _identity(here)) in seen:
+                    folders.clear()
+                    continue
+                seen.add(identity)
+                folders.sort()
+                found[here.relative_to(root).parts] = list(folders), sorted(files)
+                links += [here / folder for folder in folders if _leads_elsewhere(here / folder)]
+        starts = sorted(links)
+    return found
+
+
+def _leads_elsewhere(folder: Path) -> bool:
+    """Whether this is a symbolic link, and not to a folder that it is in."""
+    if not folder.is_symlink():
+        return False
+    holder, target = folder.parent.resolve(), folder.resolve()
+    return target not in (holder, *holder.parents)
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """The same for all paths of a folder."""
+    status = folder.stat()
+    return status.st_dev, status.st_ino

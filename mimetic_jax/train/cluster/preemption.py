@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
@@ -25,23 +27,40 @@ class Preempted(Exception):
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """While this lasts, SIGTERM asks for a stop at the next step.
+    """While this lasts, SIGTERM or SIGINT (Ctrl-C) asks for a stop at the next step.
 
-    Several processes listen through JAX's coordination service, which passes the notice of one to
-    all, so that they stop at the same step.
+    A second SIGINT does what it does without this, so as a rule it raises KeyboardInterrupt. One
+    that is ignored, as in a background job, stays so. Other threads than the main one can't listen.
+
+    Several processes listen through JAX's coordination service, which passes the SIGTERM of one to
+    all, so that they stop at the same step; SIGINT is passed on to it.
     """
-    if jax.process_count() > 1 or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    several = jax.process_count() > 1
 
     def note(number: int, frame: FrameType | None) -> None:
-        _requested.set()
+        if number == signal.SIGINT:
+            signal.signal(number, before[number])
+        if several:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            _requested.set()
 
-    before = signal.signal(signal.SIGTERM, note)
+    before: dict[int, Any] = {}
+    if not several:
+        # None if it isn't of Python, which can't set it again.
+        before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+    if (handler := signal.getsignal(signal.SIGINT)) not in (None, signal.SIG_IGN):
+        before[signal.SIGINT] = handler
     try:
+        for number in before:
+            signal.signal(number, note)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _requested.clear()
 
 

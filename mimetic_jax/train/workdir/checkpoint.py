@@ -175,15 +175,30 @@ class Checkpoints:
                 state=ocp.args.StandardRestore(shapes), record=ocp.args.JsonRestore()
             ),
         )
-        record = dict(restored.record)
-        if record.pop("sha256") != _sha256(record):
-            raise ValueError("its record is not what was written")
+        record = _whole(restored.record)
         expected = record.pop("checksums")
         found = [int(checksum) for checksum in np.asarray(_checksums(restored.state))]
         if found != expected:
             wrong = sum(a != b for a, b in zip(found, expected, strict=False))
             raise ValueError(f"checksums of {wrong} of {len(expected)} arrays differ")
         return restored.state, record
+
+
+def newest_record(directory: AnyPath) -> dict[str, Any] | None:
+    """The record of the newest checkpoint that has a whole one; its state isn't read.
+
+    Args:
+        directory: of the run's checkpoints; it may be missing.
+    """
+    folders = directory.iterdir() if directory.exists() else ()
+    for step in sorted((int(f.name) for f in folders if f.name.isdecimal()), reverse=True):
+        try:
+            record = _whole(ocp.JsonCheckpointHandler().restore(directory / str(step) / "record"))
+            del record["checksums"]
+        except Exception:  # whatever a damaged file makes the reader raise, as in `restore`
+            continue
+        return record
+    return None
 
 
 def trained_on_other_data(directory: AnyPath, found: str, fingerprint: str) -> InputError:
@@ -237,6 +252,14 @@ class _Keep:
         steps = sorted(info.step for info in checkpoints)
         kept = {*steps[-self.newest :], *self.also(steps)}
         return [info.step in kept for info in checkpoints]
+
+
+def _whole(saved: dict[str, Any]) -> dict[str, Any]:
+    """A record as it was saved, without its checksum."""
+    record = dict(saved)
+    if record.pop("sha256") != _sha256(record):
+        raise ValueError("its record is not what was written")
+    return record
 
 
 def _sha256(record: dict[str, Any]) -> str:

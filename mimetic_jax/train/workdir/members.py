@@ -83,9 +83,14 @@ class MembersFolder:
         """How many members were trained at once, once that is chosen."""
         return int(self._choice()["size"]) if self._choice() else None
 
-    def choose(self, size: int, fingerprint: str) -> None:
-        """Write down how many members are trained at once, and on which data."""
-        text = json.dumps({"size": size, "data": fingerprint})
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The configuration of the members, once the size of chunks is chosen."""
+        return self._choice().get("config")
+
+    def choose(self, size: int, fingerprint: str, config: Mapping[str, Any]) -> None:
+        """Write down how many members are trained at once, on which data, of which config."""
+        text = json.dumps({"size": size, "data": fingerprint, "config": config})
         write_atomically(self.directory / _CHOICE, text + "\n")
 
     def check_data(self, fingerprint: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mimetic_jax.errors import InputError
 from mimetic_jax.train.workdir.paths import AnyPath, append, write_atomically
 
 
@@ -18,16 +19,25 @@ class MetricsFile:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records; a partial line that a kill left is ignored."""
+        """All records, without a partial line at the end, which a kill left.
+
+        Raises:
+            InputError: another line is damaged. Without it the records after it may be of a
+                finished run, so nothing goes on and nothing is written.
+        """
         if not self.path.exists():
             return []
+        *lines, last = self.path.read_bytes().split(b"\n")
         records = []
-        for line in self.path.read_text().splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+        for number, line in enumerate(lines, 1):
+            if (record := _record(line)) is None:
+                raise InputError(
+                    f"{self.path} line {number} is damaged: restore that line, or move the run's "
+                    "folder away to train it again"
+                )
+            records.append(record)
+        whole = _record(last)
+        return records if whole is None else [*records, whole]
 
     def rewind(self, step: int) -> None:
         """Remove the records after a step, which is about to run again."""
@@ -38,3 +48,13 @@ class MetricsFile:
 
     def append(self, record: dict[str, Any]) -> None:
         append(self.path, json.dumps(record) + "\n")
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record of a line; None if it holds none."""
+    try:
+        record = json.loads(line)
+    except ValueError:  # neither JSON nor, of bytes, text
+        return None
+    known = isinstance(record, dict) and isinstance(record.get("step"), int)
+    return record if known else None

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from etils import epath
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, check_given
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 
@@ -19,11 +19,12 @@ def as_path(text: str) -> AnyPath:
     """The path of a folder, local or in a bucket.
 
     Raises:
-        InputError: a bucket that can't be reached; the error names the reason.
+        InputError: an empty path, or a bucket that can't be reached; the error names the reason.
 
     >>> str(as_path("runs/digits"))
     'runs/digits'
     """
+    check_given("workdir", text)
     if "://" not in text:
         return pathlib.Path(text)
     scheme, _, rest = text.partition("://")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,6 +25,8 @@ from mimetic_jax.data.feed.stream import (
     train_batches,
 )
 from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.sources import file_source
 from mimetic_jax.data.files.views import eval_view, train_view
 from mimetic_jax.errors import InputError
 
@@ -241,6 +244,25 @@ def test_strict_streams_raise() -> None:
         pytest.raises(DecodeError, match="image 2 can't be decoded"),
     ):
         next(evaluation)
+
+
+def test_what_cannot_be_read_as_an_image_counts_as_damaged(tmp_path: Path) -> None:
+    """A dead link and a pipe, which nobody writes into."""
+    for label in range(2):
+        (tmp_path / "train" / str(label)).mkdir(parents=True)
+        for number in range(4):
+            image = Image.new("RGB", (4, 4), (10 * label + number,) * 3)
+            image.save(tmp_path / "train" / str(label) / f"{number}.png")
+    (tmp_path / "train" / "0" / "dead.png").symlink_to("no.png")
+    os.mkfifo(tmp_path / "train" / "1" / "pipe.png")
+    source = file_source(Folder(tmp_path), "train", 2)
+    with eval_batches(source, 10, 4, 1.0, threads=1) as stream:
+        ((_, _, weights),) = list(stream)
+    assert weights.tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1, 0]
+    with train_batches(source, 10, 4, KEY, 0, 1, threads=1) as training:
+        ((images, _),) = list(training)
+    assert stream.num_skipped == training.num_skipped == 2
+    assert len(images) == 10
 
 
 def test_a_damaged_data_set_is_not_skipped_through() -> None:

@@ -1,6 +1,7 @@
 """Trees of images: the same images, classes and errors in a folder, a tar and a zip."""
 
 import io
+import os
 import pickle
 import tarfile
 import zipfile
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import Container, find_split
 from mimetic_jax.errors import InputError
@@ -177,3 +179,61 @@ def test_a_folder_lists_its_files_in_order(tmp_path: Path) -> None:
     assert folder.files == ["c.png", "a/1.png", "a/x/0.png", "b/10.png", "b/2.png"]
     assert folder.folders == ["a", "b", "d", "a/x"]
     assert folder.read(4) == b"b/2.png"
+
+
+def linked(root: Path, links: dict[str, str]) -> Folder:
+    """`TREE` with symbolic links in it, from names to targets relative to their folders."""
+    as_folder(root, {name: name.encode() for name in TREE}, [])
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    return Folder(root)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"train/dog/up": ".."},
+        {"train/dog/up": "..", "train/cat/up": ".."},
+        {"train/dog/self": ".", "val/a": "..", "val/b": "..", "val/dog/root": "../.."},
+        {"train/dog/around": "../../..", "train/cat/system": "/"},
+        {"train/cat/dog": "../dog", "train/dog/cat": "../cat"},
+        {"train/ant": "dog", "another": "val"},
+    ],
+)
+def test_links_between_folders_of_a_tree_add_no_images(
+    tmp_path: Path, links: dict[str, str]
+) -> None:
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "1.png").write_bytes(b"")
+    folder = linked(tmp_path / "tree", links)
+    assert sorted(folder.files) == sorted(TREE)
+    assert found(folder, "train")[1] == ["cat", "dog"]
+
+
+def test_links_to_folders_elsewhere_are_followed_once(tmp_path: Path) -> None:
+    """As in a subset of a data set that is made of links."""
+    whole = as_folder(tmp_path / "whole", dict.fromkeys(TREE, b""), [])
+    subset = tmp_path / "subset"
+    (subset / "train").mkdir(parents=True)
+    for name in ("dog", "cat"):
+        (subset / "train" / name).symlink_to(tmp_path / "whole" / "train" / name)
+    (subset / "val").symlink_to(tmp_path / "whole" / "val")
+    (tmp_path / "whole" / "train" / "ant").mkdir()
+    (tmp_path / "whole" / "train" / "ant" / "1.png").write_bytes(b"")
+    (tmp_path / "whole" / "val" / "up").symlink_to("..")
+    names = [name for name in whole.files if name.startswith(("train", "val"))]
+    assert Folder(subset).files == names
+    assert Folder(subset).folders == ["train", "val", "train/cat", "train/dog"] + [
+        name for name in whole.folders if name.startswith(("train/dog/", "val/"))
+    ]
+
+
+def test_what_is_no_file_counts_as_a_damaged_image(tmp_path: Path) -> None:
+    linked(tmp_path, {"train/dog/dead.png": "no.png", "train/dog/self.png": "self.png"})
+    os.mkfifo(tmp_path / "train" / "dog" / "pipe.png")
+    names = [f"train/dog/{name}.png" for name in ("dead", "self", "pipe")]
+    tree = Folder(tmp_path)
+    assert {*names} < {tree.files[index] for index in find_split(tree, "train")[0]}
+    for name in names:
+        with pytest.raises(DecodeError, match=f"{name} can't be decoded"):
+            tree.read(tree.files.index(name))

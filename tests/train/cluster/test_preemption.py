@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
+import jax
 import pytest
 
 from mimetic_jax.train.cluster import preemption
@@ -21,14 +23,86 @@ def two_arms(tiny):
     return config
 
 
-def told_at_test(monkeypatch, number):
-    """SIGTERM to this process while it tests for the so-manieth time."""
+@pytest.fixture
+def handlers():
+    """Python's own handlers; a test in the background may have begun with others."""
+    own = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in own.items()}
+    yield lambda: {number: signal.getsignal(number) for number in own}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_for_a_stop(handlers, number):
+    before = handlers()
+    for _ in range(2):
+        with preemption.listening():
+            assert not preemption.should_stop()
+            os.kill(os.getpid(), number)
+            assert preemption.should_stop()
+        assert handlers() == before
+        assert not preemption.should_stop()
+
+
+@pytest.mark.parametrize("first", [[], [signal.SIGTERM]])
+def test_a_second_ctrl_c_ends_at_once(handlers, first):
+    before = handlers()
+
+    def press(numbers):
+        with preemption.listening():
+            for number in numbers:
+                os.kill(os.getpid(), number)
+                assert preemption.should_stop()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        press([*first, signal.SIGINT])
+    assert handlers() == before
+    assert not preemption.should_stop()
+
+
+def test_other_threads_leave_the_signals_alone(handlers):
+    before, inside = handlers(), []
+
+    def listen():
+        with preemption.listening():
+            inside.append(handlers())
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert inside == [before]
+
+
+def test_a_signal_that_is_ignored_stays_so(handlers):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with preemption.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not preemption.should_stop()
+    assert handlers()[signal.SIGINT] is signal.SIG_IGN
+
+
+def test_ctrl_c_of_one_of_several_processes_is_a_sigterm(handlers, monkeypatch):
+    """JAX has its own handler of SIGTERM there, and tells the others."""
+    told = []
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with preemption.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert told == [signal.SIGTERM]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def told_at_test(monkeypatch, number, told=signal.SIGTERM):
+    """A signal to this process while it tests for the so-manieth time."""
     original, tests = Program.test, []
 
     def test(self, params, data):
         tests.append(None)
         if len(tests) == number:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), told)
         return original(self, params, data)
 
     monkeypatch.setattr(Program, "test", test)
@@ -45,8 +119,10 @@ def test_at_the_last_test_of_a_run_the_next_does_not_start(two_arms, tmp_path, m
     assert "mimetic against default" in Comparison(two_arms, say=lambda line: None).train(tmp_path)
 
 
-def test_at_the_first_test_it_stops_after_a_step(two_arms, tmp_path, monkeypatch):
-    told_at_test(monkeypatch, 1)
+def test_at_the_first_test_it_stops_after_a_step(two_arms, tmp_path, monkeypatch, handlers):
+    """By Ctrl-C, and with no other checkpoint than of the last step."""
+    two_arms.checkpoint_every = 0
+    told_at_test(monkeypatch, 1, signal.SIGINT)
     comparison = Comparison(two_arms, say=lambda line: None)
     with pytest.raises(preemption.Preempted, match="stopped at step 2, which is saved"):
         comparison.train(tmp_path)

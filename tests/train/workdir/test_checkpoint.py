@@ -7,7 +7,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
+from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
 
 
 def state(step):
@@ -127,6 +127,17 @@ def test_a_record_that_was_changed_is_damage(folder):
     said = []
     assert restored(folder, said)[1] == {"seconds": 2.0}
     assert any("its record is not what was written" in line for line in said)
+
+
+def test_the_record_of_the_newest_can_be_read_alone(folder):
+    assert newest_record(folder) == {"seconds": 3.0}
+    truncate(folder / "3" / "state")
+    assert newest_record(folder) == {"seconds": 3.0}
+    path = folder / "3" / "record" / "metadata"
+    path.write_text(path.read_text().replace('"seconds": 3.0', '"seconds": 4.0'))
+    assert newest_record(folder) == {"seconds": 2.0}
+    (folder / "2" / "record" / "metadata").write_bytes(b"\xff")
+    assert newest_record(folder) is newest_record(folder / "none") is None
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):

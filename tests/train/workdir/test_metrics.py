@@ -30,6 +30,44 @@ def test_a_torn_last_line_is_ignored_and_gone_after_rewind(tmp_path):
     assert metrics.read() == [{"step": 2}, {"step": 4}]
 
 
+LINES = [json.dumps({"step": step, "loss": 0.5}).encode() for step in range(6)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"<<<< mine",
+        b'{"step": 3, "lo',
+        b"[]",
+        b"3",
+        b'{"loss": 0.5}',
+        b'{"step": "3"}',
+        b"\xff",
+    ],
+)
+@pytest.mark.parametrize("at", [0, 3, 5])
+def test_a_damaged_line_is_named_and_nothing_is_deleted(tmp_path, at, bad):
+    """A torn line is the last, and has no end; every other one that can't be read is damage."""
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    lines = [*LINES[:at], bad, *LINES[at + 1 :]]
+    metrics.path.write_bytes(b"\n".join(lines) + b"\n")
+    before = metrics.path.read_bytes()
+    for call in (metrics.read, lambda: metrics.rewind(9)):
+        with pytest.raises(InputError, match=rf"metrics\.jsonl line {at + 1} is damaged"):
+            call()
+    assert metrics.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("length", [1, 5, len(LINES[-1]) - 1, len(LINES[-1])])
+def test_a_torn_last_line_loses_no_other(tmp_path, length):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.path.write_bytes(b"\n".join([*LINES[:-1], LINES[-1][:length]]))
+    metrics.rewind(9)
+    whole = len(LINES) if length == len(LINES[-1]) else len(LINES) - 1
+    assert metrics.path.read_bytes() == b"".join(line + b"\n" for line in LINES[:whole])
+
+
 def test_atomic_write_leaves_no_draft(tmp_path):
     write_atomically(tmp_path / "x.json", "one")
     write_atomically(tmp_path / "x.json", "two")

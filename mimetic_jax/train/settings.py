@@ -1,0 +1,41 @@
+"""Settings of JAX that would change a run's numbers without a trace in its configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from mimetic_jax.errors import InputError
+
+_TRAINED_WITH = {
+    "jax_enable_x64": False,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,  # the same random numbers on every mesh
+    "jax_random_seed_offset": 0,
+}
+"""JAX's defaults. With others, a member of a population isn't the run of its seed, a run depends on
+the mesh, or two seeds are the same."""
+
+
+def setting(name: str) -> Any:
+    """A setting of JAX, from the environment, `jax.config` or a context manager.
+
+    >>> setting("jax_enable_x64")
+    False
+    """
+    return getattr(jax.config, name)
+
+
+def check_settings() -> None:
+    """Check that JAX has the settings that runs are exact with.
+
+    Raises:
+        InputError: names the setting that is another, from the environment or from `jax.config`.
+    """
+    for name, needed in _TRAINED_WITH.items():
+        if (found := setting(name)) != needed:
+            raise InputError(
+                f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
+                f"it is {needed}"
+            )
