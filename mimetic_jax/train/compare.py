@@ -30,7 +30,7 @@ from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.tasks.task import Score
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
 from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
+from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
 
@@ -131,7 +131,7 @@ class Comparison:
         """The number that is compared."""
         return next(iter(self.arms.values())).program.task.score
 
-    def train(self, workdir: AnyPath, only: str = "") -> str:
+    def train(self, workdir: AnyPath | str, only: str = "") -> str:
         """Train what isn't finished, arm by arm within a seed, and return the table.
 
         Up to `config.together` runs that share a program train at once.
@@ -145,6 +145,7 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
+        workdir = as_path(workdir)
         if self.config.members and only:
             raise InputError(f"only={only}: the members of a population are trained together")
         runs = [] if self.config.members else self._runs(only)
@@ -246,8 +247,9 @@ class Comparison:
             raise unknown("run", only, [f"{arm}/{seed}" for arm, seed in runs])
         return chosen
 
-    def table(self, workdir: AnyPath) -> str:
+    def table(self, workdir: AnyPath | str) -> str:
         """The table of what is finished so far."""
+        workdir = as_path(workdir)
         self.recognize(workdir)
         if members := self.config.members:
             results = [
@@ -260,8 +262,9 @@ class Comparison:
             ]
         return summarize(workdir, results)
 
-    def evaluate(self, workdir: AnyPath) -> str:
+    def evaluate(self, workdir: AnyPath | str) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""
+        workdir = as_path(workdir)
         self.recognize(workdir)
         if self.config.members:
             raise InputError("a population keeps no runs to test: --mode=compare has its scores")

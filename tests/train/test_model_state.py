@@ -84,7 +84,7 @@ def test_a_step_that_is_not_finite_keeps_the_averages(one_step):
 
 def test_evaluation_takes_the_running_averages(tmp_path):
     comparison = quiet(config_of())
-    comparison.train(tmp_path)
+    comparison.train(str(tmp_path))
     arm, run = comparison.arms["run"], Run.of(tmp_path, "run", 0)
     state = comparison.restored(run)
     images = data.load_dataset("digits").test_images

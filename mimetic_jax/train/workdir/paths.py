@@ -15,8 +15,8 @@ from mimetic_jax.errors import InputError, check_given
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
-def as_path(text: str) -> AnyPath:
-    """The path of a folder, local or in a bucket.
+def as_path(text: str | AnyPath) -> AnyPath:
+    """The path of a folder, local or in a bucket; a path stays as it is.
 
     Raises:
         InputError: an empty path, or a bucket that can't be reached; the error names the reason.
@@ -24,6 +24,8 @@ def as_path(text: str) -> AnyPath:
     >>> str(as_path("runs/digits"))
     'runs/digits'
     """
+    if not isinstance(text, str):
+        return text
     check_given("workdir", text)
     if "://" not in text:
         return pathlib.Path(text)
