@@ -1,6 +1,7 @@
 """bonsai, the NNX models of jax-ml."""
 
-from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules
+from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.zoo.hugging_face import HUGGING_FACE_LLAMA
 
 BONSAI_QWEN3: tuple[Rule, ...] = attention_rules(
     query="attn/q_proj", key="attn/k_proj", value="attn/v_proj", out="attn/o_proj"
@@ -30,18 +31,11 @@ have the names of two of its three: it keeps its initialization.
 Read from: jax-ml/bonsai bonsai/models/dinov3/modeling.py (3628425).
 """
 
-BONSAI_GEMMA3: tuple[Rule, ...] = attention_rules(
-    query="self_attn/q_proj",
-    key="self_attn/k_proj",
-    value="self_attn/v_proj",
-    out="self_attn/o_proj",
-    flat=True,
-    within="language_model/layers",
-    exclude=f"{CROSS_ATTENTION}|vision_tower/",
-)
+BONSAI_GEMMA3: tuple[Rule, ...] = HUGGING_FACE_LLAMA
 """The text model of bonsai's Gemma 3.
 
-Blocks are language_model/layers/N, kernels (in, out) with flattened heads, [D, H K], [D, G K] and
+The names and shapes are those of `HUGGING_FACE_LLAMA`, which `zoo.detect` calls it. Blocks are
+language_model/layers/N, kernels (in, out) with flattened heads, [D, H K], [D, G K] and
 out [H K, D]: give `num_heads` and `num_kv_heads`. H·K need not be D. Biases exist with
 `attention_bias`. Queries and keys are normalized before their product; positions are rotary; the
 MLP is gated.

@@ -2,6 +2,9 @@
 
 from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules
 
+# A vision tower beside a language model has the names of its layers and another number of heads.
+_NOT_OF_TEXT = f"{CROSS_ATTENTION}|vision_tower/"
+
 _ENCODER_LAYER = (
     Rule(r"attention/output/dense/kernel", "out", "(h k) d"),
     Rule(r"attention/output/dense/bias", "out_bias", "d"),
@@ -79,8 +82,7 @@ HUGGING_FACE_LLAMA: tuple[Rule, ...] = attention_rules(
     value="self_attn/v_proj",
     out="self_attn/o_proj",
     flat=True,
-    # Vision towers of other libraries have these names too, and another number of heads.
-    exclude=f"{CROSS_ATTENTION}|vision_tower/",
+    exclude=_NOT_OF_TEXT,
 )
 """FlaxLlama, FlaxMistral and FlaxGemma models.
 
@@ -102,6 +104,7 @@ HUGGING_FACE_OPT: tuple[Rule, ...] = (
         value="(self|encoder)_attn/v_proj",
         out="(self|encoder)_attn/out_proj",
         flat=True,
+        exclude=_NOT_OF_TEXT,
     ),
     Rule(r"fc1/kernel", "mlp_in", "d f"),
     Rule(r"fc1/bias", "mlp_in_bias", "f"),
