@@ -15,11 +15,10 @@ EQUINOX: tuple[Rule, ...] = attention_rules(
 
 Leaves are named by the attributes of the modules, blocks by the attribute that holds the attention.
 Weights are stored (out, in), query_proj/weight [H K, D] and output_proj/weight [D, H K], with
-flattened heads: give `num_heads`. Biases exist with `use_query_bias` and its likes. A module holds
-functions too, so take its arrays out first:
+flattened heads: give `num_heads`. Biases exist with `use_query_bias` and its likes. A module is a
+tree, and the one that comes back is a module again, whose functions and flags are the same:
 
-    arrays, rest = equinox.partition(model, equinox.is_array)
-    model = equinox.combine(rewrite(key, arrays, scheme, rules=EQUINOX, num_heads=4), rest)
+    model = rewrite(key, model, scheme, rules=EQUINOX, num_heads=4)
 
 Cross-attention is the same class: the attribute's name must tell it apart. The two layers of an
 `equinox.nn.MLP` have the names of any others and keep their initialization.
