@@ -12,5 +12,5 @@ holds the heads of the query, then those of the key, then those of the value; o_
 [H K, D]. Give `num_heads` and `num_kv_heads`. No biases; positions are rotary; the MLP is gated.
 
 Read from: erfanzar/EasyDeL easydel/modules/phi3/modeling_phi3.py (0317bfa); the axes of kernels in
-`ParallelLinear` of easydel.layers.
+`ParallelLinear` of easydel/layers/components/linears/_linear.py (19ace7f).
 """

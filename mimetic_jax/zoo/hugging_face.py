@@ -106,10 +106,10 @@ HUGGING_FACE_OPT: tuple[Rule, ...] = (
         flat=True,
         exclude=_NOT_OF_TEXT,
     ),
-    Rule(r"fc1/kernel", "mlp_in", "d f"),
-    Rule(r"fc1/bias", "mlp_in_bias", "f"),
-    Rule(r"fc2/kernel", "mlp_out", "f d"),
-    Rule(r"fc2/bias", "mlp_out_bias", "d"),
+    Rule(r"fc1/kernel", "mlp_in", "d f", within=r"layers/\d+$"),
+    Rule(r"fc1/bias", "mlp_in_bias", "f", within=r"layers/\d+$"),
+    Rule(r"fc2/kernel", "mlp_out", "f d", within=r"layers/\d+$"),
+    Rule(r"fc2/bias", "mlp_out_bias", "d", within=r"layers/\d+$"),
     Rule(r"(?<=decoder/)embed_positions/embedding", "position", "n d"),
 )
 """FlaxOPT and FlaxWhisper models.

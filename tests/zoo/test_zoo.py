@@ -643,6 +643,7 @@ def bonsai_gemma3(H=4, G=2, K=16):
         *(H, G, K),
     )
     tower = dict.fromkeys((f"self_attn/{name}_proj" for name in ("q", "k", "v", "out")), (F, F))
+    tower |= {"mlp/fc1": (F, D), "mlp/fc2": (D, F)}
     shapes = per_layer(with_bias(tower), "vision_tower/encoder/layers/{}")
     return dataclasses.replace(
         case, shapes=case.shapes | shapes, attention="language_model/.*/self_attn/"
