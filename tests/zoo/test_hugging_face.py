@@ -42,8 +42,8 @@ NEO = {
 }
 DISTILBERT = {"n_layers": 2, "dim": D, "n_heads": H}
 
-# Of each folder: the model, the sizes of its config, its attention and that module's arguments, what
-# the model's constructor needs, the path of layer 1, and the path of its attention within.
+# By folder: the model, the sizes of its config, its attention and that module's arguments, what the
+# model's constructor needs, the path of layer 1, and the path of its attention within.
 MODELS = {
     "opt": (
         "OPTForCausalLM",
