@@ -1,8 +1,9 @@
 """What the leaves of a parameter tree are and how they are stored: as data, never guessed.
 
 A layout names the axes of a stored array as einops does: "d (h k)" is a kernel with flattened
-heads, "d (three h k)" one that holds query, key and value, "l d h k" one whose layers are stacked
-by `nn.scan`. Schemes see canonical arrays, whatever the storage.
+heads, "d (three h k)" one that holds query, key and value, "d (h+2g) k" one that holds them with
+fewer heads of key and value than of query, "l d h k" one whose layers are stacked by `nn.scan`.
+Schemes see canonical arrays, whatever the storage.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import einops
@@ -51,6 +52,8 @@ columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one o
 column per head and is indexed by query − key, `shared_bias` is indexed by key − query."""
 
 _FUSED = {2: "two", 3: "three"}
+_GROUPED, _HEADS = "(h+2g)", "hgg"
+"""H query heads, G key heads and G value heads along one axis, and einops' name for that axis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Rule:
         path: regular expression for the whole path of the leaf, or for its end from a "/" on. The
             part before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
-            axis named two or three.
+            axis named two or three; or query, key and value, in their order along an axis (h+2g).
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
@@ -90,13 +93,21 @@ class Rule:
                 raise unknown("role", role, ROLES)
         if len(self.roles) > 1 and len(self.roles) not in _FUSED:
             raise InputError(f"a leaf holds one, two or three roles, not {len(self.roles)}")
-        stored = Counter(axis for axis in _names(self.layout) if axis != "l")
+        heads = [_head_axis(ROLES[role].split()) for role in self.roles]
+        if len(self.roles) > 1 and "" in heads:
+            raise InputError(
+                f"{self.roles[heads.index('')]} has no heads, so it can't share a leaf"
+            )
+        if self.grouped and heads != ["h", "g", "g"]:
+            raise InputError(f"layout {self.layout!r} holds query, key and value, not {self.role}")
+        stored = Counter(axis for axis in _names(self.stored) if axis != "l")
         for role in self.roles:
-            expected = Counter([*self.axes(role).split(), *self._fused])
-            if stored != expected:
+            expected = [axis for axis in _names(self.canonical(role)) if axis != "l"]
+            if stored != Counter(expected):
+                axes = " ".join(expected).replace(_HEADS, _GROUPED)
                 raise InputError(
-                    f"layout {self.layout!r} of {role} must have the axes "
-                    f"{' '.join(expected)!r} (and l, for stacked layers)"
+                    f"layout {self.layout!r} of {role} must have the axes {axes!r} "
+                    "(and l, for stacked layers)"
                 )
 
     def block(self, path: str) -> str | None:
@@ -129,25 +140,37 @@ class Rule:
     @property
     def rank(self) -> int:
         """How many axes the leaf has."""
-        return len(_groups(self.layout))
+        return len(_groups(self.stored))
 
     @property
     def stacked(self) -> bool:
         """Whether the leaf stacks all layers."""
-        return "l" in _names(self.layout)
+        return "l" in _names(self.stored)
 
     @property
-    def _fused(self) -> list[str]:
-        return [] if len(self.roles) == 1 else [_FUSED[len(self.roles)]]
+    def grouped(self) -> bool:
+        """Whether the leaf holds H heads of the query and G of key and value along one axis."""
+        return _GROUPED in self.layout
+
+    @property
+    def stored(self) -> str:
+        """The layout as einops reads it."""
+        return self.layout.replace(_GROUPED, _HEADS)
 
     def axes(self, role: str) -> str:
         """The canonical axes of a role, by the names in this layout."""
-        # A leaf that holds query and key has equally many heads of both.
-        return ROLES[role] if len(self.roles) == 1 else ROLES[role].replace("g", "h")
+        if len(self.roles) == 1 or self.grouped:
+            return ROLES[role]
+        # A leaf with an axis for query and key has equally many heads of both.
+        return ROLES[role].replace("g", "h")
 
     def canonical(self, role: str) -> str:
-        """The axes to which the leaf is rearranged before the role is taken from it."""
-        return " ".join([*self._fused, *(["l"] if self.stacked else []), self.axes(role)])
+        """The axes to which the leaf is rearranged before the role's heads are taken from it."""
+        axes = self.axes(role).split()
+        if len(self.roles) > 1:
+            fused = _HEADS if self.grouped else f"({_FUSED[len(self.roles)]} h)"
+            axes = [fused if axis == _head_axis(axes) else axis for axis in axes]
+        return " ".join([*(["l"] if self.stacked else []), *axes])
 
     def sizes(self, path: str, shape: tuple[int, ...], heads: Mapping[str, int | None]) -> Any:
         """The size of each axis of a stored leaf.
@@ -160,7 +183,7 @@ class Rule:
         Raises:
             InputError: if the shape doesn't fit the layout, or a number of heads is missing.
         """
-        groups = _groups(self.layout)
+        groups = _groups(self.stored)
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
         if len(groups) != len(shape):
             raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
@@ -169,22 +192,33 @@ class Rule:
         known = {name: number for number, name in _FUSED.items()} | {
             name: count for name, count in given.items() if count is not None
         }
+        if self.grouped:
+            if given["h"] is None or given["g"] is None:
+                raise InputError(
+                    f"{path} stores the heads of query, key and value along one axis: give "
+                    "num_heads and num_kv_heads"
+                )
+            found = {"h": given["h"], "g": given["g"]}
+            known[_HEADS] = given["h"] + 2 * given["g"]
         for group, size in zip(groups, shape, strict=True):
             names = group.strip("()").split()
             if names == ["1"]:
                 if size != 1:
                     raise InputError(f"{problem}: axis 1 has size {size}")
                 continue
-            if len(names) > 1:
+            if len(names) > 1 or names == [_HEADS]:
                 found |= {name: known[name] for name in names if name in known}
             open_names = [name for name in names if name not in found]
             if len(open_names) > 1:
                 raise InputError(f"{path} stores its heads flattened: give num_heads")
             product = math.prod(found[name] for name in names if name in found)
-            if size % product:
+            if size % product or (not open_names and size != product):
                 grouped = "g" in names and given["g"] != given["h"]
                 count = f"num_kv_heads {given['g']}" if grouped else f"num_heads {given['h']}"
-                raise InputError(f"{count} does not divide the {size} columns of {path}")
+                problem = f"{count} does not divide"
+                if _HEADS in names:
+                    problem = f"num_heads {given['h']} and num_kv_heads {given['g']} do not fit"
+                raise InputError(f"{problem} the {size} columns of {path}")
             found |= dict.fromkeys(open_names, size // product)
         return found
 
@@ -232,23 +266,32 @@ class Leaf:
 
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
-        whole = self._whole(stored)
+        whole = self._rearranged(stored, self.rule.stored, self._canonical)
         return whole if self._part is None else whole[self._part]
 
     def pack(self, canonical: Any, stored: Any) -> Any:
         """The stored leaf with the role's canonical array put in."""
         if self._part is not None:
-            canonical = _set_part(self._whole(stored), self._part, canonical)
-        return einops.rearrange(
-            canonical, f"{self._canonical} -> {self.rule.layout}", **self._sizes
-        )
+            whole = self._rearranged(stored, self.rule.stored, self._canonical)
+            canonical = _set_part(whole, self._part, canonical)
+        return self._rearranged(canonical, self._canonical, self.rule.stored)
 
-    def _whole(self, stored: Any) -> Any:
-        return einops.rearrange(stored, f"{self.rule.layout} -> {self._canonical}", **self._sizes)
+    def _rearranged(self, array: Any, before: str, after: str) -> Any:
+        named = {name: size for name, size in self._sizes.items() if name in _names(before)}
+        return einops.rearrange(array, f"{before} -> {after}", **named)
 
     @property
-    def _part(self) -> int | None:
-        return None if len(self.rule.roles) == 1 else self.rule.roles.index(self.role)
+    def _part(self) -> tuple[slice, ...] | None:
+        """Where the role's heads are in the leaf, if it shares the leaf with other roles."""
+        if len(self.rule.roles) == 1:
+            return None
+        axes = {role: self.rule.axes(role).split() for role in self.rule.roles}
+        heads = {role: _head_axis(axes[role]) for role in axes}
+        before = self.rule.roles[: self.rule.roles.index(self.role)]
+        start = sum(self._sizes[heads[role]] for role in before)
+        leading = self.rule.stacked + axes[self.role].index(heads[self.role])
+        part = slice(start, start + self._sizes[heads[self.role]])
+        return (*[slice(None)] * leading, part)
 
     @property
     def _canonical(self) -> str:
@@ -261,13 +304,18 @@ class Leaf:
         return self.sizes
 
 
-def _set_part(whole: Any, part: int, array: Any) -> Any:
+def _set_part(whole: Any, part: tuple[slice, ...], array: Any) -> Any:
     if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
         whole = jax.numpy.asarray(whole)
         return whole.at[part].set(jax.numpy.asarray(array, whole.dtype))
     whole = np.array(whole)
     whole[part] = array
     return whole
+
+
+def _head_axis(axes: Sequence[str]) -> str:
+    """The axis of heads, h or g; "" if there is none."""
+    return next((axis for axis in axes if axis in ("h", "g")), "")
 
 
 def _names(layout: str) -> list[str]:
@@ -297,6 +345,7 @@ def attention_rules(
     value: str = "value",
     out: str = "out",
     fused: str = "",
+    grouped: bool = False,
     flat: bool = False,
     transposed: bool = False,
     stacked: bool = False,
@@ -311,6 +360,8 @@ def attention_rules(
         query, key, value, out: names of the layers, as regular expressions.
         fused: the name of one layer that holds query, key and value, in that order, in the place of
             the three.
+        grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
+            must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
         flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
             them apart; otherwise [D, H, K] and [H, K, D].
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
@@ -344,7 +395,8 @@ def attention_rules(
         value: ("value", "g k"),
     }
     if fused:
-        layers = {fused: (("query", "key", "value"), "three h k")}
+        axes = f"{_GROUPED} k" if grouped else "three h k"
+        layers = {fused: (("query", "key", "value"), axes)}
     rule = functools.partial(Rule, within=within, exclude=exclude)
     named = layers.items()
     return (

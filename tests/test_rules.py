@@ -1,5 +1,7 @@
 """Rules by the names of layers, within a part of a tree, and without cross-attention."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, zoo
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Mimetic, Scheme
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -222,3 +224,78 @@ def test_modules_are_there_after_a_plain_import():
     assert {"linen", "nnx", "initializers", "zoo"} <= set(dir(mimetic_jax))
     with pytest.raises(AttributeError, match="has no attribute 'lines'"):
         mimetic_jax.lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Negated(Scheme):
+    """Negates the key and the query's bias."""
+
+    def writes(self, roles):
+        return roles & {"key", "query_bias"}
+
+    def __call__(self, key, block, context):
+        return {role: -block[role] for role in self.writes(frozenset(block))}
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stacked):
+    """Query heads, then key heads, then value heads, as a model splits them."""
+    heads, groups = 4, 2
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(D, n, K)).astype(np.float32) for n in (heads, groups, groups)]
+    biases = [rng.normal(size=(n, K)).astype(np.float32) for n in (heads, groups, groups)]
+    kernel, bias = np.concatenate(parts, 1), np.concatenate(biases, 0)
+    if flat:
+        kernel, bias = kernel.reshape(D, -1), bias.reshape(-1)
+    if transposed:
+        kernel = np.moveaxis(kernel, 0, -1)
+    if stacked:
+        kernel, bias = (np.stack([array, 2 * array]) for array in (kernel, bias))
+    tree = {"layer": {"qkv": {"kernel": kernel, "bias": bias}}}
+    rules = attention_rules(
+        fused="qkv", grouped=True, flat=flat, transposed=transposed, stacked=stacked
+    )
+    counts = {"num_heads": heads, "num_kv_heads": groups}
+    found = mimetic_jax.blocks(tree, rules=rules, **counts)
+    assert len(found) == 1 + stacked
+    for scale, (_, _, block) in enumerate(found, 1):
+        for role, kernel, bias in zip(("query", "key", "value"), parts, biases, strict=True):
+            np.testing.assert_array_equal(block[role], scale * kernel)
+            np.testing.assert_array_equal(block[f"{role}_bias"], scale * bias)
+    new = mimetic_jax.rewrite(KEY, tree, Negated(), rules=rules, **counts)
+    signs = {"key": -1, "query_bias": -1}
+    for (_, _, block), (_, _, old) in zip(
+        mimetic_jax.blocks(new, rules=rules, **counts), found, strict=True
+    ):
+        for role in old:
+            np.testing.assert_array_equal(block[role], signs.get(role, 1) * old[role])
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({}, "along one axis: give num_heads and num_kv_heads"),
+        ({"num_heads": 4, "num_kv_heads": 1}, "num_heads 4 and num_kv_heads 1 do not fit the 8"),
+    ],
+)
+def test_grouped_heads_need_their_numbers(counts, words):
+    tree = {"qkv": {"kernel": np.zeros((D, 8, K))}, "out": {"kernel": np.zeros((4, K, D))}}
+    rules = attention_rules(fused="qkv", grouped=True)
+    with pytest.raises(InputError, match=words):
+        mimetic_jax.plan(tree, Mimetic(), rules=rules, **counts)
+
+
+@pytest.mark.parametrize(
+    ("role", "layout", "words"),
+    [
+        (("query", "key"), "d (h+2g) k", "holds query, key and value, not"),
+        ("query", "d (h+2g) k", "holds query, key and value, not query"),
+        (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
+        (("mlp_in", "mlp_in"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
+    ],
+)
+def test_a_leaf_of_several_roles_holds_heads(role, layout, words):
+    with pytest.raises(InputError, match=words):
+        Rule("qkv/kernel", role, layout)

@@ -33,15 +33,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.zoo.bonsai import BONSAI_DINOV3, BONSAI_GEMMA3, BONSAI_QWEN3
 from mimetic_jax.zoo.detect import best
+from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
+from mimetic_jax.zoo.easydel import EASYDEL_PHI3
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
+from mimetic_jax.zoo.equinox import EQUINOX
 from mimetic_jax.zoo.gemma import GEMMA
+from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import (
     HUGGING_FACE_BERT,
+    HUGGING_FACE_DISTILBERT,
     HUGGING_FACE_GPT2,
+    HUGGING_FACE_GPT_NEO,
     HUGGING_FACE_LLAMA,
+    HUGGING_FACE_OPT,
     HUGGING_FACE_VIT,
 )
+from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
 from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
 
@@ -52,10 +61,21 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "HUGGING_FACE_BERT": HUGGING_FACE_BERT,
     "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
     "HUGGING_FACE_LLAMA": HUGGING_FACE_LLAMA,
+    "HUGGING_FACE_OPT": HUGGING_FACE_OPT,
+    "HUGGING_FACE_GPT_NEO": HUGGING_FACE_GPT_NEO,
+    "HUGGING_FACE_DISTILBERT": HUGGING_FACE_DISTILBERT,
     "EASYLM_LLAMA": EASYLM_LLAMA,
+    "EASYDEL_PHI3": EASYDEL_PHI3,
+    "BONSAI_QWEN3": BONSAI_QWEN3,
+    "BONSAI_DINOV3": BONSAI_DINOV3,
+    "BONSAI_GEMMA3": BONSAI_GEMMA3,
     "GEMMA": GEMMA,
     "MAXTEXT": MAXTEXT,
     "MAXTEXT_GPT3": MAXTEXT_GPT3,
+    "DIFFUSERS_UNET": DIFFUSERS_UNET,
+    "EQUINOX": EQUINOX,
+    "HAIKU": HAIKU,
+    "KERAS": KERAS,
 }
 """All tables by name."""
 
@@ -84,12 +104,23 @@ def detect(params: Any) -> str | None:
 
 __all__ = [
     "BIG_VISION",
+    "BONSAI_DINOV3",
+    "BONSAI_GEMMA3",
+    "BONSAI_QWEN3",
+    "DIFFUSERS_UNET",
+    "EASYDEL_PHI3",
     "EASYLM_LLAMA",
+    "EQUINOX",
     "GEMMA",
+    "HAIKU",
     "HUGGING_FACE_BERT",
+    "HUGGING_FACE_DISTILBERT",
     "HUGGING_FACE_GPT2",
+    "HUGGING_FACE_GPT_NEO",
     "HUGGING_FACE_LLAMA",
+    "HUGGING_FACE_OPT",
     "HUGGING_FACE_VIT",
+    "KERAS",
     "MAXTEXT",
     "MAXTEXT_GPT3",
     "TABLES",

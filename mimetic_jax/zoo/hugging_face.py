@@ -1,6 +1,9 @@
 """Flax models of Hugging Face transformers (version 4, the last that has them)."""
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules
+
+# A vision tower beside a language model has the names of its layers and another number of heads.
+_NOT_OF_TEXT = f"{CROSS_ATTENTION}|vision_tower/"
 
 _ENCODER_LAYER = (
     Rule(r"attention/output/dense/kernel", "out", "(h k) d"),
@@ -73,15 +76,13 @@ query, key and value one after the other: [3 D, D]. Give `num_heads`. Positions 
 Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b).
 """
 
-HUGGING_FACE_LLAMA: tuple[Rule, ...] = (
-    Rule(r"self_attn/q_proj/kernel", "query", "d (h k)"),
-    Rule(r"self_attn/k_proj/kernel", "key", "d (g k)"),
-    Rule(r"self_attn/v_proj/kernel", "value", "d (g k)"),
-    Rule(r"self_attn/o_proj/kernel", "out", "(h k) d"),
-    Rule(r"self_attn/q_proj/bias", "query_bias", "(h k)"),
-    Rule(r"self_attn/k_proj/bias", "key_bias", "(g k)"),
-    Rule(r"self_attn/v_proj/bias", "value_bias", "(g k)"),
-    Rule(r"self_attn/o_proj/bias", "out_bias", "d"),
+HUGGING_FACE_LLAMA: tuple[Rule, ...] = attention_rules(
+    query="self_attn/q_proj",
+    key="self_attn/k_proj",
+    value="self_attn/v_proj",
+    out="self_attn/o_proj",
+    flat=True,
+    exclude=_NOT_OF_TEXT,
 )
 """FlaxLlama, FlaxMistral and FlaxGemma models.
 
@@ -93,4 +94,91 @@ many key/value heads as query heads whatever its config specifies). Biases exist
 Read from: huggingface/transformers src/transformers/models/llama/modeling_flax_llama.py
 (112f939), src/transformers/models/mistral/modeling_flax_mistral.py (4d57351),
 src/transformers/models/gemma/modeling_flax_gemma.py (d3f2ebc).
+"""
+
+HUGGING_FACE_OPT: tuple[Rule, ...] = (
+    # Named by its kind, cross-attention is left out instead of refused.
+    *attention_rules(
+        query="(self|encoder)_attn/q_proj",
+        key="(self|encoder)_attn/k_proj",
+        value="(self|encoder)_attn/v_proj",
+        out="(self|encoder)_attn/out_proj",
+        flat=True,
+        exclude=_NOT_OF_TEXT,
+    ),
+    Rule(r"fc1/kernel", "mlp_in", "d f", within=r"layers/\d+$"),
+    Rule(r"fc1/bias", "mlp_in_bias", "f", within=r"layers/\d+$"),
+    Rule(r"fc2/kernel", "mlp_out", "f d", within=r"layers/\d+$"),
+    Rule(r"fc2/bias", "mlp_out_bias", "d", within=r"layers/\d+$"),
+    Rule(r"(?<=decoder/)embed_positions/embedding", "position", "n d"),
+)
+"""FlaxOPT and FlaxWhisper models.
+
+Blocks are model/decoder/layers/N, and in Whisper model/encoder/layers/N too (without model/ in bare
+models), kernels [D, D] (in, out) with flattened heads: give `num_heads`. The cross-attention of
+Whisper's decoder, encoder_attn, keeps its initialization; its keys have no bias. Encoder and
+decoder count their layers apart.
+
+The decoder's positions are embed_positions/embedding [N, D], for text: `SinCos(axes=1)`. OPT's has
+two rows more than positions and reads position n in row n + 2. Those of Whisper's encoder are
+sinusoids that aren't trained: no rule matches them. OPT 350M normalizes after the residual, and has
+projections to and from the width of its embedding, which are left as they are.
+
+Read from: transformers 4.57.6, models/opt/modeling_flax_opt.py and
+models/whisper/modeling_flax_whisper.py.
+"""
+
+HUGGING_FACE_GPT_NEO: tuple[Rule, ...] = (
+    *attention_rules(
+        query="attn/attention/q_proj",
+        key="attn/attention/k_proj",
+        value="attn/attention/v_proj",
+        out="attn/attention/out_proj",
+        flat=True,
+    ),
+    Rule(r"mlp/c_fc/kernel", "mlp_in", "d f"),
+    Rule(r"mlp/c_fc/bias", "mlp_in_bias", "f"),
+    Rule(r"mlp/c_proj/kernel", "mlp_out", "f d"),
+    Rule(r"mlp/c_proj/bias", "mlp_out_bias", "d"),
+    Rule(r"wpe/embedding", "position", "n d"),
+)
+"""FlaxGPTNeo models.
+
+Blocks are transformer/h/N (h/N in the bare model), kernels (in, out), unlike GPT-2's, [D, D] with
+flattened heads: give `num_heads`. Only out_proj has a bias. Positions are wpe/embedding [N, D], for
+text: `SinCos(axes=1)`. Every other layer attends within a window.
+
+The model multiplies queries by √K, so that logits aren't divided by it. Divide α and β of the
+query/key pair by √K:
+
+>>> from mimetic_jax.schemes import Mimetic
+>>> head_dim = 64
+>>> Mimetic(alpha_qk=0.7 / head_dim**0.5, beta_qk=0.7 / head_dim**0.5).beta_qk
+0.0875
+
+Read from: transformers 4.57.6, models/gpt_neo/modeling_flax_gpt_neo.py.
+"""
+
+HUGGING_FACE_DISTILBERT: tuple[Rule, ...] = (
+    *attention_rules(
+        query="attention/q_lin",
+        key="attention/k_lin",
+        value="attention/v_lin",
+        out="attention/out_lin",
+        flat=True,
+    ),
+    Rule(r"ffn/lin1/kernel", "mlp_in", "d f"),
+    Rule(r"ffn/lin1/bias", "mlp_in_bias", "f"),
+    Rule(r"ffn/lin2/kernel", "mlp_out", "f d"),
+    Rule(r"ffn/lin2/bias", "mlp_out_bias", "d"),
+    Rule(r"embeddings/position_embeddings/embedding", "position", "n d"),
+)
+"""FlaxDistilBert models.
+
+Blocks are distilbert/transformer/layer/N (without distilbert/ in the bare model), kernels [D, D]
+(in, out) with flattened heads: give `num_heads`. The position table is [N, D], for text:
+`SinCos(axes=1)`; with `sinusoidal_pos_embds` there is none. Like BERT, the model normalizes after
+the residual.
+
+Read from: transformers 4.57.6, models/distilbert/modeling_flax_distilbert.py.
 """

@@ -37,9 +37,16 @@ attention in self_attention (Gemma 2: self_attention_local and _global).
 `scan_layers` (the default) stacks layers along axis 1 of a leaf, `param_scan_axis`: under
 decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
 (Gemma 3, Llama 4) have one stack per position in the group, decoder/layers/layers_N. Without
-scan, blocks are decoder/layers_N. Another `param_scan_axis` raises an error, and so does
-`fused_qkv`, which stores H + 2 G heads along one axis. `num_heads` isn't needed. Linen and NNX
-trees have the same names. MLPs are gated or mixtures of experts.
+scan, blocks are decoder/layers_N. Another `param_scan_axis` raises an error. `num_heads` isn't
+needed. Linen and NNX trees have the same names. MLPs are gated or mixtures of experts.
+
+`fused_qkv` raises an error: it stores H + 2 G heads along one axis, and each shard of that axis
+holds heads of query, key and value, so that their order depends on the mesh. Where heads aren't
+sharded (no tensor parallelism), put a rule in front and give `num_heads` and `num_kv_heads`:
+
+>>> from mimetic_jax import Rule
+>>> qkv = ("query", "key", "value")
+>>> rules = (Rule("(?<=self_attention/)qkv_proj/kernel", qkv, "d l (h+2g) k"), *MAXTEXT)
 
 Where neither query and key are normalized nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
 Mistral, Mixtral, Gemma 1 and 2), the model doesn't divide logits by √K, because its own

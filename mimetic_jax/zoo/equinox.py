@@ -1,0 +1,27 @@
+"""Equinox."""
+
+from mimetic_jax.rules import Rule, attention_rules
+
+EQUINOX: tuple[Rule, ...] = attention_rules(
+    query="query_proj",
+    key="key_proj",
+    value="value_proj",
+    out="output_proj",
+    flat=True,
+    transposed=True,
+    kernel="weight",
+)
+"""Modules with `equinox.nn.MultiheadAttention`.
+
+Leaves are named by the attributes of the modules, blocks by the attribute that holds the attention.
+Weights are stored (out, in), query_proj/weight [H K, D] and output_proj/weight [D, H K], with
+flattened heads: give `num_heads`. Biases exist with `use_query_bias` and its likes. A module is a
+tree, and the one that comes back is a module again, whose functions and flags are the same:
+
+    model = rewrite(key, model, scheme, rules=EQUINOX, num_heads=4)
+
+Cross-attention is the same class: the attribute's name must tell it apart. The two layers of an
+`equinox.nn.MLP` have the names of any others and keep their initialization.
+
+Read from: equinox 0.13.8, equinox/nn/{_attention,_linear}.py.
+"""
