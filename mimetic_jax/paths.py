@@ -42,7 +42,8 @@ def family(path: str) -> str:
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')
     """
-    return "/".join(re.sub(r"\d+", "#", re.sub(r"_?\d+$", "", name)) for name in path.split("/"))
+    names = (re.sub(r"_?\d+$", "", name) or "#" for name in path.split("/"))
+    return re.sub(r"\d+", "#", "/".join(names))
 
 
 def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
