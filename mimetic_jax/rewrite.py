@@ -276,8 +276,11 @@ class _Tree:
         """Every block that the scheme writes, with the leaves to write."""
         found = []
         for block in sorted(self.blocks, key=paths.natural):
-            with _naming(block):
-                roles = scheme.writes(frozenset(self.blocks[block]))
+            try:
+                with _naming(block):
+                    roles = scheme.writes(frozenset(self.blocks[block]))
+            except InputError as error:  # half of the names may be those of stock layers
+                raise InputError(f"{error}{self._hint()}") from error
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
                 for leaf in leaves:

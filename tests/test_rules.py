@@ -143,6 +143,16 @@ def test_errors_name_the_table_that_fits():
     assert zoo.detect({"mlp": {"kernel": square}}) is None
 
 
+def test_half_of_the_names_are_stock_ones():
+    names = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K)}
+    tree = {f"mha/{name}/kernel": jnp.zeros(shape) for name, shape in names.items()}
+    tree["mha/attention_output/kernel"] = jnp.zeros((H, K, D))
+    with pytest.raises(
+        InputError, match=r"value.*: it looks like zoo\.KERAS, give rules=zoo\.KERAS"
+    ):
+        mimetic_jax.plan(tree, Mimetic())
+
+
 def shapes(**kernels):
     tree = {}
     for name, shape in kernels.items():
