@@ -1,4 +1,4 @@
-"""The start that each scheme gives, side by side: for `--mode=analyze --what=schemes`.
+"""The start that each scheme of attention gives, side by side: for `--mode=analyze --what=schemes`.
 
 Papers: all three; for looking, not for training (though the arms can be trained).
 Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes
@@ -26,14 +26,17 @@ def get_config(text: str = "") -> ConfigDict:
     config.arms = ConfigDict(
         {
             "default": {},
+            "sincos": {"scheme": (positions,)},
             "mimetic": {"scheme": (positions, mimetic)},
             "norm_matched": {"scheme": (positions, schemes.NormMatched(mimetic))},
             "shuffled": {"scheme": (positions, schemes.Shuffled(mimetic))},
             "polar": {"scheme": (positions, schemes.Polar(mimetic))},
+            "same_noise": {"scheme": (positions, schemes.SameNoise())},
             "language": {"scheme": (positions, schemes.mimetic_language())},
             "impulse": {"scheme": (schemes.Impulse(),)},
             "impulse_paper": {"scheme": (schemes.Impulse.paper(),)},
             "zero": {"scheme": (positions, schemes.Zero())},
+            "zero_out": {"scheme": (positions, schemes.ZeroOut())},
             "t_fixup": {"scheme": (positions, schemes.TFixup())},
             "uniform": {"scheme": (positions, schemes.UniformAttention())},
             "conditioned": {"scheme": (positions, schemes.Conditioned())},
