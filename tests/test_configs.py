@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import importlib
 import pathlib
 import re
 import shlex
+import shutil
+import tempfile
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from PIL import Image
 
 import main
 from configs import imagenet_structured, procedural_vit, recipes, weight_selection_vit
@@ -129,8 +133,25 @@ def get(spec: str) -> ConfigDict:
 
 
 @functools.cache
+def own_data(name: str) -> str:
+    """What stands for data of one's own: it is read for its sizes."""
+    if name == "text":
+        return str(FOLDER.parent / "README.md")
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    for number in range(80):
+        path = pathlib.Path(folder, "ab"[number % 2], f"{number}.png")
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9)).save(path)
+    return folder
+
+
+@functools.cache
 def compared(spec: str) -> Comparison:
-    return quiet(get(spec))
+    config = get(spec)
+    if spec in ("images", "text"):
+        config.data.dir = own_data(spec)
+    return quiet(config)
 
 
 def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
@@ -192,20 +213,8 @@ def record_of(name: str) -> str:
     return importlib.import_module(f"configs.{name}").__doc__ or ""
 
 
-def own_data(folder: pathlib.Path) -> dict[str, str]:
-    """What stands for data of one's own in commands: it is read for its sizes."""
-    from PIL import Image
-
-    for number in range(80):
-        path = folder / "images" / "ab"[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (9, 9)).save(path)
-    return {"FOLDER": str(folder / "images"), "FILE_OR_FOLDER": str(FOLDER.parent / "README.md")}
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_records_name_a_paper_and_commands_that_parse(name: str, tmp_path: pathlib.Path) -> None:
-    own = own_data(tmp_path) if name in ("images", "text") else {}
+def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
     record = record_of(name).replace("\\\n", " ")
     assert re.search(r"^Papers?: ", record, re.MULTILINE)
     block = re.search(r"^Command:(.*?)(?=^\w|\Z)", record, re.MULTILINE | re.DOTALL)
@@ -225,7 +234,8 @@ def test_records_name_a_paper_and_commands_that_parse(name: str, tmp_path: pathl
             if flag.startswith("config."):
                 field = flag.removeprefix("config.")
                 assert field in flat
-                value = own.get(value, value)
+                if value in ("FOLDER", "FILE_OR_FOLDER"):
+                    value = own_data(name)
                 typed = int(value) if type(flat[field]) is int else value
                 config.update_from_flattened_dict({field: typed})
             else:
