@@ -20,9 +20,9 @@ from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, sized
+from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, part, sized
 from mimetic_jax.data.sets.own import SIDES as OWN_SIDES
-from mimetic_jax.data.sets.own import describe_own, load_own
+from mimetic_jax.data.sets.own import describe_own, info_of, load_own
 from mimetic_jax.data.sets.subset import balanced
 from mimetic_jax.data.sets.table import describe, names
 
@@ -46,6 +46,7 @@ __all__ = [
     "erase_mixed",
     "eval_batches",
     "example_keys",
+    "info_of",
     "load_dataset",
     "load_own",
     "mix",
@@ -53,6 +54,7 @@ __all__ = [
     "normalize",
     "open_source",
     "padded_batches",
+    "part",
     "sized",
     "train_batches",
 ]

@@ -11,7 +11,7 @@ from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
-from mimetic_jax.models.seam import MODELS, Model, find_model, model_fields
+from mimetic_jax.models.seam import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Sizes, Traits
@@ -31,6 +31,7 @@ __all__ = [
     "TokenViT",
     "Traits",
     "ViT",
+    "fields_of",
     "find_model",
     "load_pretrained",
     "model_fields",

@@ -97,6 +97,36 @@ def model_fields(name: str) -> dict[str, Any]:
     return found
 
 
+def fields_of(module: nn.Module) -> dict[str, Any]:
+    """The fields of a module as a configuration writes them, with the import path of its class.
+
+    Args:
+        module: an instance; what the data decides (`num_classes`, `vocab`) is left out.
+
+    Raises:
+        InputError: if the class can't be imported by its name, or a field isn't plain data.
+
+    Example:
+        >>> fields_of(ViT(num_classes=10, width=48))["width"]
+        48
+    """
+    of = type(module)
+    name = next((key for key, known in MODELS.items() if known is of), "")
+    name = name or f"{of.__module__}:{of.__qualname__}"
+    if "<locals>" in name or find_model(name) is not of:
+        raise InputError(f"{name} can't be imported: define the class at the top of a module")
+    plain = model_fields(name)
+    found = {"name": name}
+    for field in _dataclass_fields(of):
+        value = getattr(module, field.name)
+        if field.name in plain:
+            is_dtype = value is not None and field.name.endswith("dtype")
+            found[field.name] = jnp.dtype(value).name if is_dtype else value
+        elif field.name not in _FILLED and value is not field.default:
+            raise InputError(f"{name}.{field.name} is {value!r}, which no configuration can store")
+    return found
+
+
 def left_out(name: str, fields: Iterable[str]) -> list[str]:
     """Fields written for another model of `MODELS`, which this one doesn't have.
 

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
+from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models import fields_of
 from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import population, together
@@ -40,10 +43,10 @@ Say = Callable[[str], None]
 class Source:
     """The data that arms train on, described until it is loaded."""
 
-    def __init__(self, task: ModuleType, config: ConfigDict) -> None:
+    def __init__(self, task: ModuleType, config: ConfigDict, given: Any = None) -> None:
         self._task, self._config = task, config
-        self._dataset: Any = None
-        self.info = task.describe(config)
+        self._dataset = None if given is None else task.take(config, given)
+        self.info = task.describe(config, self._dataset)
 
     def load(self) -> None:
         """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
@@ -98,13 +101,25 @@ class Comparison:
     Args:
         config: of the experiment.
         say: prints a line.
+        data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
+        model: a Linen module to train, instead of `config.model`: it is stored by the import path
+            of its class and its fields, and `num_classes` comes from the data.
 
     Raises:
         InputError: one line that names what is wrong.
     """
 
-    def __init__(self, config: ConfigDict, say: Say = print) -> None:
+    def __init__(
+        self,
+        config: ConfigDict,
+        say: Say = print,
+        *,
+        data: ImageDataset | None = None,
+        model: nn.Module | None = None,
+    ) -> None:
         check_settings()
+        if data is not None or model is not None:
+            config = _with_own(config, data, model)
         configs.check_finite(config)
         self.config = config
         self.say: Say = say if is_first() else lambda line: None
@@ -117,7 +132,7 @@ class Comparison:
                     raise InputError("it trains on other data: arms of a comparison share them")
                 key = _data_key(arm)
                 if key not in sources:
-                    sources[key] = Source(self._task, arm)
+                    sources[key] = Source(self._task, arm, data)
                 self.arms[name] = self._arm(name, arm, sources[key])
         self._report_fields()
 
@@ -408,6 +423,18 @@ class Comparison:
             if strays and (model, strays) not in reported:
                 reported.append((model, strays))
                 self.say(f"{model} has no field {', '.join(strays)}: left out of config.model")
+
+
+def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:
+    """The configuration with data and a model that are there already."""
+    config = config.copy_and_resolve_references()
+    if data is not None:
+        if config.task != "images":
+            raise InputError(f"data of one's own is for task images, this is {config.task}")
+        config.data.name = getattr(data, "name", "")
+    if model is not None:
+        config.model = ConfigDict(fields_of(model))
+    return config
 
 
 def _data_key(config: ConfigDict) -> str:

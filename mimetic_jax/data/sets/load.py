@@ -60,15 +60,19 @@ def load_dataset(
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
         return _streamed(info, data_dir, subset)
-    dataset = _resident(info, data_dir)
-    if subset < 1:
-        kept = balanced(dataset.train_labels, fraction=subset, seed=_SUBSET_SEED)
-        dataset = dataclasses.replace(
-            dataset,
-            train_images=dataset.train_images[kept],
-            train_labels=dataset.train_labels[kept],
-        )
-    return dataset
+    return part(_resident(info, data_dir), subset)
+
+
+def part(dataset: ImageDataset, subset: float) -> ImageDataset:
+    """The data set with a fraction of each class to train on; the test images aren't reduced."""
+    if subset == 1:
+        return dataset
+    kept = balanced(dataset.train_labels, fraction=subset, seed=_SUBSET_SEED)
+    return dataclasses.replace(
+        dataset,
+        train_images=dataset.train_images[kept],
+        train_labels=dataset.train_labels[kept],
+    )
 
 
 def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:

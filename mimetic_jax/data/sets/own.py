@@ -85,6 +85,23 @@ def load_own(
     )
 
 
+def info_of(dataset: ImageDataset) -> DatasetInfo:
+    """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
+    pixels = dataset.train_images.reshape(-1, dataset.image_shape[-1])
+    # A channel of one value has no spread to divide by.
+    std = np.where(pixels.std(axis=0) > 0, pixels.std(axis=0) / 255, 1.0)
+    return DatasetInfo(
+        dataset.name,
+        dataset.image_shape,
+        dataset.num_classes,
+        len(dataset.train_labels),
+        len(dataset.test_labels),
+        mean=tuple((pixels.mean(axis=0) / 255).tolist()),
+        std=tuple(std.tolist()),
+        source="arrays",
+    )
+
+
 def _path(name: str, data_dir: str | None) -> Path:
     if not data_dir:
         raise InputError(

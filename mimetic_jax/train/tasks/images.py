@@ -129,7 +129,9 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         InputError: for fields that don't fit the data set.
     """
     own = config.data.name in datasets.OWN_SIDES
-    if own:
+    if dataset is not None and not own and config.data.name not in datasets.names():
+        info = datasets.info_of(dataset)
+    elif own:
         info = datasets.describe_own(config.data.name, config.data.dir, config.data.size)
     else:
         info = datasets.describe(config.data.name)
@@ -150,6 +152,20 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         num_train=round(config.data.subset * info.num_train),
     )
     return info if dataset is None else datasets.sized(info, dataset)
+
+
+def take(config: ConfigDict, dataset: Any) -> datasets.ImageDataset:
+    """Arrays of one's own, instead of what `load` reads.
+
+    Raises:
+        InputError: they aren't an `ImageDataset`, or have the name of a published set, with which
+            results would be confused.
+    """
+    if not isinstance(dataset, datasets.ImageDataset):
+        raise InputError(f"data of one's own is an ImageDataset, not a {type(dataset).__name__}")
+    if dataset.name in (*datasets.names(), *datasets.OWN_SIDES):
+        raise InputError(f"{dataset.name} is a known data set: give yours another name")
+    return datasets.part(dataset, config.data.subset)
 
 
 def load(config: ConfigDict) -> Any:

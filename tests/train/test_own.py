@@ -1,0 +1,96 @@
+"""Arrays and a module that are there already, from Python."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs.default import default
+from mimetic_jax.data import ImageDataset
+from mimetic_jax.errors import InputError
+from mimetic_jax.models import ViT
+from mimetic_jax.schemes import MeanShift
+from mimetic_jax.train import Comparison
+from tests.plugged import TinyMLPMixer
+
+
+def arrays(name="dots", seed=0):
+    """Images of two classes, dark and bright."""
+    random = np.random.default_rng(seed)
+    labels = np.arange(48, dtype=np.int32) % 2
+    images = random.integers(0, 100, (48, 6, 6, 3)) + 150 * labels[:, None, None, None]
+    images = images.clip(0, 255).astype(np.uint8)
+    return ImageDataset(name, images[:32], labels[:32], images[32:], labels[32:], 2)
+
+
+def tiny():
+    config = default()
+    config.steps, config.batch, config.eval.batch = 12, 16, 16
+    config.arms.default = {}
+    config.arms.mean_shift = {"scheme": (MeanShift(0.5),)}
+    return config
+
+
+def comparison(**own):
+    return Comparison(tiny(), say=lambda line: None, **own)
+
+
+def test_arrays_and_a_module_make_a_table(tmp_path):
+    found = comparison(data=arrays(), model=TinyMLPMixer(num_classes=2, width=8, depth=1))
+    assert (found.info.num_train, found.info.num_test, found.info.num_classes) == (32, 16, 2)
+    pixels = arrays().train_images.reshape(-1, 3) / 255
+    np.testing.assert_allclose(found.info.mean, pixels.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found.info.std, pixels.std(0), rtol=1e-6)
+    table = found.train(str(tmp_path))
+    assert "| mean_shift | 100.00" in table
+    model = found.config.model
+    assert (model.name, model.width) == ("tests.plugged:TinyMLPMixer", 8)
+    again = comparison(data=arrays(), model=TinyMLPMixer(num_classes=9, width=8, depth=1))
+    assert again.table(tmp_path) == table
+    with pytest.raises(InputError, match="belongs to a different config"):
+        comparison(data=arrays("lines"), model=TinyMLPMixer(2, 8, 1)).table(tmp_path)
+
+
+def test_the_callers_config_stays_as_it_is():
+    config = tiny()
+    Comparison(config, say=lambda line: None, data=arrays(), model=TinyMLPMixer(2, 8, 1))
+    assert (config.data.name, config.model.name) == ("digits", "vit")
+
+
+def test_one_of_our_models_keeps_its_name():
+    model = ViT(num_classes=2, width=12, depth=1, heads=2, patch=3, dtype=jnp.bfloat16)
+    found = comparison(data=arrays(), model=model)
+    assert (found.config.model.name, found.config.model.dtype) == ("vit", "bfloat16")
+
+
+class WithFunction(nn.Module):
+    num_classes: int = 2
+    activation: object = nn.gelu
+
+    @nn.compact
+    def __call__(self, images):
+        return nn.Dense(self.num_classes)(self.activation(images.reshape(len(images), -1)))
+
+
+def local():
+    class Local(nn.Module):
+        pass
+
+    return Local()
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"data": arrays("cifar10")}, "cifar10 is a known data set: give yours another name"),
+        ({"data": arrays().train_images}, "is an ImageDataset, not a ndarray"),
+        ({"model": local()}, "Local can't be imported: define the class at the top of a module"),
+        ({"model": WithFunction(2, nn.relu)}, "activation is .*, which no configuration can store"),
+    ],
+)
+def test_bad_input_is_one_line(own, words):
+    with pytest.raises(InputError, match=words) as caught:
+        comparison(**own)
+    assert "\n" not in str(caught.value)
