@@ -71,7 +71,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         ),
         pytest.param(
             ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
-            "-1.0 is negative",
+            "-1.0 is not at least 0",
             marks=pytest.mark.slow,
         ),
         (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),

@@ -26,11 +26,13 @@ from mimetic_jax.train.cluster.mesh import make_mesh, population_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.ranges import check_ranges
 from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.tasks.task import Score
+from mimetic_jax.train.warm_start import check_source
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
@@ -128,6 +130,7 @@ class Comparison:
         sources: dict[str, Source] = {}
         for name, arm in configs.arms(config).items():
             with configs.blaming(name if config.arms else ""):
+                check_ranges(arm)  # before sizes are read, by which some of them divide
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError("it trains on other data: arms of a comparison share them")
                 key = _data_key(arm)
@@ -165,6 +168,9 @@ class Comparison:
             raise InputError(f"only={only}: the members of a population are trained together")
         runs = [] if self.config.members else self._runs(only)
         self.open()  # missing data is reported before the workdir is touched
+        for arm, seed in runs:
+            if not Run.of(workdir, arm, seed).finished():
+                check_source(self.arms[arm].config, arm, seed)
         check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
         if is_first():
             self.claim(workdir)

@@ -73,7 +73,8 @@ def check_seeds(seeds: Sequence[object]) -> None:
 def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     """Check everything that can be wrong in a configuration before anything is computed.
 
-    The model checks its own fields when it is traced.
+    Its numbers are in their ranges (`check_ranges`); the model checks its own fields when it is
+    traced.
 
     Args:
         config: of one arm.
@@ -83,14 +84,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     Raises:
         InputError: one line that names the value.
     """
-    for name, value in _numbers(config):
-        if value < 0 and name != "mesh.data" and not name.startswith("model."):
-            raise InputError(f"{name} {value} is negative")
-    for name in ("batch", "accumulate", "max_dispatch", "eval.batch", "log_every", "together"):
-        if dict(_numbers(config))[name] < 1:
-            raise InputError(f"{name} must be at least 1")
-    if not config.ema < 1:
-        raise InputError(f"ema {config.ema} is not below 1")
     check_seeds(config.seeds)
     if bool(config.epochs) == bool(config.steps):
         raise InputError(
@@ -111,10 +104,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             f"checkpoint_every {config.checkpoint_every} is not a multiple of log_every "
             f"{config.log_every}"
         )
-    if config.keep_checkpoints < 2:
-        raise InputError(f"keep_checkpoints {config.keep_checkpoints}: 2 are needed to fall back")
-    if not config.label_smoothing < 1:
-        raise InputError(f"label_smoothing {config.label_smoothing} is not below 1")
     for rule in config.rules:
         if len(rule) not in (3, 4):
             raise InputError(f"rule {tuple(rule)} is none of (path, role, layout[, heads])")
@@ -247,16 +236,6 @@ def _check_names(arm: str, config: ConfigDict, overrides: Mapping[str, Any]) -> 
             raise unknown(f"field of arm {arm}", name, config)
         if isinstance(value, Mapping | ConfigDict):
             _check_names(arm, config[name], value)
-
-
-def _numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
-    found = []
-    for name, value in config.items():
-        if isinstance(value, ConfigDict) and name != "arms":
-            found += _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((prefix + name, value))
-    return found
 
 
 def _floats(value: Any) -> Iterator[float]:

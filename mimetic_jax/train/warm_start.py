@@ -43,10 +43,26 @@ def initial_state(
     def warm(variables: dict[str, Any]) -> dict[str, Any]:
         if not config.init_from:
             return variables
-        source = config.init_from.replace("{arm}", arm).replace("{seed}", str(seed))
+        source = _source(config, arm, seed)
         return warm_start(variables, source, say, parts=config.init_parts, heads=config.init_heads)
 
     return program.initial_state(seed, config.scheme, warm)
+
+
+def check_source(config: ConfigDict, arm: str, seed: int) -> None:
+    """Check that what a run starts from is there, before the runs before it are trained.
+
+    Raises:
+        InputError: it isn't.
+    """
+    if config.init_from:
+        path = as_path(_source(config, arm, seed)).expanduser()
+        if not path.exists():
+            raise InputError(f"arm {arm} seed {seed}: there is no init_from {path}")
+
+
+def _source(config: ConfigDict, arm: str, seed: int) -> str:
+    return str(config.init_from).replace("{arm}", arm).replace("{seed}", str(seed))
 
 
 def warm_start(

@@ -63,13 +63,10 @@ def test_bad_arms(tiny, overrides, words):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"optimizer.learning_rate": -0.1}, "optimizer.learning_rate -0.1 is negative"),
         ({"optimizer.learning_rate": 0.0}, "learning rate 0.0"),
         ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
         ({"optimizer.schedule": "triangel"}, "did you mean 'triangle'"),
-        ({"batch": 0}, "batch must be at least 1"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
-        ({"together": 0}, "together must be at least 1"),
         ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
@@ -77,10 +74,7 @@ def test_bad_arms(tiny, overrides, words):
         ({"seeds": ()}, "seeds"),
         ({"seeds": (1, 1)}, r"seeds \(1, 1\)"),
         ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
-        ({"keep_checkpoints": 1}, "keep_checkpoints 1"),
-        ({"label_smoothing": 1.0}, "label_smoothing 1.0"),
         ({"scheme": ("mimetic",)}, "'mimetic' is not a scheme"),
-        ({"ema": 1.0}, "ema 1.0 is not below 1"),
         ({"optimizer.plateau": "half"}, "did you mean 'halve'"),
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
@@ -100,6 +94,7 @@ def test_checks(tiny, overrides, words):
         ({"batch": 2000}, "batch 2000 is larger than the 1437"),
         ({"data.subset": 1.5}, "data.subset 1.5 is not above 0 and at most 1"),
         ({"data.classes": 5}, "data.classes 5: digits has 10 classes"),
+        ({"data.augment.crop": 100}, "data.augment.crop 100 pads images of 8 pixels by more"),
         ({"data.repeats": 3}, "data.repeats 3: repeated augmentation is for streamed images"),
     ],
 )

@@ -152,8 +152,8 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"members": -1}, "members -1 is negative"),
-        ({"chunk": -1}, "chunk -1 is negative"),
+        ({"members": -1}, "members -1 is not at least 0"),
+        ({"chunk": -1}, "chunk -1 is not at least 0"),
         ({"init_from": "runs/x"}, "takes no init_from=runs/x"),
         ({"optimizer.plateau": "halve"}, "takes no optimizer.plateau=halve"),
         ({"data.name": "imagenet2012"}, "streamed"),

@@ -164,3 +164,13 @@ def test_bad_parts(tiny):
         quiet(tiny(init_heads="hole"))
     with pytest.raises(InputError, match=r"init_parts \('position',\) of nothing"):
         quiet(tiny(init_parts=("position",)))
+
+
+def test_what_a_later_run_lacks_is_told_before_the_first_trains(tiny, tmp_path):
+    config = tiny(seeds=(0, 1))
+    quiet(config).train(tmp_path / "teacher")
+    config.init_from = str(tmp_path / "teacher/runs/run/{seed}")
+    config.seeds = (0, 1, 7)
+    with pytest.raises(InputError, match=r"arm run seed 7: there is no init_from .*run/7"):
+        quiet(config).train(tmp_path / "student")
+    assert not (tmp_path / "student").exists()

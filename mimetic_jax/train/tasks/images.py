@@ -117,6 +117,11 @@ class ImageTask(Task):
 def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datasets.Augmentation:
     """What is left for the device: images that stream are cropped where they are decoded."""
     fields = config.data.augment.to_dict()
+    side = config.data.size or min(info.image_shape[:2])
+    if fields["crop"] >= side:
+        raise InputError(
+            f"data.augment.crop {fields['crop']} pads images of {side} pixels by more than their side"
+        )
     if info.streamed:
         fields |= {"crop_scale": ()}
     return datasets.Augmentation(size=config.data.size, **fields)
@@ -139,8 +144,6 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         raise InputError(
             f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
         )
-    if not 0 < config.data.subset <= 1:
-        raise InputError(f"data.subset {config.data.subset} is not above 0 and at most 1")
     for name in ("mean", "std"):
         if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
             raise InputError(f"data.{name} has {count} numbers for {info.image_shape[-1]} channels")

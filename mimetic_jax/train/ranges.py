@@ -1,0 +1,127 @@
+"""The range of every number of a configuration, as one table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from mimetic_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """An interval of numbers.
+
+    >>> print(Range(0, 1, above=True), Range(1), Range(0, 1, below=True))
+    above 0 and at most 1 at least 1 at least 0 and below 1
+
+    Attributes:
+        low, high: its ends.
+        above, below: whether the lower and the upper end are left out.
+    """
+
+    low: float = 0
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        over = value > self.low if self.above else value >= self.low
+        return over and (value < self.high if self.below else value <= self.high)
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.above else 'at least'} {self.low:,}"
+        if self.high == math.inf:
+            return low
+        return f"{low} and {'below' if self.below else 'at most'} {self.high:,}"
+
+
+_COUNT, _POSITIVE, _SHARE = Range(1), Range(0, above=True), Range(0, 1)
+_PART, _DECAY = Range(0, 1, above=True), Range(0, 1, below=True)
+_STEPS = Range(0, 2**31 - 1)  # the counter of steps has 32 bits
+_AT_ONCE = Range(1, 1_000_000)  # arrays of that length are on the device
+
+RANGES = {
+    "accumulate": _COUNT,
+    "batch": _AT_ONCE,
+    "checkpoint_every": _STEPS,
+    "data.augment.color_jitter": _SHARE,
+    "data.augment.erase": _SHARE,
+    "data.eval_fraction": _PART,
+    "data.length": _AT_ONCE,
+    "data.mix.prob": _SHARE,
+    "data.mix.switch": _SHARE,
+    "data.repeats": Range(1, 1000),
+    "data.subset": _PART,
+    "data.valid": _AT_ONCE,
+    "ema": _DECAY,
+    "eval.batch": _AT_ONCE,
+    "eval.every": _STEPS,
+    "keep_checkpoints": Range(2),  # one to fall back on
+    "label_smoothing": _DECAY,
+    "log_every": _COUNT,
+    "max_dispatch": _AT_ONCE,
+    "mesh.data": Range(-1),
+    "mesh.fsdp": _COUNT,
+    "mesh.tensor": _COUNT,
+    "model.depth": _COUNT,
+    "model.dropout": _DECAY,
+    "model.heads": _COUNT,
+    "model.mlp_ratio": _POSITIVE,
+    "model.patch": _COUNT,
+    "model.token_std": Range(),
+    "model.width": _COUNT,
+    "steps": _STEPS,
+    "together": _COUNT,
+}
+"""By field. Other numbers are at least 0; those of a model are its own matter."""
+
+
+def check_ranges(config: ConfigDict) -> None:
+    """Check every number of a configuration, and what is made of several.
+
+    Raises:
+        InputError: names the first field that is out of its range, with the range.
+    """
+    for name, value in numbers(config):
+        allowed = RANGES.get(name)
+        if allowed is None and not name.startswith("model."):
+            allowed = Range()
+        if allowed and value not in allowed:
+            raise InputError(f"{name} {value:,} is not {allowed}")
+    if not str(config.name):
+        raise InputError("name is empty: the workdir is runs/NAME")
+    betas = tuple(config.optimizer.betas)
+    if len(betas) != 2 or not all(beta in _DECAY for beta in betas):
+        raise InputError(f"optimizer.betas {betas} are not two numbers, {_DECAY}")
+    for field in ("decay_rules", "rate_rules"):
+        _check_rules(f"optimizer.{field}", config.optimizer[field])
+
+
+def numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
+    """Every number of a configuration with its field's name, without those of arms."""
+    found = []
+    for name, value in config.items():
+        if isinstance(value, ConfigDict) and name != "arms":
+            found += numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((prefix + name, value))
+    return found
+
+
+def _check_rules(field: str, rules: Sequence[Sequence[object]]) -> None:
+    for rule in rules:
+        match tuple(rule):
+            case (str() as expression, int() | float() as factor) if factor >= 0:
+                try:
+                    re.compile(expression)
+                except re.error as error:
+                    raise InputError(
+                        f"{field}: {expression!r} is not a regular expression: {error}"
+                    ) from error
+            case other:
+                raise InputError(f"{field}: {other} is not (regular expression, factor)")
