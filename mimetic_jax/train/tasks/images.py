@@ -120,7 +120,7 @@ def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datas
     side = config.data.size or min(info.image_shape[:2])
     if fields["crop"] >= side:
         raise InputError(
-            f"data.augment.crop {fields['crop']} pads images of {side} pixels by more than their side"
+            f"data.augment.crop {fields['crop']} pads images of {side} pixels by more than that"
         )
     if info.streamed:
         fields |= {"crop_scale": ()}
