@@ -49,7 +49,8 @@ def same_noise(golden, monkeypatch):
         bound = (3 / dim) ** 0.5
         return jnp.asarray(uniform.uniform(-bound, bound, (len(keys), dim, dim)), jnp.float32)
 
-    def truncated_normal(key, lower, upper, shape):
+    def truncated_normal(key, lower, upper, shape, dtype):
+        assert dtype == jnp.float32
         assert upper == -lower == pytest.approx(2 / 0.6)
         assert shape == arrays["trunc_normal"].shape
         return jnp.asarray(arrays["trunc_normal"]) / 0.6

@@ -144,12 +144,14 @@ def test_resume_equals_no_stop(text, tmp_path):
 
 def test_the_result_is_the_test_score_of_the_best_validation(text, tmp_path):
     comparison = quiet(text(steps=12))
+    comparison.claim(tmp_path)
     run = Run.of(tmp_path, "run", 0)
     run.directory.mkdir(parents=True)
     for step, valid, test in ((0, 90.0, 95.0), (4, 40.0, 50.0), (8, 45.0, 44.0)):
         last = {"finished": True} if step == 8 else {}
         evaluation = {"eval_perplexity": valid, "eval_test_perplexity": test, "eval_count": 1}
         run.metrics.append({"step": step, **evaluation, "seconds": 1.0, **last})
+
     assert "| run | 50.00 " in comparison.table(tmp_path)
 
 
