@@ -193,7 +193,7 @@ FIGURES = {
             "label": "learning rate",
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _RATES}},
         },
-        _of("text", TABLES["text"].rows),
+        _of("text", tuple(map(_text, _RATES))),
     ),
     "over_image_rates": Figure(
         "accuracy over the learning rate",
