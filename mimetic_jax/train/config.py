@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import math
@@ -32,15 +31,6 @@ def arms(config: ConfigDict) -> dict[str, ConfigDict]:
     if not config.arms:
         return {"run": config}
     return {name: _overridden(config, name, config.arms[name]) for name in config.arms}
-
-
-@contextlib.contextmanager
-def blaming(arm: str) -> Iterator[None]:
-    """Put the arm's name in front of an InputError, unless it is empty."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"arm {arm}: {error}" if arm else str(error)) from error
 
 
 def check_finite(config: ConfigDict) -> None:
