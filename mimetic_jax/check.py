@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.extras import need
 from mimetic_jax.pairs import Layer, Pair, attention_pairs
 from mimetic_jax.rules import FLAX, Rule
 from mimetic_jax.table import aligned
@@ -65,10 +66,9 @@ class Check(tuple[LayerCheck, ...]):
         Raises:
             InputError: if matplotlib isn't installed.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plots need matplotlib: pip install matplotlib") from None
+        need("drawing", "plot")
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(6.4, 2.8), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))

@@ -15,6 +15,7 @@ PACKAGE = ROOT / "mimetic_jax"
 ALLOWED = {
     "errors": set(),
     "version": set(),
+    "extras": {"errors"},
     "paths": {"errors"},
     "table": set(),
     "host": set(),
@@ -24,15 +25,16 @@ ALLOWED = {
     "zoo": {"paths", "rules"},  # data, and which of it fits
     "rewrite": {"errors", "host", "paths", "rules", "schemes", "table", "zoo"},
     "pairs": {"errors", "rewrite", "rules", "schemes"},
-    "check": {"errors", "pairs", "rules", "table"},
+    "check": {"errors", "extras", "pairs", "rules", "table"},
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},
     "initializers": {"errors", "schemes", "weights"},
     "linen": {"rewrite", "schemes"},
     "nnx": {"rewrite", "schemes"},
     "models": {"errors", "rules", "weights"},  # no scheme
-    "data": {"errors"},
+    "data": {"errors", "extras"},
     "train": {
         "errors",
+        "extras",
         "version",
         "paths",
         "rules",
@@ -44,6 +46,7 @@ ALLOWED = {
     },
     "analysis": {
         "errors",
+        "extras",
         "fit",
         "host",
         "pairs",
