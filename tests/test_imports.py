@@ -75,9 +75,9 @@ ALLOWED = {
 
 WINGS = {  # inside data
     "augment": set(),
-    "files": set(),
-    "text": set(),
-    "sets": {"files"},
+    "files": {"remote"},
+    "text": {"remote"},
+    "sets": {"files", "remote"},
     "feed": {"files", "sets", "text"},
 }
 

@@ -8,6 +8,7 @@ from mimetic_jax.data.files import array_record, imagenet
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
+from mimetic_jax.data.remote import hint
 from mimetic_jax.errors import InputError
 
 _ARCHIVES = (".tar", ".zip")
@@ -71,7 +72,9 @@ def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) ->
             f"{imagenet.TRAIN} and {imagenet.VALIDATION} (download both by hand from "
             "image-net.org, which requires a login), "
         )
+    command = hint(name, str(root))
     return (
         f"no {name} ({split}) in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
         f"{name}/VERSION/dataset_info.json (TFDS), {tars}{archives}, {trees}, train/"
+        f"{command and f'; or {command}'}"
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mimetic_jax.data.files import array_record
+from mimetic_jax.data.remote import hint
 from mimetic_jax.data.sets.info import DatasetInfo, Split
 from mimetic_jax.errors import InputError
 
@@ -43,6 +44,8 @@ def read_published(
     files = train + test
     origin = f"unpack {archive}" if archive else f"download {' and '.join(files)}"
     sources = f"{origin} from {info.source}"
+    if command := hint(info.name, data_dir):
+        sources += f", or {command}"
     if info.tfds:
         sources += f', or prepare {info.tfds} by TFDS with file_format="array_record"'
     if not data_dir:

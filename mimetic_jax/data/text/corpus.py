@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mimetic_jax.data.remote import hint
 from mimetic_jax.errors import InputError, unknown
 
 _LEVELS = ("word", "char")
@@ -264,7 +265,10 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
                 return corpus_of(name, texts, info.level)
             if len(missing) < len(files):
                 found = f" ({folder} lacks {', '.join(missing)})"
-    raise InputError(f"no {name} in {data_dir}{found}: {_expected(info)}")
+    command = hint(name, data_dir)
+    raise InputError(
+        f"no {name} in {data_dir}{found}: {_expected(info)}{command and f', or {command}'}"
+    )
 
 
 def encode(text: str, vocabulary: Sequence[str], level: str) -> np.ndarray:
