@@ -235,6 +235,30 @@ def constant_rate(config: ConfigDict, name: str) -> None:
         config.optimizer.no_decay = True
 
 
+def short_text(args: ConfigDict) -> ConfigDict:
+    """Language models that train for a few minutes, with the optimizer of configs/python_docs.py.
+
+    Args:
+        args: arguments of the configuration, with width, depth, heads, steps and init.
+    """
+    config = default_text()
+    config.seeds = (0, 1, 2)
+    config.steps = args.steps
+    for name in ("width", "depth", "heads"):
+        config.model[name] = args[name]
+    config.model.base = "torch"
+
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "constant"
+    config.optimizer.warmup = args.steps // 10
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip = 1.0
+
+    config.log_every = 50
+    config.arms = arms.chosen(args.init, *arms.language(args.depth))
+    return config
+
+
 def words(
     text: str,
     data: str,
