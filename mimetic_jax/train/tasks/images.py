@@ -137,7 +137,7 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
     if dataset is not None and not own and config.data.name not in datasets.names():
         info = datasets.info_of(dataset)
     elif own:
-        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size)
+        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size, dataset)
     else:
         info = datasets.describe(config.data.name)
     if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
