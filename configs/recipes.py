@@ -235,17 +235,28 @@ def constant_rate(config: ConfigDict, name: str) -> None:
         config.optimizer.no_decay = True
 
 
+def language(args: ConfigDict) -> ConfigDict:
+    """Language models of some size, three seeds of each arm.
+
+    Args:
+        args: arguments of the configuration, with width, depth, heads and init.
+    """
+    config = default_text()
+    config.seeds = (0, 1, 2)
+    for name in ("width", "depth", "heads"):
+        config.model[name] = args[name]
+    config.arms = arms.chosen(args.init, *arms.language(args.depth))
+    return config
+
+
 def short_text(args: ConfigDict) -> ConfigDict:
     """Language models that train for a few minutes, with the optimizer of configs/python_docs.py.
 
     Args:
-        args: arguments of the configuration, with width, depth, heads, steps and init.
+        args: as `language`, with steps.
     """
-    config = default_text()
-    config.seeds = (0, 1, 2)
+    config = language(args)
     config.steps = args.steps
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
     config.model.base = "torch"
 
     config.optimizer.learning_rate = 2e-3
@@ -255,7 +266,6 @@ def short_text(args: ConfigDict) -> ConfigDict:
     config.optimizer.clip = 1.0
 
     config.log_every = 50
-    config.arms = arms.chosen(args.init, *arms.language(args.depth))
     return config
 
 
@@ -281,15 +291,12 @@ def words(
         optimizer="adamw",
         init="all",
     )
-    config = default_text()
+    config = language(args)
     config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
-    config.seeds = (0, 1, 2)
     config.data.name = data
     config.data.length, config.data.valid = 80, 40
     config.batch = 16
     config.epochs = args.epochs
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
     config.model.dropout = 0.45
     config.model.embedding_dropout = 0.25
 
@@ -301,5 +308,4 @@ def words(
     config.eval.every_epochs = 1.0
     config.log_every = 100
     config.checkpoint_every = 500
-    config.arms = arms.chosen(args.init, *arms.language(args.depth))
     return config
