@@ -74,6 +74,19 @@ def dense(leaf, x):
     return jnp.tensordot(x, leaf["kernel"], 1) + leaf.get("bias", 0)
 
 
+def unstacked(layer):
+    """The blocks of layers that aren't stacked."""
+    return tuple((layer.format(i), None) for i in range(L))
+
+
+def two_layers(layer, first, second):
+    """The `mlp` of two dense layers."""
+    return lambda params, i, x, hidden: (
+        dense(at(params, f"{layer.format(i)}/{first}"), x),
+        dense(at(params, f"{layer.format(i)}/{second}"), hidden),
+    )
+
+
 def below(prefixes, shapes):
     """The same shapes below each of some paths."""
     return {f"{prefix}/{name}": shape for prefix in prefixes for name, shape in shapes.items()}
@@ -131,13 +144,10 @@ def vit_jax(H=2, attention="MultiHeadDotProductAttention_0", mlp="MlpBlock_0"):
             "head/bias": (10,),
         },
         attention="MultiHeadDotProductAttention",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=lambda p, i, x: linen_attend(at(p, f"{layer.format(i)}/{attention}"), x),
         heads=(H, H, K),
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/{mlp}/Dense_0"), x),
-            dense(at(p, f"{layer.format(i)}/{mlp}/Dense_1"), h),
-        ),
+        mlp=two_layers(layer, f"{mlp}/Dense_0", f"{mlp}/Dense_1"),
         position=lambda p: at(p, "Transformer/posembed_input/pos_embedding")[0],
     )
 
@@ -215,14 +225,11 @@ def hugging_face_encoder(self_attention, rules, prefix, positions):
         | {f"{prefix}/embeddings/cls_token": (1, 1, D), f"{prefix}/pooler/dense/kernel": (D, D)}
         | per_layer(with_bias(names) | {"layernorm_before/scale": (D,)}, layer),
         attention=f"layer/./attention/({self_attention}/(query|key|value)|output/dense)/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/intermediate/dense"), x),
-            dense(at(p, f"{layer.format(i)}/output/dense"), h),
-        ),
+        mlp=two_layers(layer, "intermediate/dense", "output/dense"),
         position=lambda p: at(p, position).reshape(N, D),
     )
 
@@ -277,7 +284,7 @@ def hugging_face_gpt2():
             **per_layer(names, layer),
         },
         attention="/attn/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
@@ -310,7 +317,7 @@ def llama_like(rules, layer, attention, names, mlp, H, G, K, bias=False):
             **per_layer(shapes | {"norm/weight": (D,)}, layer),
         },
         attention=f"/{attention}/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, G, K),
         given={"num_heads": H, "num_kv_heads": G},
@@ -474,14 +481,11 @@ def hugging_face_text(rules, block, names, mlp, prefix="", position=None, no_bia
             **(extra or {}),
         },
         attention=f"^{prefix}.*/{folder}/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/{first}"), x),
-            dense(at(p, f"{layer.format(i)}/{second}"), h),
-        ),
+        mlp=two_layers(layer, first, second),
         position=lambda p: at(p, f"{prefix}{position}"),
     )
 
@@ -556,7 +560,7 @@ def diffusers_unet():
         case,
         shapes=shapes | per_layer(with_bias(text, False), f"{layer}/attn2"),
         # Each attn1 is a block of its own.
-        blocks=tuple((f"{layer.format(i)}/attn1", None) for i in range(L)),
+        blocks=unstacked(f"{layer}/attn1"),
     )
 
 
@@ -608,7 +612,7 @@ def bonsai_qwen3(H=4, G=2, K=16):
         rules=zoo.BONSAI_QWEN3,
         shapes={"embedder/embedding": (VOCAB, D), **per_layer(names, layer)},
         attention="_proj/kernel$(?<!mlp/gate_proj/kernel)(?<!mlp/up_proj/kernel)",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, G, K),
     )
@@ -668,7 +672,7 @@ def equinox():
         rules=zoo.EQUINOX,
         shapes={"embedding/weight": (VOCAB, D), **per_layer(shapes, "blocks/{}")},
         attention="/attention/",
-        blocks=tuple((f"blocks/{i}/attention", None) for i in range(L)),
+        blocks=unstacked("blocks/{}/attention"),
         attend=attend,
         heads=(H, H, K),
         given={"num_heads": H},
