@@ -96,13 +96,7 @@ class ImageTask(Task):
         return datasets.normalize(pixels, self.info.mean, self.info.std)
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        count = int(sums["count"])
-        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        return Evaluation(
-            {"accuracy": accuracy, "loss": loss},
-            count,
-            f"test accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} examples)",
-        )
+        return Evaluation.of_counts(sums, "test accuracy", "examples")
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         return (
