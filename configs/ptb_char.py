@@ -14,9 +14,8 @@ Differs from the paper: it names the set-up of Bai et al. (2018) and little else
 
 from ml_collections import ConfigDict
 
-from configs.arms import chosen, language
-from configs.default import arguments, default_text
-from configs.recipes import constant_rate
+from configs.default import arguments
+from configs.recipes import constant_rate, language
 from mimetic_jax.errors import unknown
 
 CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
@@ -40,15 +39,12 @@ def get_config(text: str = "") -> ConfigDict:
     )
     if args.chars not in CHARS:
         raise unknown("chars", args.chars, CHARS)
-    config = default_text()
+    config = language(args)
     config.data.name = CHARS[args.chars]
     config.name = f"{config.data.name}_{args.width}_{args.depth}_{args.heads}"
-    config.seeds = (0, 1, 2)
     config.data.length, config.data.valid = 400, 320
     config.batch = 32
     config.epochs = args.epochs
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
     config.model.dropout = 0.1
     config.model.embedding = "uniform"
     config.model.embedding_dropout = 0.1
@@ -62,5 +58,4 @@ def get_config(text: str = "") -> ConfigDict:
     config.eval.every_epochs = 1.0
     config.log_every = 50
     config.checkpoint_every = 250
-    config.arms = chosen(args.init, *language(args.depth))
     return config

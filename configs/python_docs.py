@@ -12,8 +12,8 @@ Chosen by the default arm's validation bits alone, at seed 3, which the table do
 
 from ml_collections import ConfigDict
 
-from configs.arms import chosen, language
-from configs.default import arguments, default_text
+from configs.default import arguments
+from configs.recipes import short_text
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -22,27 +22,13 @@ def get_config(text: str = "") -> ConfigDict:
     `init` is "all" for default, norm_matched and mimetic; or arms as in configs/ptb_char.py.
     """
     args = arguments(text, width=64, depth=4, heads=2, steps=200, init="all")
-    config = default_text()
+    config = short_text(args)
     config.name = "python_docs"
-    config.seeds = (0, 1, 2)
     config.data.name = "python_docs"
     config.data.length, config.data.valid = 64, 64
     config.batch = 32
-    config.steps = args.steps
-
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
-    config.model.base = "torch"
-
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "constant"
-    config.optimizer.warmup = args.steps // 10
-    config.optimizer.weight_decay = 0.01
-    config.optimizer.clip = 1.0
 
     config.eval.every = 20
     config.eval.batch = 64
-    config.log_every = 50
     config.checkpoint_every = 100
-    config.arms = chosen(args.init, *language(args.depth))
     return config

@@ -235,6 +235,40 @@ def constant_rate(config: ConfigDict, name: str) -> None:
         config.optimizer.no_decay = True
 
 
+def language(args: ConfigDict) -> ConfigDict:
+    """Language models of some size, three seeds of each arm.
+
+    Args:
+        args: arguments of the configuration, with width, depth, heads and init.
+    """
+    config = default_text()
+    config.seeds = (0, 1, 2)
+    for name in ("width", "depth", "heads"):
+        config.model[name] = args[name]
+    config.arms = arms.chosen(args.init, *arms.language(args.depth))
+    return config
+
+
+def short_text(args: ConfigDict) -> ConfigDict:
+    """Language models that train for a few minutes, with the optimizer of configs/python_docs.py.
+
+    Args:
+        args: as `language`, with steps.
+    """
+    config = language(args)
+    config.steps = args.steps
+    config.model.base = "torch"
+
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "constant"
+    config.optimizer.warmup = args.steps // 10
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip = 1.0
+
+    config.log_every = 50
+    return config
+
+
 def words(
     text: str,
     data: str,
@@ -257,15 +291,12 @@ def words(
         optimizer="adamw",
         init="all",
     )
-    config = default_text()
+    config = language(args)
     config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
-    config.seeds = (0, 1, 2)
     config.data.name = data
     config.data.length, config.data.valid = 80, 40
     config.batch = 16
     config.epochs = args.epochs
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
     config.model.dropout = 0.45
     config.model.embedding_dropout = 0.25
 
@@ -277,5 +308,4 @@ def words(
     config.eval.every_epochs = 1.0
     config.log_every = 100
     config.checkpoint_every = 500
-    config.arms = arms.chosen(args.init, *arms.language(args.depth))
     return config

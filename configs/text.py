@@ -8,8 +8,8 @@ Chosen: the optimizer of configs/python_docs.py, which was chosen by the default
 
 from ml_collections import ConfigDict
 
-from configs.arms import chosen, language
-from configs.default import arguments, default_text
+from configs.default import arguments
+from configs.recipes import short_text
 from mimetic_jax.errors import unknown
 
 LEVELS = ("char", "word")
@@ -27,27 +27,13 @@ def get_config(text: str = "") -> ConfigDict:
     )
     if args.level not in LEVELS:
         raise unknown("level", args.level, LEVELS)
-    config = default_text()
+    config = short_text(args)
     config.name = "text"
-    config.seeds = (0, 1, 2)
     config.data.name = f"text_{args.level}"
     config.data.length = config.data.valid = args.length
     config.batch = 16
-    config.steps = args.steps
-
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
-    config.model.base = "torch"
-
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.schedule = "constant"
-    config.optimizer.warmup = args.steps // 10
-    config.optimizer.weight_decay = 0.01
-    config.optimizer.clip = 1.0
 
     config.eval.every = max(1, args.steps // 10)
     config.eval.batch = 32
-    config.log_every = 50
     config.checkpoint_every = 200
-    config.arms = chosen(args.init, *language(args.depth))
     return config

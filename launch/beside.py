@@ -13,6 +13,7 @@ from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
 from mimetic_jax.train.statistics import (
+    ENOUGH,
     Difference,
     accuracy_difference,
     probability_of_improvement,
@@ -212,13 +213,12 @@ def _shown(difference: Difference | None, form: str) -> str:
 
 
 def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of at least three seeds leaves zero out."""
+    """A claim only where the interval of enough seeds leaves zero out."""
     n = difference.n
-    if n < 3 or difference.low is None or difference.high is None:
+    if n < ENOUGH:
         return f"{theirs.arm}: {n} seed{'s' * (n > 1)}, too few"
-    words = "no difference shown"
-    if difference.low > 0 or difference.high < 0:
-        words = "better" if (difference.low > 0) == ours.score.higher else "worse"
+    sides = {1: "better", -1: "worse", 0: "no difference shown"}
+    words = sides[difference.side(ours.score.higher)]
     if min(len(ours.reached), len(theirs.reached)) >= 5:
         scores = list(ours.reached.values()), list(theirs.reached.values())
         words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"

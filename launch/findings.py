@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from launch.beside import as_result, digests
-from launch.registry import Entry, entries, scaled_entries
+from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult, markdown
-from mimetic_jax.train.statistics import Difference, paired_difference
+from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers import TABLES
 
 PATH = pathlib.Path("papers/findings.md")
@@ -24,8 +24,6 @@ PATH = pathlib.Path("papers/findings.md")
 _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
 _PLACE = re.compile(r"\{(\S+) row (\d+)( scaled)?: (\w+)(?: - (\w+))?\}")
-_ENOUGH = 3
-"""Runs of each arm that a verdict takes."""
 
 
 def findings(results: Results) -> str:
@@ -34,33 +32,51 @@ def findings(results: Results) -> str:
     Raises:
         InputError: it names a table, row or arm that there isn't.
     """
-    text = _PLACE.sub(lambda found: _number(found, results), PATH.read_text())
-    return text.replace("{verdicts}", verdicts(results))
+    rows = _Rows(results)
+    text = _PLACE.sub(lambda found: _number(found, rows), PATH.read_text())
+    return text.replace("{verdicts}", _table(rows))
 
 
-def verdicts(results: Results) -> str:
+class _Rows:
+    """What each arm of a row reached, where it has runs of today's configuration."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._arms: dict[tuple[Spec, tuple[str, ...]], dict[str, ArmResult]] = {}
+
+    def arms(self, entry: Entry) -> Mapping[str, ArmResult]:
+        """By name; the configuration is loaded once for all places that name its row."""
+        key = entry.spec, entry.init
+        if key not in self._arms:
+            marks = digests([entry], self._results).get(entry.spec, {})
+            runs = {arm: self._results.runs(entry.spec, arm, mark) for arm, mark in marks.items()}
+            self._arms[key] = {arm: as_result(arm, lines) for arm, lines in runs.items() if lines}
+        return self._arms[key]
+
+
+def _table(rows: _Rows) -> str:
     """A table of the comparisons that have runs of a method, of the default and of noise."""
     columns: dict[str, list[str]] = {
         name: []
         for name in ("row", "method", "n", "Δ default [95 % CI]", "Δ noise [95 % CI]", "what pays")
     }
-    for cells in _verdicts(results):
+    for cells in _verdicts(rows):
         for column, cell in zip(columns.values(), cells, strict=True):
             column.append(cell)
     return markdown(columns)
 
 
-def _verdicts(results: Results) -> Iterator[tuple[str, ...]]:
+def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
     for name in TABLES:
         for entry in (*entries(name), *scaled_entries(name)):
-            found = _arms(entry, results) if results.of(entry.spec) else {}
+            found = rows.arms(entry)
             for method in _METHODS:
                 noise = found.get(_noise_of(method, entry.init))
                 default = found.get("default")
                 if method not in found or not noise or not default:
                     continue
                 ours = found[method]
-                scale, structure = _difference(ours, default), _difference(ours, noise)
+                scale, structure = ours.versus(default), ours.versus(noise)
                 if scale and structure:
                     form = f".{ours.score.digits}f"
                     yield (
@@ -94,9 +110,9 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
     >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
     'noise is better'
     """
-    if min(scale.n, structure.n) < _ENOUGH:
+    if min(scale.n, structure.n) < ENOUGH:
         return "too few seeds"
-    to_default, to_noise = _side(scale, higher), _side(structure, higher)
+    to_default, to_noise = scale.side(higher), structure.side(higher)
     if to_noise < 0:
         return "noise is better"
     if to_default < 0:
@@ -110,44 +126,23 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
     return "no difference shown"
 
 
-def _side(difference: Difference, higher: bool) -> int:
-    """1 for better, -1 for worse, 0 where the interval contains zero."""
-    if difference.low is None or difference.high is None:
-        return 0
-    sign = (difference.low > 0) - (difference.high < 0)
-    return sign if higher else -sign
-
-
-def _number(found: re.Match[str], results: Results) -> str:
+def _number(found: re.Match[str], rows: _Rows) -> str:
     table, row, scaled, ours, theirs = found.groups()
     if table not in TABLES:
         raise InputError(f"{PATH}: {found[0]}: there is no table {table}")
     (entry,) = entries(table, int(row), small=bool(scaled))
-    arms = _arms(entry, results)
+    arms = rows.arms(entry)
     if absent := [name for name in (ours, theirs) if name and name not in arms]:
         known = ", ".join(arms) or "none"
         raise InputError(f"{PATH}: {found[0]}: no runs of {absent[0]}; there are those of {known}")
     one = arms[ours]
     form = f".{one.score.digits}f"
     if theirs:
-        difference = _difference(one, arms[theirs])
+        difference = one.versus(arms[theirs])
         if difference is None:
-            raise InputError(f"{PATH}: {found[0]}: no seed has runs of both arms")
+            raise InputError(
+                f"{PATH}: {found[0]}: no seed has runs of both arms, or {ours} is a baseline"
+            )
         return f"{difference:{form}} (n = {difference.n})"
     sd = f" ± {one.sd:{form}}" if one.sd is not None else ""
     return f"{one.mean:{form}}{sd} (n = {len(one.reached)})"
-
-
-def _difference(ours: ArmResult, theirs: ArmResult) -> Difference | None:
-    """Over the seeds that both have; None without any."""
-    shared = sorted(ours.reached.keys() & theirs.reached.keys())
-    if not shared:
-        return None
-    return paired_difference(*([arm.reached[seed] for seed in shared] for arm in (ours, theirs)))
-
-
-def _arms(entry: Entry, results: Results) -> Mapping[str, ArmResult]:
-    """What each arm of a row reached, where it has runs of today's configuration."""
-    marks = digests([entry], results).get(entry.spec, {})
-    runs = {arm: results.runs(entry.spec, arm, mark) for arm, mark in marks.items()}
-    return {arm: as_result(arm, lines) for arm, lines in runs.items() if lines}

@@ -17,7 +17,7 @@ from mimetic_jax.check import Check, check
 from mimetic_jax.errors import InputError
 from mimetic_jax.fit import Fit, fit
 from mimetic_jax.rewrite import Plan, block_key, blocks, plan, rewrite
-from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.rules import Rule, attention_rules, mlp_rules
 from mimetic_jax.version import __version__
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "blocks",
     "check",
     "fit",
+    "mlp_rules",
     "plan",
     "rewrite",
     "schemes",

@@ -371,7 +371,8 @@ def attention_rules(
             unless another `exclude` is given.
 
     Returns:
-        Rules for `rewrite`, `plan`, `blocks` and `fit`; add others for the MLP or the position.
+        Rules for `rewrite`, `plan`, `blocks` and `fit`; add `mlp_rules` for the MLP and
+        others for the position.
 
     Example:
         >>> for rule in attention_rules(fused="qkv", out="proj", flat=True):
@@ -410,22 +411,59 @@ def attention_rules(
     )
 
 
+def mlp_rules(
+    *,
+    first: str = "fc1",
+    second: str = "fc2",
+    transposed: bool = False,
+    stacked: bool = False,
+    kernel: str = "kernel",
+    bias: str = "bias",
+    within: str = "",
+) -> tuple[Rule, ...]:
+    """The rules of an MLP of two layers, with its biases, from the names of the layers.
+
+    Args:
+        first, second: names of the layers, as regular expressions.
+        transposed: whether kernels are stored output first, as in PyTorch and Equinox.
+        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        kernel, bias: names of the leaves of a layer.
+        within: of `Rule`.
+
+    Returns:
+        Rules for `rewrite`, `plan`, `blocks` and `fit`.
+
+    Example:
+        >>> for rule in mlp_rules(first="up", second="down"):
+        ...     print(rule.path, rule.role, rule.layout)
+        up/kernel mlp_in d f
+        up/bias mlp_in_bias f
+        down/kernel mlp_out f d
+        down/bias mlp_out_bias d
+    """
+    leaves = {
+        f"{first}/{kernel}": ("mlp_in", "d f"),
+        f"{first}/{bias}": ("mlp_in_bias", "f"),
+        f"{second}/{kernel}": ("mlp_out", "f d"),
+        f"{second}/{bias}": ("mlp_out_bias", "d"),
+    }
+    return tuple(
+        Rule(path, role, f"{'l ' * stacked}{axes[::-1] if transposed else axes}", within=within)
+        for path, (role, axes) in leaves.items()
+    )
+
+
 def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
     if isinstance(roles, str):
         return f"{roles}_bias"
     return tuple(f"{role}_bias" for role in roles)
 
 
-_STOCK = (
-    *attention_rules(),
+_LOGIT_BIASES = (
     Rule(r"relative_bias", "relative_bias", "r h"),
     Rule(r"shared_bias", "shared_bias", "u v"),
-    Rule(r"fc1/kernel", "mlp_in", "d f"),
-    Rule(r"fc1/bias", "mlp_in_bias", "f"),
-    Rule(r"fc2/kernel", "mlp_out", "f d"),
-    Rule(r"fc2/bias", "mlp_out_bias", "d"),
 )
-_OURS = (
+_MIXERS = (
     Rule(r"token_mixing/fc1/kernel", "token_in", "n f"),
     Rule(r"token_mixing/fc1/bias", "token_in_bias", "f"),
     Rule(r"token_mixing/fc2/kernel", "token_out", "f n"),
@@ -435,11 +473,14 @@ _OURS = (
 )
 FLAX = (
     # Our models with `scan=True`.
-    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/attention$") for r in _STOCK[:10]),
-    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/mlp$") for r in _STOCK[10:]),
-    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks$") for r in _OURS),
-    *_OURS,
-    *_STOCK,
+    *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
+    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/attention$") for r in _LOGIT_BIASES),
+    *mlp_rules(stacked=True, within="blocks/mlp$"),
+    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks$") for r in _MIXERS),
+    *_MIXERS,
+    *attention_rules(),
+    *_LOGIT_BIASES,
+    *mlp_rules(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
 )
 """Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, relative position

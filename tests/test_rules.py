@@ -1,6 +1,7 @@
 """Rules by the names of layers, within a part of a tree, and without cross-attention."""
 
 import dataclasses
+import math
 
 import flax.linen as nn
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, zoo
+from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.schemes import Mimetic, Scheme
 
 KEY = jax.random.key(3)
@@ -56,6 +57,37 @@ def test_other_names_and_storage_hold_the_same_arrays(flat, transposed, stacked)
     assert found.keys() == expected.keys()
     for role in expected:
         np.testing.assert_array_equal(found[role], expected[role])
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_the_layers_of_an_mlp_by_other_names(transposed, stacked):
+    shapes = {"mlp_in": (D, 5), "mlp_in_bias": (5,), "mlp_out": (5, D), "mlp_out_bias": (D,)}
+    arrays = {
+        role: np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        for role, shape in shapes.items()
+    }
+    leaves = {role: array.T if transposed else array for role, array in arrays.items()}
+    if stacked:
+        leaves = {role: leaf[None] for role, leaf in leaves.items()}
+    tree = {
+        "up": {"weight": leaves["mlp_in"], "b": leaves["mlp_in_bias"]},
+        "down": {"weight": leaves["mlp_out"], "b": leaves["mlp_out_bias"]},
+    }
+    rules = mlp_rules(
+        first="up",
+        second="down",
+        transposed=transposed,
+        stacked=stacked,
+        kernel="weight",
+        bias="b",
+        within="^h$",
+    )
+    [(path, _, found)] = mimetic_jax.blocks({"h": tree, "other": tree}, rules=rules)
+    assert path == "h"
+    assert found.keys() == arrays.keys()
+    for role in arrays:
+        np.testing.assert_array_equal(found[role], arrays[role])
 
 
 def test_a_fused_layer_has_its_biases_and_its_out():

@@ -446,7 +446,8 @@ def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigD
 def _data_key(config: ConfigDict) -> str:
     """What a data set depends on."""
     record = configs.to_json(config)["data"]
-    return json.dumps({name: record.get(name) for name in ("name", "dir", "subset", "classes")})
+    names = ("name", "dir", "size", "subset", "classes")
+    return json.dumps({name: record.get(name) for name in names})
 
 
 def _program_key(config: ConfigDict) -> str:

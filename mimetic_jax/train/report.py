@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.train.cluster.processes import is_first
-from mimetic_jax.train.statistics import Difference, paired_difference
+from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
 from mimetic_jax.train.tasks.task import ACCURACY, Score
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
@@ -246,13 +246,13 @@ def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of at least three seeds leaves zero out."""
+    """A claim only where the interval of enough seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
     row = f"{result.row}, " if result.row else ""
     against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
-    if difference.low is None or difference.high is None or difference.n < 3:
-        return f"{against}: too few seeds for a claim (3 needed)"
-    if difference.low > 0 or difference.high < 0:
-        return f"{against}: {'better' if (difference.low > 0) == result.score.higher else 'worse'}"
+    if difference.n < ENOUGH:
+        return f"{against}: too few seeds for a claim ({ENOUGH} needed)"
+    if side := difference.side(result.score.higher):
+        return f"{against}: {'better' if side > 0 else 'worse'}"
     return f"{against}: no difference that these seeds show"

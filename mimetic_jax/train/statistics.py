@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
+ENOUGH = 3
+"""Pairs of runs that a claim takes."""
+
 DRAWS = 10_000
 """Of a bootstrap: its percentiles are then reproducible to two digits."""
 
@@ -26,6 +29,20 @@ class Difference:
     low: float | None
     high: float | None
     n: int
+
+    def side(self, higher: bool) -> int:
+        """1 if ours is better, -1 if it is worse, 0 where the interval doesn't exclude zero.
+
+        Args:
+            higher: whether more is better.
+
+        >>> Difference(-2, -3, -1, n=3).side(higher=False)
+        1
+        """
+        if self.low is None or self.high is None:
+            return 0
+        sign = (self.low > 0) - (self.high < 0)
+        return sign if higher else -sign
 
     def __str__(self) -> str:
         return f"{self:.2f}"

@@ -1,6 +1,6 @@
 """Flax models of Hugging Face transformers (version 4, the last that has them)."""
 
-from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules
+from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
 
 # A vision tower beside a language model has the names of its layers and another number of heads.
 _NOT_OF_TEXT = f"{CROSS_ATTENTION}|vision_tower/"
@@ -8,11 +8,8 @@ _NOT_OF_TEXT = f"{CROSS_ATTENTION}|vision_tower/"
 _ENCODER_LAYER = (
     Rule(r"attention/output/dense/kernel", "out", "(h k) d"),
     Rule(r"attention/output/dense/bias", "out_bias", "d"),
-    Rule(r"intermediate/dense/kernel", "mlp_in", "d f"),
-    Rule(r"intermediate/dense/bias", "mlp_in_bias", "f"),
     # Without the lookbehind it would also match crossattention/output/dense/kernel.
-    Rule(r"(?<!attention/)output/dense/kernel", "mlp_out", "f d"),
-    Rule(r"(?<!attention/)output/dense/bias", "mlp_out_bias", "d"),
+    *mlp_rules(first="intermediate/dense", second="(?<!attention/)output/dense"),
 )
 
 HUGGING_FACE_VIT: tuple[Rule, ...] = (
@@ -60,10 +57,7 @@ HUGGING_FACE_GPT2: tuple[Rule, ...] = (
     Rule(r"attn/c_attn/bias", ("query_bias", "key_bias", "value_bias"), "(three h k)"),
     Rule(r"attn/c_proj/kernel", "out", "d (h k)"),
     Rule(r"attn/c_proj/bias", "out_bias", "d"),
-    Rule(r"mlp/c_fc/kernel", "mlp_in", "f d"),
-    Rule(r"mlp/c_fc/bias", "mlp_in_bias", "f"),
-    Rule(r"mlp/c_proj/kernel", "mlp_out", "d f"),
-    Rule(r"mlp/c_proj/bias", "mlp_out_bias", "d"),
+    *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", transposed=True),
     Rule(r"wpe/embedding", "position", "n d"),
 )
 """FlaxGPT2 models.
@@ -106,10 +100,7 @@ HUGGING_FACE_OPT: tuple[Rule, ...] = (
         flat=True,
         exclude=_NOT_OF_TEXT,
     ),
-    Rule(r"fc1/kernel", "mlp_in", "d f", within=r"layers/\d+$"),
-    Rule(r"fc1/bias", "mlp_in_bias", "f", within=r"layers/\d+$"),
-    Rule(r"fc2/kernel", "mlp_out", "f d", within=r"layers/\d+$"),
-    Rule(r"fc2/bias", "mlp_out_bias", "d", within=r"layers/\d+$"),
+    *mlp_rules(within=r"layers/\d+$"),
     Rule(r"(?<=decoder/)embed_positions/embedding", "position", "n d"),
 )
 """FlaxOPT and FlaxWhisper models.
@@ -136,10 +127,7 @@ HUGGING_FACE_GPT_NEO: tuple[Rule, ...] = (
         out="attn/attention/out_proj",
         flat=True,
     ),
-    Rule(r"mlp/c_fc/kernel", "mlp_in", "d f"),
-    Rule(r"mlp/c_fc/bias", "mlp_in_bias", "f"),
-    Rule(r"mlp/c_proj/kernel", "mlp_out", "f d"),
-    Rule(r"mlp/c_proj/bias", "mlp_out_bias", "d"),
+    *mlp_rules(first="mlp/c_fc", second="mlp/c_proj"),
     Rule(r"wpe/embedding", "position", "n d"),
 )
 """FlaxGPTNeo models.
@@ -167,10 +155,7 @@ HUGGING_FACE_DISTILBERT: tuple[Rule, ...] = (
         out="attention/out_lin",
         flat=True,
     ),
-    Rule(r"ffn/lin1/kernel", "mlp_in", "d f"),
-    Rule(r"ffn/lin1/bias", "mlp_in_bias", "f"),
-    Rule(r"ffn/lin2/kernel", "mlp_out", "f d"),
-    Rule(r"ffn/lin2/bias", "mlp_out_bias", "d"),
+    *mlp_rules(first="ffn/lin1", second="ffn/lin2"),
     Rule(r"embeddings/position_embeddings/embedding", "position", "n d"),
 )
 """FlaxDistilBert models.

@@ -1,6 +1,8 @@
 """MaxText."""
 
-from mimetic_jax.rules import Rule
+import dataclasses
+
+from mimetic_jax.rules import Rule, attention_rules, mlp_rules
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.
@@ -9,26 +11,37 @@ _SCANNED = (
     r"(?:(?<=layers/self_attention/)|(?<=layers/self_attention_local/)"
     r"|(?<=layers/self_attention_global/)|(?<=layers/layers_\d/self_attention/))"
 )
-_QKV = ("query", "key", "value")
-_QKV_BIAS = ("query_bias", "key_bias", "value_bias")
+
+
+def _attention(module: str) -> tuple[Rule, ...]:
+    return attention_rules(
+        query=f"{module}query",
+        key=f"{module}key",
+        value=f"{module}value",
+        out=f"{module}out",
+        exclude="",
+    )
+
+
+def _fused(module: str) -> tuple[Rule, ...]:
+    return (
+        Rule(f"{module}qkv_proj/kernel", ("query", "key", "value"), "d three h k"),
+        Rule(f"{module}qkv_proj/bias", ("query_bias", "key_bias", "value_bias"), "three h k"),
+    )
+
+
+def _scanned(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The same leaves with layers stacked along axis 1."""
+    axes = [rule.layout.split() for rule in rules]
+    return tuple(
+        dataclasses.replace(rule, layout=" ".join([first, "l", *rest]))
+        for rule, (first, *rest) in zip(rules, axes, strict=True)
+    )
+
 
 MAXTEXT: tuple[Rule, ...] = (
-    Rule(_SCANNED + r"query/kernel", "query", "d l h k"),
-    Rule(_SCANNED + r"key/kernel", "key", "d l g k"),
-    Rule(_SCANNED + r"value/kernel", "value", "d l g k"),
-    Rule(_SCANNED + r"out/kernel", "out", "h l k d"),
-    Rule(_SCANNED + r"query/bias", "query_bias", "h l k"),
-    Rule(_SCANNED + r"key/bias", "key_bias", "g l k"),
-    Rule(_SCANNED + r"value/bias", "value_bias", "g l k"),
-    Rule(_SCANNED + r"out/bias", "out_bias", "d l"),
-    Rule(_ATTENTION + r"query/kernel", "query", "d h k"),
-    Rule(_ATTENTION + r"key/kernel", "key", "d g k"),
-    Rule(_ATTENTION + r"value/kernel", "value", "d g k"),
-    Rule(_ATTENTION + r"out/kernel", "out", "h k d"),
-    Rule(_ATTENTION + r"query/bias", "query_bias", "h k"),
-    Rule(_ATTENTION + r"key/bias", "key_bias", "g k"),
-    Rule(_ATTENTION + r"value/bias", "value_bias", "g k"),
-    Rule(_ATTENTION + r"out/bias", "out_bias", "d"),
+    *_scanned(_attention(_SCANNED)),
+    *_attention(_ATTENTION),
     Rule(r"position_embedder/embedding", "position", "n d"),
 )
 """MaxText's Llama 2 and 3, Mistral, Mixtral, Gemma 1 to 3, Qwen 2 and 3, Llama 4, all with their
@@ -64,18 +77,10 @@ src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 """
 
 MAXTEXT_GPT3: tuple[Rule, ...] = (
-    Rule(_SCANNED + r"qkv_proj/kernel", _QKV, "d l three h k"),
-    Rule(_SCANNED + r"qkv_proj/bias", _QKV_BIAS, "three l h k"),
-    Rule(_ATTENTION + r"qkv_proj/kernel", _QKV, "d three h k"),
-    Rule(_ATTENTION + r"qkv_proj/bias", _QKV_BIAS, "three h k"),
-    Rule(r"(?<=layers/)mlp/wi/kernel", "mlp_in", "d l f"),
-    Rule(r"(?<=layers/)mlp/wi/bias", "mlp_in_bias", "f l"),
-    Rule(r"(?<=layers/)mlp/wo/kernel", "mlp_out", "f l d"),
-    Rule(r"(?<=layers/)mlp/wo/bias", "mlp_out_bias", "d l"),
-    Rule(r"mlp/wi/kernel", "mlp_in", "d f"),
-    Rule(r"mlp/wi/bias", "mlp_in_bias", "f"),
-    Rule(r"mlp/wo/kernel", "mlp_out", "f d"),
-    Rule(r"mlp/wo/bias", "mlp_out_bias", "d"),
+    *_scanned(_fused(_SCANNED)),
+    *_fused(_ATTENTION),
+    *_scanned(mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo")),
+    *mlp_rules(first="mlp/wi", second="mlp/wo"),
     *MAXTEXT,
 )
 """MaxText's GPT-3.

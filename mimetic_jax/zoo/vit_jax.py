@@ -1,6 +1,6 @@
 """Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import Rule, attention_rules, mlp_rules
 
 # A pooling head attends from a learned probe and has an MLP of its own: no rule matches them.
 _ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"
@@ -10,19 +10,23 @@ _MLP = r"(?<!MAPHead_0/)MlpBlock_\d+/"
 _SCANNED_ATTENTION = r"(?<=encoderblock/)MultiHeadDotProductAttention_\d+/"
 _SCANNED_MLP = r"(?<=encoderblock/)MlpBlock_\d+/"
 
+
+def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ...]:
+    return (
+        *attention_rules(
+            query=f"{attention}query",
+            key=f"{attention}key",
+            value=f"{attention}value",
+            out=f"{attention}out",
+            stacked=stacked,
+            exclude="",
+        ),
+        *mlp_rules(first=f"{mlp}Dense_0", second=f"{mlp}Dense_1", stacked=stacked),
+    )
+
+
 VIT_JAX: tuple[Rule, ...] = (
-    Rule(_ATTENTION + r"query/kernel", "query", "d h k"),
-    Rule(_ATTENTION + r"key/kernel", "key", "d g k"),
-    Rule(_ATTENTION + r"value/kernel", "value", "d g k"),
-    Rule(_ATTENTION + r"out/kernel", "out", "h k d"),
-    Rule(_ATTENTION + r"query/bias", "query_bias", "h k"),
-    Rule(_ATTENTION + r"key/bias", "key_bias", "g k"),
-    Rule(_ATTENTION + r"value/bias", "value_bias", "g k"),
-    Rule(_ATTENTION + r"out/bias", "out_bias", "d"),
-    Rule(_MLP + r"Dense_0/kernel", "mlp_in", "d f"),
-    Rule(_MLP + r"Dense_0/bias", "mlp_in_bias", "f"),
-    Rule(_MLP + r"Dense_1/kernel", "mlp_out", "f d"),
-    Rule(_MLP + r"Dense_1/bias", "mlp_out_bias", "d"),
+    *_block(_ATTENTION, _MLP),
     Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
 )
 """vit_jax, and the equal trees of scenic and big_vision (without scan).
@@ -48,18 +52,7 @@ scenic/projects/baselines/vit.py (0c438a9) and scenic/model_lib/layers/attention
 """
 
 BIG_VISION: tuple[Rule, ...] = (
-    Rule(_SCANNED_ATTENTION + r"query/kernel", "query", "l d h k"),
-    Rule(_SCANNED_ATTENTION + r"key/kernel", "key", "l d g k"),
-    Rule(_SCANNED_ATTENTION + r"value/kernel", "value", "l d g k"),
-    Rule(_SCANNED_ATTENTION + r"out/kernel", "out", "l h k d"),
-    Rule(_SCANNED_ATTENTION + r"query/bias", "query_bias", "l h k"),
-    Rule(_SCANNED_ATTENTION + r"key/bias", "key_bias", "l g k"),
-    Rule(_SCANNED_ATTENTION + r"value/bias", "value_bias", "l g k"),
-    Rule(_SCANNED_ATTENTION + r"out/bias", "out_bias", "l d"),
-    Rule(_SCANNED_MLP + r"Dense_0/kernel", "mlp_in", "l d f"),
-    Rule(_SCANNED_MLP + r"Dense_0/bias", "mlp_in_bias", "l f"),
-    Rule(_SCANNED_MLP + r"Dense_1/kernel", "mlp_out", "l f d"),
-    Rule(_SCANNED_MLP + r"Dense_1/bias", "mlp_out_bias", "l d"),
+    *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
     *VIT_JAX,
 )
 """big_vision, with `scan=True` (layers stacked along axis 0, under encoderblock) and without.

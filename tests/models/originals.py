@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -33,6 +36,18 @@ def stacked(variables: dict[str, dict[str, np.ndarray]], depth: int) -> dict[str
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
         found[name] = rest | {"blocks": blocks}
     return found
+
+
+def bfloat16_is_close(form: Callable[..., nn.Module], fields: dict[str, Any]) -> None:
+    """A model computes nearly the same in bfloat16, from the same weights."""
+    variables = variables_of(form(**fields))
+    exact, rough = (
+        jax.jit(form(**fields, dtype=dtype).apply)(variables, convolutions.images())
+        for dtype in (jnp.float32, jnp.bfloat16)
+    )
+    assert rough.dtype == jnp.float32
+    np.testing.assert_allclose(exact, rough, atol=0.1)
+    assert not np.array_equal(exact, rough)
 
 
 def number_of_parameters(model: nn.Module, side: int = 32) -> int:

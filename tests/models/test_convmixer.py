@@ -14,7 +14,7 @@ from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.state import stream
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH
-from tests.models.originals import number_of_parameters, stacked, variables_of
+from tests.models.originals import bfloat16_is_close, number_of_parameters, stacked, variables_of
 
 KEY = jax.random.key(0)
 SMALL = {
@@ -103,14 +103,7 @@ def test_scan_is_the_unrolled_function_of_stacked_variables():
 
 
 def test_bfloat16_computes_close_to_float32():
-    variables = variables_of(ConvMixer(**SMALL))
-    exact, rough = (
-        jax.jit(ConvMixer(**SMALL, dtype=dtype).apply)(variables, convolutions.images())
-        for dtype in (jnp.float32, jnp.bfloat16)
-    )
-    assert rough.dtype == jnp.float32
-    np.testing.assert_allclose(exact, rough, atol=0.1)
-    assert not np.array_equal(exact, rough)
+    bfloat16_is_close(ConvMixer, SMALL)
     shapes = jax.eval_shape(ConvMixer(**SMALL, dtype=jnp.bfloat16).init, KEY, convolutions.images())
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes))
 

@@ -11,7 +11,7 @@ from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.models import ConvNeXt, Model
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, PATCH, WIDTH
-from tests.models.originals import number_of_parameters, stacked, variables_of
+from tests.models.originals import bfloat16_is_close, number_of_parameters, stacked, variables_of
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "patch": PATCH}
@@ -54,14 +54,7 @@ def test_scan_is_the_unrolled_function_of_stacked_parameters():
 
 
 def test_bfloat16_computes_close_to_float32():
-    variables = variables_of(ConvNeXt(**SMALL))
-    exact, rough = (
-        jax.jit(ConvNeXt(**SMALL, dtype=dtype).apply)(variables, convolutions.images())
-        for dtype in (jnp.float32, jnp.bfloat16)
-    )
-    assert rough.dtype == jnp.float32
-    np.testing.assert_allclose(exact, rough, atol=0.1)
-    assert not np.array_equal(exact, rough)
+    bfloat16_is_close(ConvNeXt, SMALL)
 
 
 @functools.cache

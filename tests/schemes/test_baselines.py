@@ -23,6 +23,7 @@ from mimetic_jax.schemes import (
     Zero,
     ZeroOut,
 )
+from tests.schemes.blocks import biases, kernels, ones
 
 KEY = jax.random.key(0)
 SCHEMES = [
@@ -40,22 +41,14 @@ EVERYTHING = {"query", "key", "value", "out"}
 
 
 def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
-    shapes = {
-        "query": (dim, heads, head_dim),
-        "key": (dim, groups, head_dim),
-        "value": (dim, groups, head_dim),
-        "out": (heads, head_dim, dim),
-        "query_bias": (heads, head_dim),
-        "key_bias": (groups, head_dim),
-        "value_bias": (groups, head_dim),
-        "out_bias": (dim,),
+    sizes = dim, heads, groups, head_dim
+    mlp = {
         "mlp_in": (dim, hidden),
         "mlp_in_bias": (hidden,),
         "mlp_out": (hidden, dim),
         "mlp_out_bias": (dim,),
-        "position": (5, dim),
     }
-    return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+    return ones(kernels(*sizes) | biases(*sizes) | mlp | {"position": (5, dim)})
 
 
 def tree(layers=2, dtype=jnp.float32, **sizes):

@@ -1,30 +1,21 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
 
 from mimetic_jax import InputError
-from mimetic_jax.schemes import DCT, Block, Conditioned, Context, Orthogonal, Sinusoidal
+from mimetic_jax.schemes import DCT, Conditioned, Context, Orthogonal, Sinusoidal
+from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(0)
 D, HEADS, HIDDEN = 24, 4, 48
 
 
 def draw(scheme, head_dim=6):
-    shapes = {
-        "query": (D, HEADS, head_dim),
-        "key": (D, HEADS, head_dim),
-        "value": (D, HEADS, head_dim),
-        "out": (HEADS, head_dim, D),
-        "mlp_in": (D, HIDDEN),
-        "mlp_out": (HIDDEN, D),
-        "token_in": (9, 12),
-    }
-    block = Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
-    new = scheme(KEY, block, Context())
+    others = {"mlp_in": (D, HIDDEN), "mlp_out": (HIDDEN, D), "token_in": (9, 12)}
+    new = scheme(KEY, ones(kernels(D, HEADS, HEADS, head_dim) | others), Context())
     return {role: np.asarray(kernel, np.float64) for role, kernel in new.items()}
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, models
-from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SinCos
+from mimetic_jax.schemes import Context, Mimetic, NormMatched, SinCos
 from mimetic_jax.schemes.impulse import Impulse
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
+from tests.schemes.blocks import kernels, ones
 
 KEY = jax.random.key(3)
 GRID, WIDTH, HEADS, DEPTH = 8, 64, 2, 2
@@ -45,15 +46,8 @@ def normalized(position):
 
 
 def attention_block(dim=32, heads=4, groups=4, head_dim=8):
-    shapes = {
-        "query": (dim, heads, head_dim),
-        "key": (dim, groups, head_dim),
-        "value": (dim, groups, head_dim),
-        "out": (heads, head_dim, dim),
-        "query_bias": (heads, head_dim),
-        "out_bias": (dim,),
-    }
-    return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+    some = {"query_bias": (heads, head_dim), "out_bias": (dim,)}
+    return ones(kernels(dim, heads, groups, head_dim) | some)
 
 
 def random_context(side=4, dim=32):

@@ -21,22 +21,14 @@ from mimetic_jax.schemes import (
     Shuffled,
     SinCos,
 )
+from tests.schemes.blocks import biases, kernels, ones
 
 KEY = jax.random.key(0)
 
 
 def attention_block(dim=16, heads=2, groups=2, head_dim=8):
-    shapes = {
-        "query": (dim, heads, head_dim),
-        "key": (dim, groups, head_dim),
-        "value": (dim, groups, head_dim),
-        "out": (heads, head_dim, dim),
-        "query_bias": (heads, head_dim),
-        "key_bias": (groups, head_dim),
-        "value_bias": (groups, head_dim),
-        "out_bias": (dim,),
-    }
-    return Block.of({role: jnp.ones(shape) for role, shape in shapes.items()})
+    sizes = dim, heads, groups, head_dim
+    return ones(kernels(*sizes) | biases(*sizes))
 
 
 def value_out_diagonal(new):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from configs.default import default
 from mimetic_jax.data import ImageDataset
@@ -51,6 +54,20 @@ def test_arrays_and_a_module_make_a_table(tmp_path):
     assert again.table(tmp_path) == table
     with pytest.raises(InputError, match="belongs to a different config"):
         comparison(data=arrays("lines"), model=TinyMLPMixer(2, 8, 1)).table(tmp_path)
+
+
+def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
+    for label, number in itertools.product(("dark", "light"), range(12)):
+        (tmp_path / label).mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9), (number, 0, 0)).save(tmp_path / label / f"{number}.png")
+    config = tiny()
+    config.data.name, config.data.dir, config.data.size = "folder", str(tmp_path), 6
+    config.eval.batch = 2
+    config.arms = {"small": {}, "large": {"data": {"size": 12}}}
+    model = TinyMLPMixer(num_classes=2, width=8, depth=1)
+    arms = Comparison(config, say=lambda line: None, model=model).arms
+    sides = {name: arm.source.dataset.image_shape[0] for name, arm in arms.items()}
+    assert sides == {"small": 6, "large": 12}
 
 
 def test_the_callers_config_stays_as_it_is():

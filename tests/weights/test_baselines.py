@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mimetic_jax import InputError
 from mimetic_jax.weights import norm_matched
 from mimetic_jax.weights.baselines import shuffled, tfixup, uniform_noise, zero_init
+from tests.weights.agreement import agrees_inside_a_program
 
 KEY = jax.random.key(0)
 
@@ -91,12 +92,7 @@ def test_draws_agree_inside_a_program():
             shuffled(key, jnp.arange(24.0).reshape(4, 6)),
         )
 
-    keys = jax.random.split(KEY, 2)
-    traced = jax.jit(jax.vmap(draws))(keys)
-    for index, key in enumerate(keys):
-        for together, alone in zip(traced, draws(key), strict=True):
-            np.testing.assert_allclose(together[index], alone, atol=1e-5)
-            assert alone.dtype == jnp.float32
+    agrees_inside_a_program(draws)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import scipy.linalg
 
 from mimetic_jax import InputError
 from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
+from tests.weights.agreement import agrees_inside_a_program
 
 KEY = jax.random.key(0)
 
@@ -98,12 +99,7 @@ def test_draws_agree_inside_a_program():
             polar(jax.random.normal(key, (6, 4))),
         )
 
-    keys = jax.random.split(KEY, 2)
-    traced = jax.jit(jax.vmap(draws))(keys)
-    for index, key in enumerate(keys):
-        for together, alone in zip(traced, draws(key), strict=True):
-            np.testing.assert_allclose(together[index], alone, atol=1e-5)
-            assert alone.dtype == jnp.float32
+    agrees_inside_a_program(draws)
 
 
 @pytest.mark.parametrize(

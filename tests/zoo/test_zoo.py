@@ -74,13 +74,39 @@ def dense(leaf, x):
     return jnp.tensordot(x, leaf["kernel"], 1) + leaf.get("bias", 0)
 
 
-def per_layer(names, prefix):
+def unstacked(layer):
+    """The blocks of layers that aren't stacked."""
+    return tuple((layer.format(i), None) for i in range(L))
+
+
+def two_layers(layer, first, second):
+    """The `mlp` of two dense layers."""
+    return lambda params, i, x, hidden: (
+        dense(at(params, f"{layer.format(i)}/{first}"), x),
+        dense(at(params, f"{layer.format(i)}/{second}"), hidden),
+    )
+
+
+def below(prefixes, shapes):
+    """The same shapes below each of some paths."""
+    return {f"{prefix}/{name}": shape for prefix in prefixes for name, shape in shapes.items()}
+
+
+def per_layer(shapes, prefix):
     """The shapes of a layer, once for each of `prefix.format(layer)`."""
-    return {
-        f"{prefix.format(layer)}/{name}": shape
-        for layer in range(L)
-        for name, shape in names.items()
-    }
+    return below([prefix.format(layer) for layer in range(L)], shapes)
+
+
+def with_bias(kernels, bias=True, names=("kernel", "bias"), outputs=slice(1, None)):
+    """The shapes of dense layers' leaves: a bias has the kernel's axes of outputs."""
+    shapes = {f"{layer}/{names[0]}": shape for layer, shape in kernels.items()}
+    if bias:
+        shapes |= {f"{layer}/{names[1]}": shape[outputs] for layer, shape in kernels.items()}
+    return shapes
+
+
+OF_HEADS = slice(2, None)  # the outputs of a kernel [H, K, D]
+TRANSPOSED = slice(0, 1)  # those of a kernel (out, in)
 
 
 # vit_jax, scenic, big_vision: flax.linen.MultiHeadDotProductAttention.
@@ -93,15 +119,10 @@ def linen_attend(attention, x):
 
 
 def linen_layer(H, K, attention="MultiHeadDotProductAttention_0", mlp="MlpBlock_0"):
-    heads = {"kernel": (D, H, K), "bias": (H, K)}
-    shapes = {f"{attention}/{n}/{p}": heads[p] for n in ("query", "key", "value") for p in heads}
-    return shapes | {
-        f"{attention}/out/kernel": (H, K, D),
-        f"{attention}/out/bias": (D,),
-        f"{mlp}/Dense_0/kernel": (D, F),
-        f"{mlp}/Dense_0/bias": (F,),
-        f"{mlp}/Dense_1/kernel": (F, D),
-        f"{mlp}/Dense_1/bias": (D,),
+    return {
+        **with_bias({f"{attention}/{name}": (D, H, K) for name in ("query", "key", "value")}),
+        **with_bias({f"{attention}/out": (H, K, D)}, outputs=OF_HEADS),
+        **with_bias({f"{mlp}/Dense_0": (D, F), f"{mlp}/Dense_1": (F, D)}),
         "LayerNorm_0/scale": (D,),
         "LayerNorm_0/bias": (D,),
     }
@@ -123,13 +144,10 @@ def vit_jax(H=2, attention="MultiHeadDotProductAttention_0", mlp="MlpBlock_0"):
             "head/bias": (10,),
         },
         attention="MultiHeadDotProductAttention",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=lambda p, i, x: linen_attend(at(p, f"{layer.format(i)}/{attention}"), x),
         heads=(H, H, K),
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/{mlp}/Dense_0"), x),
-            dense(at(p, f"{layer.format(i)}/{mlp}/Dense_1"), h),
-        ),
+        mlp=two_layers(layer, f"{mlp}/Dense_0", f"{mlp}/Dense_1"),
         position=lambda p: at(p, "Transformer/posembed_input/pos_embedding")[0],
     )
 
@@ -157,9 +175,9 @@ def big_vision(scan=True, H=2, prefix=""):
             f"{prefix}cls": (1, 1, D),
             f"{prefix}embedding/kernel": (2, 2, 3, D),
             f"{prefix}MAPHead_0/probe": (1, 1, D),
-        }
-        | {f"{prefix}MAPHead_0/{name}": shape for name, shape in layer.items()}
-        | blocks,
+            **below([f"{prefix}MAPHead_0"], layer),
+            **blocks,
+        },
         attention="encoderblock.*MultiHeadDotProductAttention",
         blocks=tuple(
             (f"{prefix}Transformer/encoderblock", i)
@@ -182,14 +200,6 @@ def big_vision(scan=True, H=2, prefix=""):
 
 def split(x, H):
     return x.reshape(len(x), H, -1)
-
-
-def with_bias(names, bias=True):
-    return {
-        f"{name}/{part}": shape if part == "kernel" else shape[-1:]
-        for name, shape in names.items()
-        for part in (("kernel", "bias") if bias else ("kernel",))
-    }
 
 
 def hugging_face_encoder(self_attention, rules, prefix, positions):
@@ -215,14 +225,11 @@ def hugging_face_encoder(self_attention, rules, prefix, positions):
         | {f"{prefix}/embeddings/cls_token": (1, 1, D), f"{prefix}/pooler/dense/kernel": (D, D)}
         | per_layer(with_bias(names) | {"layernorm_before/scale": (D,)}, layer),
         attention=f"layer/./attention/({self_attention}/(query|key|value)|output/dense)/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/intermediate/dense"), x),
-            dense(at(p, f"{layer.format(i)}/output/dense"), h),
-        ),
+        mlp=two_layers(layer, "intermediate/dense", "output/dense"),
         position=lambda p: at(p, position).reshape(N, D),
     )
 
@@ -258,9 +265,7 @@ def hugging_face_gpt2():
         "mlp/c_fc": (F, D),
         "mlp/c_proj": (D, F),
     }
-    names = {f"{name}/kernel": shape for name, shape in kernels.items()}
-    names |= {f"{name}/bias": shape[:1] for name, shape in kernels.items()}
-    names |= {"ln_1/scale": (D,), "ln_1/bias": (D,)}
+    names = with_bias(kernels, outputs=TRANSPOSED) | {"ln_1/scale": (D,), "ln_1/bias": (D,)}
 
     def conv1d(leaf, x):
         return x @ leaf["kernel"].T + leaf["bias"]
@@ -279,7 +284,7 @@ def hugging_face_gpt2():
             **per_layer(names, layer),
         },
         attention="/attn/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
@@ -312,7 +317,7 @@ def llama_like(rules, layer, attention, names, mlp, H, G, K, bias=False):
             **per_layer(shapes | {"norm/weight": (D,)}, layer),
         },
         attention=f"/{attention}/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, G, K),
         given={"num_heads": H, "num_kv_heads": G},
@@ -393,11 +398,8 @@ def maxtext(H=2, G=2, K=16, scan=True, module="self_attention", group="", bias=T
     heads = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K)}
     if gpt3:
         heads = {"qkv_proj": (D, 3, H, K)}
-    names = {f"{module}/{name}/kernel": shape for name, shape in heads.items()}
-    names |= {f"{module}/out/kernel": (H, K, D)}
-    if bias:
-        names |= {f"{module}/{name}/bias": shape[1:] for name, shape in heads.items()}
-        names |= {f"{module}/out/bias": (D,)}
+    names = with_bias(below([module], heads), bias)
+    names |= with_bias({f"{module}/out": (H, K, D)}, bias, outputs=OF_HEADS)
     if gpt3:
         names |= with_bias({"mlp/wi": (D, F), "mlp/wo": (F, D)})
     else:
@@ -479,14 +481,11 @@ def hugging_face_text(rules, block, names, mlp, prefix="", position=None, no_bia
             **(extra or {}),
         },
         attention=f"^{prefix}.*/{folder}/",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, H, D // H),
         given={"num_heads": H},
-        mlp=lambda p, i, x, h: (
-            dense(at(p, f"{layer.format(i)}/{first}"), x),
-            dense(at(p, f"{layer.format(i)}/{second}"), h),
-        ),
+        mlp=two_layers(layer, first, second),
         position=lambda p: at(p, f"{prefix}{position}"),
     )
 
@@ -561,7 +560,7 @@ def diffusers_unet():
         case,
         shapes=shapes | per_layer(with_bias(text, False), f"{layer}/attn2"),
         # Each attn1 is a block of its own.
-        blocks=tuple((f"{layer.format(i)}/attn1", None) for i in range(L)),
+        blocks=unstacked(f"{layer}/attn1"),
     )
 
 
@@ -596,9 +595,8 @@ def easydel_phi3(H=4, G=2, K=16):
 def bonsai_qwen3(H=4, G=2, K=16):
     layer = "layers/{}"
     kernels = {"q_proj": (D, H, K), "k_proj": (D, G, K), "v_proj": (D, G, K), "o_proj": (H, K, D)}
-    names = {f"attn/{name}/kernel": shape for name, shape in kernels.items()}
-    names |= {"attn/q_norm/scale": (K,)}
-    names |= with_bias({"mlp/gate_proj": (D, F), "mlp/up_proj": (D, F)}, False)
+    kernels = below(["attn"], kernels) | {"mlp/gate_proj": (D, F), "mlp/up_proj": (D, F)}
+    names = with_bias(kernels, False) | {"attn/q_norm/scale": (K,)}
 
     def attend(params, i, x):
         attention = at(params, f"{layer.format(i)}/attn")
@@ -614,7 +612,7 @@ def bonsai_qwen3(H=4, G=2, K=16):
         rules=zoo.BONSAI_QWEN3,
         shapes={"embedder/embedding": (VOCAB, D), **per_layer(names, layer)},
         attention="_proj/kernel$(?<!mlp/gate_proj/kernel)(?<!mlp/up_proj/kernel)",
-        blocks=tuple((layer.format(i), None) for i in range(L)),
+        blocks=unstacked(layer),
         attend=attend,
         heads=(H, G, K),
     )
@@ -655,10 +653,9 @@ def bonsai_gemma3(H=4, G=2, K=16):
 
 def equinox():
     H, K = 2, 20  # `qk_size` and `vo_size` need not be D / H
-    names = {"query_proj": (H * K, D), "key_proj": (H * K, D), "value_proj": (H * K, D)}
-    names |= {"output_proj": (D, H * K)}
-    shapes = {f"attention/{name}/weight": shape for name, shape in names.items()}
-    shapes |= {f"attention/{name}/bias": shape[:1] for name, shape in names.items()}
+    kernels = {"query_proj": (H * K, D), "key_proj": (H * K, D), "value_proj": (H * K, D)}
+    kernels |= {"output_proj": (D, H * K)}
+    shapes = with_bias(below(["attention"], kernels), names=("weight", "bias"), outputs=TRANSPOSED)
     shapes |= {"mlp/layers/0/weight": (F, D), "mlp/layers/1/weight": (D, F), "norm/weight": (D,)}
 
     def linear(leaf, x):
@@ -675,7 +672,7 @@ def equinox():
         rules=zoo.EQUINOX,
         shapes={"embedding/weight": (VOCAB, D), **per_layer(shapes, "blocks/{}")},
         attention="/attention/",
-        blocks=tuple((f"blocks/{i}/attention", None) for i in range(L)),
+        blocks=unstacked("blocks/{}/attention"),
         attend=attend,
         heads=(H, H, K),
         given={"num_heads": H},
@@ -687,15 +684,14 @@ NUMBERED = ("multi_head_attention", "multi_head_attention_1")
 
 def haiku():
     H, K = 2, 20
-    names = {"query": (D, H * K), "key": (D, H * K), "value": (D, H * K), "linear": (H * K, D)}
-    shapes = {f"{name}/w": shape for name, shape in names.items()}
-    shapes |= {f"{name}/b": shape[1:] for name, shape in names.items()}
+    kernels = {"query": (D, H * K), "key": (D, H * K), "value": (D, H * K), "linear": (H * K, D)}
+    blocks = [f"transformer/~/{name}" for name in NUMBERED]
 
     def linear(leaf, x):
         return jnp.dot(x, leaf["w"]) + leaf["b"]
 
     def attend(params, i, x):
-        attention = at(params, f"transformer/~/{NUMBERED[i]}")
+        attention = at(params, blocks[i])
         query, key, value = (
             split(linear(attention[name], x), H) for name in ("query", "key", "value")
         )
@@ -704,13 +700,12 @@ def haiku():
     return Case(
         rules=zoo.HAIKU,
         shapes={
-            f"transformer/~/{layer}/{name}": shape
-            for layer in NUMBERED
-            for name, shape in shapes.items()
-        }
-        | {"transformer/~/linear/w": (D, F), "transformer/~/linear_1/w": (F, D)},
+            **below(blocks, with_bias(kernels, names=("w", "b"))),
+            "transformer/~/linear/w": (D, F),
+            "transformer/~/linear_1/w": (F, D),
+        },
         attention="multi_head_attention",
-        blocks=tuple((f"transformer/~/{name}", None) for name in NUMBERED),
+        blocks=tuple((block, None) for block in blocks),
         attend=attend,
         heads=(H, H, K),
         given={"num_heads": H},
@@ -718,13 +713,12 @@ def haiku():
 
 
 def keras(H=4, G=4, K=12):
-    names = {"query": (D, H, K), "key": (D, G, K), "value": (D, G, K)}
-    shapes = {f"{name}/kernel": shape for name, shape in names.items()}
-    shapes |= {f"{name}/bias": shape[1:] for name, shape in names.items()}
-    shapes |= {"attention_output/kernel": (H, K, D), "attention_output/bias": (D,)}
+    shapes = with_bias({"query": (D, H, K), "key": (D, G, K), "value": (D, G, K)})
+    shapes |= with_bias({"attention_output": (H, K, D)}, outputs=OF_HEADS)
+    blocks = [f"functional/{name}" for name in NUMBERED]
 
     def attend(params, i, x):
-        attention = at(params, f"functional/{NUMBERED[i]}")
+        attention = at(params, blocks[i])
         query, key, value = (
             jnp.einsum("ab,bcd->acd", x, attention[name]["kernel"]) + attention[name]["bias"]
             for name in ("query", "key", "value")
@@ -736,13 +730,12 @@ def keras(H=4, G=4, K=12):
     return Case(
         rules=zoo.KERAS,
         shapes={
-            f"functional/{layer}/{name}": shape
-            for layer in NUMBERED
-            for name, shape in shapes.items()
-        }
-        | {"functional/dense/kernel": (D, F), "functional/dense_1/kernel": (F, D)},
+            **below(blocks, shapes),
+            "functional/dense/kernel": (D, F),
+            "functional/dense_1/kernel": (F, D),
+        },
         attention="multi_head_attention",
-        blocks=tuple((f"functional/{name}", None) for name in NUMBERED),
+        blocks=tuple((block, None) for block in blocks),
         attend=attend,
         heads=(H, G, K),
     )

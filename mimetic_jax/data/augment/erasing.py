@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.data.augment.rectangles import rectangles
 from mimetic_jax.errors import InputError, unknown
 
 ERASE_MODES = ("const", "pixel")
@@ -14,7 +13,6 @@ ERASE_MODES = ("const", "pixel")
 # Range of the part of the image's area, range of height / width, and number of attempts.
 AREA = (0.02, 1 / 3)
 ASPECT = (0.3, 1 / 0.3)
-ATTEMPTS = 10
 
 # Levels that kentaroy47's cutout paints, near the mean of ImageNet.
 GRAY = (125, 123, 114)
@@ -94,17 +92,11 @@ def random_erasing(
     check_erasing(probability, mode)
     height, width, _ = image.shape
     apply_key, draw_key, noise_key = jax.random.split(key, 3)
-    # One call, since each is slow to compile: the attempts, and in the last column the position.
-    drawn = jax.random.uniform(draw_key, (2, ATTEMPTS + 1))
-    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * drawn[0, :-1])
-    low, high = math.log(ASPECT[0]), math.log(ASPECT[1])
-    aspect = jnp.exp(low + (high - low) * drawn[1, :-1])
-    heights = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
-    widths = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
+    heights, widths, place = rectangles(draw_key, height * width, AREA, ASPECT)
     fits = (heights < height) & (widths < width)
     first = jnp.argmax(fits)
     most = jnp.stack([height - heights[first], width - widths[first]])
-    top, left = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
+    top, left = jnp.floor(place * (most + 1)).astype(jnp.int32)
 
     erased = jax.random.bernoulli(apply_key, probability) & fits.any()
     hole = _rectangle(height, width, top, left, heights[first], widths[first]) & erased

@@ -10,13 +10,11 @@ import math
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.data.augment.rectangles import rectangles
 from mimetic_jax.errors import InputError, unknown
 
 INTERPOLATIONS = ("bilinear", "bicubic", "random")
 AFFINE_INTERPOLATIONS = ("nearest", *INTERPOLATIONS)
-
-# Number of attempts in torchvision's RandomResizedCrop.
-ATTEMPTS = 10
 
 
 def flip(key: jax.Array, image: jax.Array) -> jax.Array:
@@ -68,13 +66,7 @@ def random_box(
     Reference: Szegedy et al. 2015, "Going deeper with convolutions";
     torchvision/transforms/transforms.py.
     """
-    # One call, since each is slow to compile: the attempts, and in the last column the position.
-    drawn = jax.random.uniform(key, (2, ATTEMPTS + 1))
-    area = height * width * (scale[0] + (scale[1] - scale[0]) * drawn[0, :-1])
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    aspect = jnp.exp(low + (high - low) * drawn[1, :-1])
-    widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
-    heights = jnp.round(jnp.sqrt(area / aspect)).astype(jnp.int32)
+    widths, heights, place = rectangles(key, height * width, scale, ratio)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
 
     first, found = jnp.argmax(fits), fits.any()
@@ -83,7 +75,7 @@ def random_box(
     box_width = jnp.where(found, widths[first], central_width)
     box_height = jnp.where(found, heights[first], central_height)
     most = jnp.stack([height - box_height, width - box_width])
-    corner = jnp.floor(drawn[:, -1] * (most + 1)).astype(jnp.int32)
+    corner = jnp.floor(place * (most + 1)).astype(jnp.int32)
     top, left = jnp.where(found, corner, most // 2)
     return top, left, box_height, box_width
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from typing import TypeVar, final
 
 import numpy as np
 
@@ -11,20 +12,23 @@ from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.subset import SEED, balanced
 from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
 
-# The part of a data set is the same for every run, whatever its seed.
-_SUBSET_SEED = 0
 
-
+@final
 @dataclasses.dataclass(frozen=True)
 class StreamedDataset:
     """Encoded train and test images on disk."""
 
     train: ImageSource
     test: ImageSource
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, those without examples included."""
+        return self.train.num_classes
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that depend on all labels and on sixteen images per split.
@@ -38,6 +42,9 @@ class StreamedDataset:
             for index in np.linspace(0, len(source) - 1, 16).astype(int):
                 digest.update(source.read(int(index))[0])
         return digest.hexdigest()[:16]
+
+
+_Dataset = TypeVar("_Dataset", ImageDataset, StreamedDataset)
 
 
 def load_dataset(
@@ -59,15 +66,18 @@ def load_dataset(
     info = describe(name)
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
-        return _streamed(info, data_dir, subset)
+        return part(_sources(info, data_dir), subset)
     return part(_resident(info, data_dir), subset)
 
 
-def part(dataset: ImageDataset, subset: float) -> ImageDataset:
+def part(dataset: _Dataset, subset: float) -> _Dataset:
     """The data set with a fraction of each class to train on; the test images aren't reduced."""
     if subset == 1:
         return dataset
-    kept = balanced(dataset.train_labels, fraction=subset, seed=_SUBSET_SEED)
+    if isinstance(dataset, StreamedDataset):
+        kept = balanced(dataset.train.labels, fraction=subset, seed=SEED)
+        return dataclasses.replace(dataset, train=Subset(dataset.train, kept))
+    kept = balanced(dataset.train_labels, fraction=subset, seed=SEED)
     return dataclasses.replace(
         dataset,
         train_images=dataset.train_images[kept],
@@ -75,13 +85,17 @@ def part(dataset: ImageDataset, subset: float) -> ImageDataset:
     )
 
 
+def counts(dataset: ImageDataset | StreamedDataset) -> tuple[int, int]:
+    """The numbers of training and of test examples."""
+    if isinstance(dataset, ImageDataset):
+        return len(dataset.train_labels), len(dataset.test_labels)
+    return len(dataset.train), len(dataset.test)
+
+
 def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
     """The info with the numbers of examples in the loaded data set, not the published ones."""
-    if isinstance(dataset, ImageDataset):
-        counts = len(dataset.train_labels), len(dataset.test_labels)
-    else:
-        counts = len(dataset.train), len(dataset.test)
-    return dataclasses.replace(info, num_train=counts[0], num_test=counts[1])
+    num_train, num_test = counts(dataset)
+    return dataclasses.replace(info, num_train=num_train, num_test=num_test)
 
 
 def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
@@ -92,14 +106,6 @@ def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
         size = info.image_shape[0]
         train, test = (load_all(source, size) for source in (sources.train, sources.test))
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
-
-
-def _streamed(info: DatasetInfo, data_dir: str | None, subset: float) -> StreamedDataset:
-    sources = _sources(info, data_dir)
-    if subset == 1:
-        return sources
-    kept = balanced(sources.train.labels, fraction=subset, seed=_SUBSET_SEED)
-    return dataclasses.replace(sources, train=Subset(sources.train, kept))
 
 
 def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:

@@ -12,8 +12,8 @@ from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.load import StreamedDataset
-from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.load import StreamedDataset, counts, part
+from mimetic_jax.data.sets.subset import SEED, balanced
 from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD
 from mimetic_jax.errors import InputError
 
@@ -22,23 +22,30 @@ SIDES = {"folder": 64, "folder_streamed": 224}
 
 _TESTS = ("test", "validation")  # the first that is there
 _TRAIN_SHARE = 0.9  # of each class, where there is no test split
-_SEED = 0  # of what is held out: the same in every run
 
 
-def describe_own(name: str, data_dir: str | None, size: int) -> DatasetInfo:
+def describe_own(
+    name: str,
+    data_dir: str | None,
+    size: int,
+    dataset: ImageDataset | StreamedDataset | None = None,
+) -> DatasetInfo:
     """What is known of the images without decoding one: their number and their classes.
+
+    Args:
+        name, data_dir, size: as `load_own`.
+        dataset: the images if they are loaded; otherwise the files are listed.
 
     Raises:
         InputError: as `load_own`.
     """
-    sources = _sources(name, data_dir)
+    found = _sources(name, data_dir) if dataset is None else dataset
     side = size or SIDES[name]
     return DatasetInfo(
         _path(name, data_dir).stem,
         (side, side, 3),
-        sources.train.num_classes,
-        len(sources.train),
-        len(sources.test),
+        found.num_classes,
+        *counts(found),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         source=str(data_dir),
@@ -66,10 +73,7 @@ def load_own(
         InputError: there are no such files, they aren't in class folders, or too few are there to
             hold any out.
     """
-    sources = _sources(name, data_dir)
-    if subset < 1:
-        kept = balanced(sources.train.labels, fraction=subset, seed=_SEED)
-        sources = StreamedDataset(Subset(sources.train, kept), sources.test)
+    sources = part(_sources(name, data_dir), subset)
     if name == "folder_streamed":
         return sources
     side = size or SIDES[name]
@@ -81,7 +85,7 @@ def load_own(
         labels,
         test_images,
         test_labels,
-        num_classes=sources.train.num_classes,
+        num_classes=sources.num_classes,
     )
 
 
@@ -94,8 +98,7 @@ def info_of(dataset: ImageDataset) -> DatasetInfo:
         dataset.name,
         dataset.image_shape,
         dataset.num_classes,
-        len(dataset.train_labels),
-        len(dataset.test_labels),
+        *counts(dataset),
         mean=tuple((pixels.mean(axis=0) / 255).tolist()),
         std=tuple(std.tolist()),
         source="arrays",
@@ -125,7 +128,7 @@ def _sources(name: str, data_dir: str | None) -> StreamedDataset:
     train = source("train")
     if test := next((split for split in _TESTS if split in splits), None):
         return StreamedDataset(train, source(test))
-    kept = balanced(train.labels, fraction=_TRAIN_SHARE, seed=_SEED)
+    kept = balanced(train.labels, fraction=_TRAIN_SHARE, seed=SEED)
     held_out = np.setdiff1d(np.arange(len(train)), kept)
     if not held_out.size:
         raise InputError(

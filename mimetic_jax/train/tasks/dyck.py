@@ -68,13 +68,7 @@ class DyckTask(Task):
         }
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        count = max(int(sums["count"]), 1)
-        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        return Evaluation(
-            {"accuracy": accuracy, "loss": loss},
-            count,
-            f"masked accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} tokens)",
-        )
+        return Evaluation.of_counts(sums, "masked accuracy", "tokens")
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         tokens = jax.ShapeDtypeStruct((self.batch, self.words.length), jnp.int32)

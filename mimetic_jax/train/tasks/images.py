@@ -96,13 +96,7 @@ class ImageTask(Task):
         return datasets.normalize(pixels, self.info.mean, self.info.std)
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        count = int(sums["count"])
-        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
-        return Evaluation(
-            {"accuracy": accuracy, "loss": loss},
-            count,
-            f"test accuracy {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} examples)",
-        )
+        return Evaluation.of_counts(sums, "test accuracy", "examples")
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         return (
@@ -137,7 +131,7 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
     if dataset is not None and not own and config.data.name not in datasets.names():
         info = datasets.info_of(dataset)
     elif own:
-        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size)
+        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size, dataset)
     else:
         info = datasets.describe(config.data.name)
     if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):

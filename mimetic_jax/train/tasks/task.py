@@ -72,6 +72,17 @@ class Evaluation:
     count: int
     text: str
 
+    @classmethod
+    def of_counts(cls, sums: Mapping[str, Any], name: str, unit: str) -> Evaluation:
+        """Accuracy and mean loss, from the sums `correct`, `count` and `loss`."""
+        count = max(int(sums["count"]), 1)
+        accuracy, loss = int(sums["correct"]) / count, float(sums["loss"]) / count
+        return cls(
+            {"accuracy": accuracy, "loss": loss},
+            count,
+            f"{name} {100 * accuracy:5.2f} %  loss {loss:.4f}  ({count:,} {unit})",
+        )
+
     def __str__(self) -> str:
         return self.text
 

@@ -1,9 +1,6 @@
 """Color operations against Pillow on the same bytes, image by image."""
 
 import functools
-import io
-import os
-import tarfile
 from collections.abc import Callable
 
 import jax
@@ -14,6 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from mimetic_jax.data.augment import color
 from mimetic_jax.errors import InputError
+from tests.data.augment.photographs import photographs
 
 KEY = jax.random.key(5)
 
@@ -218,25 +216,6 @@ def test_bad_input() -> None:
         color.color_jitter(KEY, image, -0.1, 0.1, 0.1)
     with pytest.raises(InputError, match="2 channels are neither"):
         color.grayscale(jnp.zeros((4, 4, 2)))
-
-
-def photographs(count: int = 8, height: int = 200, width: int = 240) -> np.ndarray:
-    """The top left of the first JPEGs of a tar that are large enough."""
-    path = os.environ.get("MIMETIC_IMAGENET_SAMPLE_TAR")
-    if not path:
-        pytest.skip("MIMETIC_IMAGENET_SAMPLE_TAR isn't set")
-    found: list[np.ndarray] = []
-    with tarfile.open(path) as archive:
-        for member in archive:
-            if member.isfile() and member.name.lower().endswith((".jpeg", ".jpg")):
-                file = archive.extractfile(member)
-                assert file is not None
-                pixels = np.asarray(Image.open(io.BytesIO(file.read())).convert("RGB"))
-                if pixels.shape[0] >= height and pixels.shape[1] >= width:
-                    found.append(pixels[:height, :width])
-            if len(found) == count:
-                break
-    return np.stack(found)
 
 
 def test_photographs_equal_pillows() -> None:

@@ -1,10 +1,7 @@
 """Resampling and affine maps against Pillow on the same bytes, boxes against torchvision's law."""
 
 import functools
-import io
 import math
-import os
-import tarfile
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +11,7 @@ from PIL import Image
 
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.errors import InputError
+from tests.data.augment.photographs import photographs
 
 KEY = jax.random.key(8)
 FILL = (124, 116, 104)
@@ -266,25 +264,6 @@ def test_bad_input() -> None:
         geometry.central_view(image, 0, 0.5)
     with pytest.raises(InputError, match=r"fraction 1\.5"):
         geometry.central_view(image, 2, 1.5)
-
-
-def photographs(count: int = 8, height: int = 200, width: int = 240) -> np.ndarray:
-    """The top left of the first JPEGs of a tar that are large enough."""
-    path = os.environ.get("MIMETIC_IMAGENET_SAMPLE_TAR")
-    if not path:
-        pytest.skip("MIMETIC_IMAGENET_SAMPLE_TAR isn't set")
-    found: list[np.ndarray] = []
-    with tarfile.open(path) as archive:
-        for member in archive:
-            if member.isfile() and member.name.lower().endswith((".jpeg", ".jpg")):
-                file = archive.extractfile(member)
-                assert file is not None
-                pixels = np.asarray(Image.open(io.BytesIO(file.read())).convert("RGB"))
-                if pixels.shape[0] >= height and pixels.shape[1] >= width:
-                    found.append(pixels[:height, :width])
-            if len(found) == count:
-                break
-    return np.stack(found)
 
 
 def test_photographs_equal_pillows() -> None:

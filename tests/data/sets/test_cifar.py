@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import describe, load_dataset
-from mimetic_jax.errors import InputError
+from tests.data.sets.refusals import refused
 
 ROWS = 6
 FILES = {
@@ -43,15 +43,6 @@ def write(folder: Path, name: str) -> dict[str, dict[bytes, Any]]:
         written[file] = batch(seed, label_key, 100 if name == "cifar100" else 10)
         (folder / file).write_bytes(pickle.dumps(written[file], protocol=4))
     return written
-
-
-def refused(data_dir: Path | None, *words: str, name: str = "cifar10") -> None:
-    with pytest.raises(InputError) as caught:
-        load_dataset(name, None if data_dir is None else str(data_dir))
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
@@ -108,11 +99,12 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
 
 
 def test_no_data_dir() -> None:
-    refused(None, "data_dir", "cifar-10-python.tar.gz", "array_record")
+    refused("cifar10", None, "data_dir", "cifar-10-python.tar.gz", "array_record")
 
 
 def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
+        "cifar10",
         tmp_path / "nowhere",
         "nowhere (no such folder)",
         "data_batch_1",
@@ -120,14 +112,14 @@ def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
         "cifar-10-python.tar.gz",
         "array_record",
     )
-    refused(tmp_path, "no cifar100", "cifar-100-python.tar.gz", name="cifar100")
+    refused("cifar100", tmp_path, "no cifar100", "cifar-100-python.tar.gz")
 
 
 def test_missing_batches_are_named(tmp_path: Path) -> None:
     write(tmp_path, "cifar10")
     (tmp_path / "data_batch_3").unlink()
     (tmp_path / "test_batch").unlink()
-    refused(tmp_path, "lacks data_batch_3, test_batch", "2 of the 6 files")
+    refused("cifar10", tmp_path, "lacks data_batch_3, test_batch", "2 of the 6 files")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 10_000])
@@ -135,7 +127,7 @@ def test_a_truncated_batch_is_named_with_its_size(tmp_path: Path, kept: int) -> 
     write(tmp_path, "cifar10")
     path = tmp_path / "data_batch_2"
     path.write_bytes(path.read_bytes()[:kept])
-    refused(tmp_path, "data_batch_2", f"found {kept} bytes", "30720000", "10000 images")
+    refused("cifar10", tmp_path, "data_batch_2", f"found {kept} bytes", "30720000", "10000 images")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +136,7 @@ def test_a_truncated_batch_is_named_with_its_size(tmp_path: Path, kept: int) -> 
 def test_other_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     write(tmp_path, "cifar10")
     (tmp_path / "data_batch_4").write_bytes(content)
-    refused(tmp_path, "data_batch_4")
+    refused("cifar10", tmp_path, "data_batch_4")
 
 
 def _set(key: bytes, value: Any) -> Callable[[dict[bytes, Any]], None]:
@@ -170,14 +162,14 @@ def test_a_batch_that_contradicts_itself_is_named(
     content = write(tmp_path, "cifar10")["data_batch_5"]
     damage(content)
     (tmp_path / "data_batch_5").write_bytes(pickle.dumps(content, protocol=4))
-    refused(tmp_path, "data_batch_5", *words)
+    refused("cifar10", tmp_path, "data_batch_5", *words)
 
 
 def test_a_shorter_batch_than_the_others_is_named(tmp_path: Path) -> None:
     content = write(tmp_path, "cifar10")["data_batch_3"]
     content[b"data"], content[b"labels"] = content[b"data"][:4], content[b"labels"][:4]
     (tmp_path / "data_batch_3").write_bytes(pickle.dumps(content, protocol=4))
-    refused(tmp_path, "data_batch_3 holds 4 images, expected 6 as in data_batch_1")
+    refused("cifar10", tmp_path, "data_batch_3 holds 4 images, expected 6 as in data_batch_1")
 
 
 class _Hostile:
@@ -194,7 +186,7 @@ def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path, protocol: 
     marker = tmp_path / "marker"
     content[b"batch_label"] = _Hostile(marker)
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(content, protocol=protocol))
-    refused(tmp_path, "data_batch_1", "refused")
+    refused("cifar10", tmp_path, "data_batch_1", "refused")
     assert not marker.exists()
 
 

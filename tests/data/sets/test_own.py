@@ -88,6 +88,15 @@ def test_the_sizes_are_known_before_an_image_is_decoded(tmp_path, name):
     assert info.image_shape == ((224, 224, 3) if info.streamed else (64, 64, 3))
 
 
+@pytest.mark.parametrize("name", ["folder", "folder_streamed"])
+def test_a_loaded_set_is_described_without_listing_its_files(tmp_path, name):
+    fill(tmp_path, COUNTS)
+    info, data = describe_own(name, str(tmp_path), 8), load_own(name, str(tmp_path), 8)
+    for file in tmp_path.rglob("*.png"):
+        file.unlink()
+    assert describe_own(name, str(tmp_path), 8, data) == info
+
+
 def test_streamed_images_and_a_part(tmp_path):
     fill(tmp_path, COUNTS)
     data = load_own("folder_streamed", str(tmp_path), 0, subset=0.5)

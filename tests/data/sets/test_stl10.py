@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import describe, load_dataset
-from mimetic_jax.errors import InputError
+from tests.data.sets.refusals import refused
 
 SIZES = {"train": 4, "test": 3}
 IMAGE = 96 * 96 * 3
@@ -34,15 +34,6 @@ def write(folder: Path) -> None:
         (folder / f"{name}_y.bin").write_bytes(labels.tobytes())
 
 
-def refused(data_dir: Path | None, *words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_dataset("stl10", None if data_dir is None else str(data_dir))
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
-
-
 @pytest.mark.parametrize("inside", [True, False])
 def test_files_are_read(tmp_path: Path, inside: bool) -> None:
     folder = tmp_path / "stl10_binary"
@@ -61,11 +52,12 @@ def test_labels_start_from_0(tmp_path: Path) -> None:
 
 
 def test_no_data_dir() -> None:
-    refused(None, "data_dir", "stl10_binary.tar.gz", "acoates/stl10", "array_record")
+    refused("stl10", None, "data_dir", "stl10_binary.tar.gz", "acoates/stl10", "array_record")
 
 
 def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
+        "stl10",
         tmp_path / "nowhere",
         "nowhere (no such folder)",
         "train_X.bin",
@@ -79,7 +71,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "train_y.bin").unlink()
     (tmp_path / "test_X.bin").unlink()
-    refused(tmp_path, "lacks train_y.bin, test_X.bin: 2 of the 4 files")
+    refused("stl10", tmp_path, "lacks train_y.bin, test_X.bin: 2 of the 4 files")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2 * IMAGE - 1])
@@ -88,6 +80,7 @@ def test_a_truncated_file_is_named_with_its_size(tmp_path: Path, kept: int) -> N
     path = tmp_path / "train_X.bin"
     path.write_bytes(path.read_bytes()[:kept])
     refused(
+        "stl10",
         tmp_path,
         "train_X.bin",
         f"holds {kept} bytes",
@@ -100,7 +93,7 @@ def test_a_file_cut_between_images_contradicts_its_labels(tmp_path: Path) -> Non
     write(tmp_path)
     path = tmp_path / "test_X.bin"
     path.write_bytes(path.read_bytes()[: 2 * IMAGE])
-    refused(tmp_path, "test_y.bin holds 3 labels for the 2 images of test_X.bin")
+    refused("stl10", tmp_path, "test_y.bin holds 3 labels for the 2 images of test_X.bin")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +104,7 @@ def test_labels_outside_the_classes_are_reported(
 ) -> None:
     write(tmp_path)
     (tmp_path / "train_y.bin").write_bytes(bytes(labels))
-    refused(tmp_path, "train_y.bin", words, "expected 1 to 10")
+    refused("stl10", tmp_path, "train_y.bin", words, "expected 1 to 10")
 
 
 def test_real_stl10() -> None:

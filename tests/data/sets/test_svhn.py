@@ -11,7 +11,7 @@ import pytest
 from scipy.io import savemat
 
 from mimetic_jax.data import describe, load_dataset
-from mimetic_jax.errors import InputError
+from tests.data.sets.refusals import refused
 
 SIZES = {"train": 12, "test": 5}
 
@@ -31,15 +31,6 @@ def write(folder: Path, **changes: Any) -> None:
     for split in SIZES:
         values = content(split) | (changes if split == "train" else {})
         savemat(folder / f"{split}_32x32.mat", values)
-
-
-def refused(data_dir: Path | None, *words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        load_dataset("svhn", None if data_dir is None else str(data_dir))
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
 
 
 def test_files_are_read(tmp_path: Path) -> None:
@@ -62,11 +53,14 @@ def test_class_10_is_the_digit_0(tmp_path: Path) -> None:
 
 
 def test_no_data_dir() -> None:
-    refused(None, "data_dir", "train_32x32.mat", "housenumbers", "svhn_cropped", "array_record")
+    refused(
+        "svhn", None, "data_dir", "train_32x32.mat", "housenumbers", "svhn_cropped", "array_record"
+    )
 
 
 def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
     refused(
+        "svhn",
         tmp_path / "nowhere",
         "nowhere (no such folder)",
         "train_32x32.mat",
@@ -79,7 +73,7 @@ def test_a_missing_folder_lists_the_files_searched(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path, split: str) -> None:
     write(tmp_path)
     (tmp_path / f"{split}_32x32.mat").unlink()
-    refused(tmp_path, f"lacks {split}_32x32.mat: 1 of the 2 files of svhn", "housenumbers")
+    refused("svhn", tmp_path, f"lacks {split}_32x32.mat: 1 of the 2 files of svhn", "housenumbers")
 
 
 @pytest.mark.parametrize("kept", [0, 50, 200, 10_000])
@@ -87,13 +81,13 @@ def test_a_truncated_file_is_named_with_its_size(tmp_path: Path, kept: int) -> N
     write(tmp_path)
     path = tmp_path / "test_32x32.mat"
     path.write_bytes(path.read_bytes()[:kept])
-    refused(tmp_path, "test_32x32.mat", f"found {kept} bytes", "26032 images")
+    refused("svhn", tmp_path, "test_32x32.mat", f"found {kept} bytes", "26032 images")
 
 
 def test_other_bytes_are_refused(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "train_32x32.mat").write_bytes(b"<html>\n<body>404</body>" * 20)
-    refused(tmp_path, "train_32x32.mat", "can't be read")
+    refused("svhn", tmp_path, "train_32x32.mat", "can't be read")
 
 
 @pytest.mark.parametrize(
@@ -110,13 +104,13 @@ def test_a_file_that_contradicts_itself_is_named(
     tmp_path: Path, changes: dict[str, Any], words: list[str]
 ) -> None:
     write(tmp_path, **changes)
-    refused(tmp_path, "train_32x32.mat", *words)
+    refused("svhn", tmp_path, "train_32x32.mat", *words)
 
 
 def test_a_file_without_labels_is_named(tmp_path: Path) -> None:
     write(tmp_path)
     savemat(tmp_path / "train_32x32.mat", {"X": content("train")["X"]})
-    refused(tmp_path, "train_32x32.mat", "KeyError: 'y'")
+    refused("svhn", tmp_path, "train_32x32.mat", "KeyError: 'y'")
 
 
 def test_real_svhn() -> None:
