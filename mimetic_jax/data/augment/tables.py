@@ -80,8 +80,7 @@ def autocontrast_table(counts: jax.Array) -> jax.Array:
     highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)
     stretched = 255 * (level - lowest) // jnp.maximum(highest - lowest, 1)
     packed = jnp.asarray(_truncated_short())[lowest[:, 0] % LEVELS, highest[:, 0]]
-    short = (packed[:, level // 8] >> (7 - level % 8)) & 1
-    stretched = jnp.clip(stretched - short, 0, 255)
+    stretched = jnp.clip(stretched - jnp.unpackbits(packed, axis=1), 0, 255)
     return jnp.where(highest > lowest, stretched, level).astype(jnp.float32)
 
 
