@@ -1,4 +1,4 @@
-"""The way of TPUs, without gathers: equal to the gathers of other backends, which equal Pillow's."""
+"""The way of TPUs, shears and a window, against gathers, which other tests hold to Pillow."""
 
 import math
 import re
