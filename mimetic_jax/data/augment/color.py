@@ -11,11 +11,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from mimetic_jax.data.augment.tables import (
+    apply_table,
+    autocontrast_table,
+    equalize_table,
+    histogram,
+)
 from mimetic_jax.errors import InputError
-
-LEVELS = 256
 
 
 def invert(levels: jax.Array) -> jax.Array:
@@ -212,75 +215,6 @@ def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Ar
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
 
 
-def histogram(image: jax.Array) -> jax.Array:
-    """The number of pixels at each level, per channel.
-
-    Args:
-        image: float32 [h, w, C].
-
-    Returns:
-        int32 [C, 256].
-    """
-    channels = image.shape[-1]
-    bins = image.astype(jnp.int32) + LEVELS * jnp.arange(channels)
-    # On a CPU, one scatter is at least 30 times as fast as comparing each pixel with 256 levels.
-    counts = jnp.zeros(channels * LEVELS, jnp.int32)
-    counts = counts.at[bins.reshape(-1)].add(1, mode="promise_in_bounds")
-    return counts.reshape(channels, LEVELS)
-
-
-def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
-    """Map each level through its channel's table, as `Image.point`.
-
-    Args:
-        image: float32 [h, w, C].
-        table: float32 [C, 256], or [1, 256] for all channels.
-    """
-    offset = LEVELS * jnp.arange(table.shape[0])
-    index = image.astype(jnp.int32) + offset
-    return table.reshape(-1).at[index].get(mode="promise_in_bounds")
-
-
-def autocontrast_table(counts: jax.Array) -> jax.Array:
-    """The table of `autocontrast`: ⌊255 (level - lowest) / (highest - lowest)⌋.
-
-    Args:
-        counts: int32 [C, 256] of `histogram`.
-
-    Returns:
-        float32 [C, 256].
-    """
-    level = jnp.arange(LEVELS)
-    lowest = jnp.min(jnp.where(counts > 0, level, LEVELS), axis=1, keepdims=True)
-    highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)
-    stretched = 255 * (level - lowest) // jnp.maximum(highest - lowest, 1)
-    code = (lowest * LEVELS + highest) * LEVELS + level
-    short = jnp.asarray(_truncated_short())
-    index = jnp.minimum(jnp.searchsorted(short, code), len(short) - 1)
-    stretched = jnp.clip(stretched - (short[index] == code), 0, 255)
-    return jnp.where(highest > lowest, stretched, level).astype(jnp.float32)
-
-
-def equalize_table(counts: jax.Array) -> jax.Array:
-    """The table of `equalize`: ⌊(pixels below + step / 2) / step⌋.
-
-    step is 1/255 of the number of pixels below the highest level of the channel.
-
-    Args:
-        counts: int32 [C, 256] of `histogram`.
-
-    Returns:
-        float32 [C, 256].
-    """
-    level = jnp.arange(LEVELS)
-    highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)
-    at_highest = jnp.sum(jnp.where(level == highest, counts, 0), axis=1, keepdims=True)
-    step = (counts.sum(axis=1, keepdims=True) - at_highest) // 255
-    below = jnp.cumsum(counts, axis=1) - counts
-    equal = jnp.minimum((below + step // 2) // jnp.maximum(step, 1), 255)
-    return jnp.where(step > 0, equal, level).astype(jnp.float32)
-
-
 def color_jitter(
     key: jax.Array,
     image: jax.Array,
@@ -354,26 +288,6 @@ def _hue_saturation_value(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.A
 
 def _rounded(levels: jax.Array) -> jax.Array:
     return jnp.floor(levels + 0.5)
-
-
-@functools.cache
-def _truncated_short() -> np.ndarray:
-    """Codes (lowest, highest, level), ascending, where Pillow's result is one too low.
-
-    Pillow stretches in float64 and truncates, so that 255 (level - lowest) / (highest - lowest),
-    where it is a whole number, may become 254.99…; so it is for one in six pairs of lowest and
-    highest.
-    """
-    codes = []
-    highest, level = np.mgrid[:LEVELS, :LEVELS]
-    for lowest in range(LEVELS - 1):
-        inside = (highest > lowest) & (level > lowest) & (level <= highest)
-        span = np.where(inside, highest - lowest, 1)
-        scale = 255.0 / span
-        stretched = (level * scale - lowest * scale).astype(int)
-        short = inside & (stretched < 255 * (level - lowest) // span)
-        codes.append(((lowest * LEVELS + highest) * LEVELS + level)[short])
-    return np.concatenate(codes).astype(np.int32)
 
 
 def _check_channels(image: jax.Array) -> None:

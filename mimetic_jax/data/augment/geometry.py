@@ -10,6 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.data.augment import shears
+from mimetic_jax.data.augment.kernels import interpolating
 from mimetic_jax.data.augment.rectangles import rectangles
 from mimetic_jax.errors import InputError, unknown
 
@@ -245,14 +247,42 @@ def affine(
         raise unknown("interpolation", interpolation, AFFINE_INTERPOLATIONS)
     if interpolation == "nearest":
         x, y = _fixed_point(matrix, height, width)
+        cubic: jax.Array | bool = False
     else:
         rows, columns = jnp.arange(height)[:, None] + 0.5, jnp.arange(width) + 0.5
         x = matrix[0] * columns + matrix[1] * rows + matrix[2]
         y = matrix[3] * columns + matrix[4] * rows + matrix[5]
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+        cubic = _is_cubic(interpolation, key)
+    fill = jnp.broadcast_to(jnp.asarray(fill, image.dtype), (channels,))
+
+    def by_gathers() -> jax.Array:
+        return _gathered(image, x, y, fill, interpolation, cubic)
+
+    def by_shears() -> jax.Array:
+        half = 0 if interpolation == "nearest" else 0.5
+        levels = shears.sampled(image, matrix, x - half, y - half, interpolation, cubic)
+        return jnp.where(_inside(x, y, height, width)[..., None], levels, fill)
+
+    levels = jax.lax.platform_dependent(tpu=by_shears, default=by_gathers)
+    return levels if interpolation == "nearest" else jnp.floor(jnp.clip(levels, 0, 255))
+
+
+def _inside(x: jax.Array, y: jax.Array, height: int, width: int) -> jax.Array:
+    return (x >= 0) & (x < width) & (y >= 0) & (y < height)
+
+
+def _gathered(
+    image: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    fill: jax.Array,
+    interpolation: str,
+    cubic: jax.Array | bool,
+) -> jax.Array:
+    height, width, channels = image.shape
+    inside = _inside(x, y, height, width)
     # The fill is one more pixel, because masking it in later costs as much as the look-up.
-    outside = jnp.broadcast_to(jnp.asarray(fill, image.dtype), (1, channels))
-    pixels = jnp.concatenate([image.reshape(-1, channels), outside])
+    pixels = jnp.concatenate([image.reshape(-1, channels), fill[None]])
 
     def take(row: jax.Array, column: jax.Array) -> jax.Array:
         index = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
@@ -260,7 +290,6 @@ def affine(
 
     if interpolation == "nearest":
         return take(y, x)
-    cubic = _is_cubic(interpolation, key)
     left, top = jnp.floor(x - 0.5), jnp.floor(y - 0.5)
     dx, dy = (x - 0.5 - left)[..., None], (y - 0.5 - top)[..., None]
     column, row = left.astype(jnp.int32), top.astype(jnp.int32)
@@ -272,7 +301,7 @@ def affine(
 
     # A loop over lines of taps: unrolled, XLA would recompute all of them for every use.
     lines = jax.lax.map(line, jnp.array(taps))
-    return jnp.floor(jnp.clip(_interpolate(lines, dy, cubic), 0, 255))
+    return _interpolate(lines, dy, cubic)
 
 
 def _matrix(*entries: jax.Array | float) -> jax.Array:
@@ -331,13 +360,8 @@ def _weights(
     pixel = jnp.arange(full) - start
     # Twice the distance of centers, times size: a whole number, hence exact.
     distance = (2 * pixel + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
-    x = jnp.abs(distance / (2 * jnp.maximum(length, size)))
-    linear = jnp.maximum(1 - x, 0)
-    # Keys' cubic with a = -1/2.
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = (((x - 5) * x + 8) * x - 4) * -0.5
-    keys = jnp.where(x < 1, near, jnp.where(x < 2, far, 0))
-    weights = jnp.where(cubic, keys, linear)
+    # Pillow's cubic is flatter here than that of `affine`.
+    weights = interpolating(distance / (2 * jnp.maximum(length, size)), cubic, -0.5)
     weights = jnp.where((pixel >= 0) & (pixel < length), weights, 0)
     return weights / weights.sum(axis=1, keepdims=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment import color, erasing, geometry
+from mimetic_jax.data.augment import color, erasing, geometry, tables
 from mimetic_jax.errors import InputError
 
 Number = jax.Array | float
@@ -274,13 +274,13 @@ def _apply(
         matrix = jnp.where(chosen[name], build(argument, height, width), matrix)
     image = geometry.affine(image, matrix, interpolation, fill, key)
 
-    ramp = jnp.arange(color.LEVELS, dtype=jnp.float32)
-    counts = color.histogram(image)
-    tables = {name: change(ramp, argument) for name, change in _LEVELS.items() if name in chosen}
-    tables["contrast"] = color.blend(color.mean_gray(image), ramp, argument)
-    tables["autocontrast"] = color.autocontrast_table(counts)
-    tables["equalize"] = color.equalize_table(counts)
-    image = color.apply_table(image, _choose(tables, chosen, ramp, channels))
+    ramp = jnp.arange(tables.LEVELS, dtype=jnp.float32)
+    counts = tables.histogram(image)
+    mapped = {name: change(ramp, argument) for name, change in _LEVELS.items() if name in chosen}
+    mapped["contrast"] = color.blend(color.mean_gray(image), ramp, argument)
+    mapped["autocontrast"] = tables.autocontrast_table(counts)
+    mapped["equalize"] = tables.equalize_table(counts)
+    image = tables.apply_table(image, _choose(mapped, chosen, ramp, channels))
 
     # Factor 1 gives the image itself.
     colored, sharpened = chosen["color"], chosen["sharpness"]
@@ -294,12 +294,12 @@ def _apply(
 
 
 def _choose(
-    tables: dict[str, jax.Array], chosen: dict[str, jax.Array], ramp: jax.Array, channels: int
+    mapped: dict[str, jax.Array], chosen: dict[str, jax.Array], ramp: jax.Array, channels: int
 ) -> jax.Array:
     """The table [C, 256] of the chosen operation; the ramp if it has none."""
-    shape = (channels, color.LEVELS)
-    stacked = jnp.stack([jnp.broadcast_to(table, shape) for table in tables.values()])
-    weights = jnp.stack([jnp.asarray(chosen[name], jnp.float32) for name in tables])
+    shape = (channels, tables.LEVELS)
+    stacked = jnp.stack([jnp.broadcast_to(table, shape) for table in mapped.values()])
+    weights = jnp.stack([jnp.asarray(chosen[name], jnp.float32) for name in mapped])
     # A product, because XLA would fuse a selection into the look-up and recompute the table for
     # every pixel. Sums with one nonzero term are exact.
     table = jnp.einsum("k,kcl->cl", weights, stacked, precision=jax.lax.Precision.HIGHEST)
