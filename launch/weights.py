@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 
 from launch.digest import digest_of
@@ -55,6 +54,7 @@ class Weights:
 
 
 def _mark_of_workdir(workdir: pathlib.Path) -> str:
+    from mimetic_jax.train.workdir.documents import read_config
     from mimetic_jax.train.workdir.runs import Run
 
     if not (workdir / "config.json").is_file():
@@ -66,4 +66,4 @@ def _mark_of_workdir(workdir: pathlib.Path) -> str:
     for run in runs:
         if not run.finished():
             raise InputError(f"--file={workdir}: {run.arm} seed {run.seed} isn't finished")
-    return digest_of(json.loads((workdir / "config.json").read_text()))
+    return digest_of(read_config(workdir / "config.json"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import pathlib
 import socket
+import stat
 from typing import TypeAlias
 
 from etils import epath
@@ -48,6 +50,22 @@ def in_bucket(path: AnyPath) -> bool:
     return "://" in str(path)
 
 
+def regular(path: str, flags: int) -> int:
+    """The opener of files to write: no link or pipe that someone put in their place.
+
+    Raises:
+        OSError: the path is one.
+    """
+    if os.path.islink(path):  # O_NOFOLLOW sees one that appears now, but has no words for it
+        raise OSError(errno.ELOOP, "Is a symbolic link", path)
+    # Without O_NONBLOCK, opening a pipe waits until someone reads it.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Is no regular file", path)
+    return descriptor
+
+
 def write_atomically(path: AnyPath, text: str) -> None:
     """Write a file so that a reader, even after a kill, sees the old text or the new one."""
     write_bytes_atomically(path, text.encode())
@@ -61,7 +79,7 @@ def write_bytes_atomically(path: AnyPath, content: bytes) -> None:
     # A name of its own: jobs that share a workdir write its summary at the same time.
     draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
     try:
-        with draft.open("wb") as file:
+        with open(draft, "wb", opener=regular) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -76,7 +94,7 @@ def append(path: AnyPath, text: str) -> None:
     if in_bucket(path):  # objects can't be added to
         path.write_text((path.read_text() if path.exists() else "") + text)
         return
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=regular) as file:
         end, left = file.seek(0, os.SEEK_END), text.encode()
         try:
             while left:
