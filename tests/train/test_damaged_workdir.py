@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from configs.default import default
 from mimetic_jax import InputError
@@ -15,6 +14,7 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.workdir.lock import locked
 from mimetic_jax.train.workdir.members import Chunk, MembersFolder
 from mimetic_jax.train.workdir.runs import Run
+from tests.fuzz import changes, damaged
 from tests.training import quiet
 
 DAMAGE = {
@@ -176,22 +176,6 @@ def test_a_lock_that_is_a_link_leaves_its_target_alone(tmp_path):
     assert target.read_text() == "kept"
 
 
-edits = st.lists(
-    st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from("rid"), st.integers(0, 255)),
-    min_size=1,
-    max_size=4,
-)
-"""Where, as a share of the file; replace, insert or delete; and which byte."""
-
-
-def edited(content, changes):
-    found = bytearray(content)
-    for where, how, byte in changes:
-        at = int(where * len(found))
-        found[at : at + (how != "i")] = b"" if how == "d" else bytes([byte])
-    return bytes(found)
-
-
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
     comparison, write, table = kinds[kind]
@@ -200,9 +184,9 @@ def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
     whole = (workdir / name).read_bytes()
 
     @settings(deadline=None, max_examples=100, derandomize=True, database=None)
-    @given(edits)
-    def check(changes):
-        content = edited(whole[:-1], changes) + whole[-1:]  # without its end it is a torn line
+    @given(changes)
+    def check(edits):
+        content = damaged(whole[:-1], edits) + whole[-1:]  # without its end it is a torn line
         (workdir / name).write_bytes(content)
         try:
             assert comparison.table(workdir) == table
