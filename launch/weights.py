@@ -7,6 +7,7 @@ import hashlib
 import pathlib
 
 from launch.digest import digest_of
+from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError
 
 PLACEHOLDERS = ("FILE.npz", "FILE.json", "FIRST_STAGE")
@@ -39,7 +40,7 @@ class Weights:
         Raises:
             InputError: if there is no such file, or it can't serve.
         """
-        given = pathlib.Path(path).expanduser().resolve()
+        given = expanded(path).resolve()
         if "," in str(given):
             raise InputError(f"--file={path}: a config's argument can't hold the comma of {given}")
         if given.is_dir():

@@ -12,13 +12,14 @@ from typing import TypeAlias
 
 from etils import epath
 
+from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError, check_given
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
 def as_path(text: str | AnyPath) -> AnyPath:
-    """The path of a folder, local or in a bucket; a path stays as it is.
+    """The path of a folder, local or in a bucket; "~" is the home folder.
 
     Raises:
         InputError: an empty path, or a bucket that can't be reached; the error names the reason.
@@ -30,7 +31,7 @@ def as_path(text: str | AnyPath) -> AnyPath:
         return text
     check_given("workdir", text)
     if "://" not in text:
-        return pathlib.Path(text)
+        return expanded(text)
     scheme, _, rest = text.partition("://")
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
