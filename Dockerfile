@@ -17,7 +17,7 @@ WORKDIR /app
 # the package alone, at the versions of requirements.txt.
 COPY requirements.txt pyproject.toml README.md LICENSE ./
 COPY mimetic_jax/__init__.py mimetic_jax/version.py mimetic_jax/
-RUN pip install --no-cache-dir --constraint requirements.txt -e ".[gcs${EXTRA:+,$EXTRA}]"
+RUN pip install --no-cache-dir --constraint requirements.txt -e ".[train,plot,gcs${EXTRA:+,$EXTRA}]"
 
 COPY main.py ./
 COPY mimetic_jax mimetic_jax

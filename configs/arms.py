@@ -284,7 +284,7 @@ def mean_sweep(b: float, width: int) -> Arms:
     largest = MeanShift(SWEEP[-1] / 1000 / std)
     baselines: Arms = {
         "default": {},
-        "norm_matched": {"scheme": (NormMatched(largest),)},
+        f"norm_matched_{SWEEP[-1]}": {"scheme": (NormMatched(largest),)},
         "zero_bias": {"scheme": (ConstantBias(0.0),)},
         "constant_bias": {"scheme": (ConstantBias(b * std),)},
         "normal": {"model": {"base": "timm"}},

@@ -18,7 +18,8 @@ Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", t
     default, the same with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own
     normal of .02 with zero biases everywhere (normal), a constant bias, and the learned b · sum(x)
     (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. norm_matched,
-    noise with the norms of conv_mean_shift, is ours; in the sweep it has those of the largest b.
+    noise with the norms of conv_mean_shift, is ours, and so is norm_matched_50 of the sweep, which
+    has those of the largest b.
 """
 
 from ml_collections import ConfigDict

@@ -9,30 +9,25 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.extras import need
+from mimetic_jax.pairs import Layer, Pair, attention_pairs
 from mimetic_jax.rules import FLAX, Rule
-from mimetic_jax.schemes import Block
-from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.table import aligned
 
 _CLEAR = 4.0
 """Standard errors of noise beyond which a lean counts: one head in 16,000 of noise has it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerCheck:
+class LayerCheck(Layer):
     """How far the products of one attention layer lean to the identity.
 
     Attributes:
-        path: of the layer.
-        index: of the layer in a block that stacks its layers, else None.
         dim: D.
         query_key: the lean of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
         value_out: the lean of W_V W_out, None without both kernels.
     """
 
-    path: str
-    index: int | None
     dim: int
     query_key: tuple[float, ...]
     value_out: float | None
@@ -41,11 +36,6 @@ class LayerCheck:
     def noise(self) -> float:
         """The standard deviation of the lean of independent noise: 1 / D."""
         return 1 / self.dim
-
-    @property
-    def name(self) -> str:
-        """The path, with the index of a stacked layer."""
-        return self.path if self.index is None else f"{self.path}[{self.index}]"
 
 
 class Check(tuple[LayerCheck, ...]):
@@ -57,9 +47,7 @@ class Check(tuple[LayerCheck, ...]):
             heads = " ".join(f"{lean:+.3f}" for lean in layer.query_key)
             value_out = "" if layer.value_out is None else f"{layer.value_out:+.3f}"
             rows.append((layer.name, heads, value_out, f"± {layer.noise:.3f}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, *self._says()])
+        return "\n".join([*aligned(rows), *self._says()])
 
     def _says(self) -> list[str]:
         heads = [(lean, layer.noise) for layer in self for lean in layer.query_key]
@@ -78,10 +66,9 @@ class Check(tuple[LayerCheck, ...]):
         Raises:
             InputError: if matplotlib isn't installed.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plots need matplotlib: pip install matplotlib") from None
+        need("drawing", "plot")
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(6.4, 2.8), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))
@@ -128,7 +115,7 @@ def check(
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
 
     Raises:
-        InputError: as `blocks`; or if the tree has no attention with a square product.
+        InputError: as `blocks`; or if the tree has no attention, or a product isn't square.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -150,35 +137,21 @@ def check(
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
     layers = []
-    for path, index, block in blocks(
+    for layer in attention_pairs(
         params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
     ):
-        kernels = attention_kernels(frozenset(block))
-        query_key = _query_key(block) if {"query", "key"} <= kernels else ()
-        value_out = _value_out(block) if {"value", "out"} <= kernels else None
-        if query_key or value_out is not None:
-            dim = block.shapes["query" if query_key else "value"][0]
-            layers.append(LayerCheck(path, index, dim, query_key, value_out))
+        pairs = layer.query_key, layer.value_out
+        dim = next(pair.left.shape[1] for pair in pairs if pair)
+        query_key, value_out = (_leans(pair) if pair else () for pair in pairs)
+        one_out = value_out[0] if value_out else None
+        layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
     if not layers:
         raise InputError("the tree has no attention with a query and key, or value and out")
     return Check(layers)
 
 
-def _query_key(block: Block) -> tuple[float, ...]:
-    sizes = pair_sizes(block, "query", "key")
-    query_DxHxK, key_DxGxK = (np.asarray(block[role], float) for role in ("query", "key"))
-    key_DxHxK = key_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
-    heads = zip(query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1), strict=True)
-    return tuple(_lean(query_DxK, key_DxK) for query_DxK, key_DxK in heads)
-
-
-def _value_out(block: Block) -> float:
-    sizes = pair_sizes(block, "out", "value")
-    dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
-    value_DxGxK, out_HxKxD = (np.asarray(block[role], float) for role in ("value", "out"))
-    # Query heads of a group read the same value.
-    out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
-    return _lean(value_DxGxK.reshape(dim, -1), out_GxKxD.reshape(-1, dim).T)
+def _leans(pair: Pair) -> tuple[float, ...]:
+    return tuple(map(_lean, pair.left, pair.right))
 
 
 def _lean(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:

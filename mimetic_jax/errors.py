@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class InputError(ValueError):
     """Input that can't be used. The message is one plain line with the offending values in it."""
+
+
+@contextlib.contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """Start the message of an InputError with the name of what raises it, unless that is empty.
+
+    >>> with blaming("block_3/attention"):
+    ...     raise InputError("its weights are not finite")
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: block_3/attention: its weights are not finite
+    """
+    try:
+        yield
+    except InputError as error:
+        if not name:
+            raise
+        raise InputError(f"{name}: {error}") from error
 
 
 def check_given(name: str, path: str | None) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax import paths
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.pairs import Layer, Pair, attention_pairs
 from mimetic_jax.rules import FLAX, Rule
-from mimetic_jax.schemes import Block, Mimetic
-from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.schemes import Mimetic
+from mimetic_jax.table import aligned
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -50,24 +49,15 @@ class PairFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class LayerFit:
+class LayerFit(Layer):
     """The constants of one attention layer.
 
     Attributes:
-        path: of the layer.
-        index: of the layer in a block that stacks its layers, else None.
         query_key, value_out: of the pairs; None where the layer doesn't have both kernels.
     """
 
-    path: str
-    index: int | None
     query_key: PairFit | None
     value_out: PairFit | None
-
-    @property
-    def name(self) -> str:
-        """The path, with the index of a stacked layer."""
-        return self.path if self.index is None else f"{self.path}[{self.index}]"
 
 
 class Fit(tuple[LayerFit, ...]):
@@ -90,12 +80,7 @@ class Fit(tuple[LayerFit, ...]):
         for layer in self:
             cells = [_cells(getattr(layer, pair)) for pair, _ in pairs]
             rows.append((layer.name, *cells[0], *cells[1]))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = []
-        for name, *numbers in rows:
-            right = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-            lines.append("  ".join([name.ljust(widths[0]), *right]).rstrip())
-        return "\n".join(lines)
+        return "\n".join(aligned(rows, str.rjust))
 
     @property
     def scheme(self) -> Mimetic:
@@ -191,19 +176,12 @@ def fit(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
     layers = []
-    views = blocks(params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules)
-    for path, index, block in views:
-        kernels = attention_kernels(frozenset(block))
-        query_key = value_out = None
-        try:
-            if {"query", "key"} <= kernels:
-                query_key = _query_key(block)
-            if {"value", "out"} <= kernels:
-                value_out = _value_out(block)
-        except InputError as error:
-            raise InputError(f"{path}: {error}" if path else str(error)) from error
-        if query_key or value_out:
-            layers.append(LayerFit(path, index, query_key, value_out))
+    for layer in attention_pairs(
+        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+    ):
+        with blaming(layer.path):
+            pairs = (_fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out))
+            layers.append(LayerFit(layer.path, layer.index, *pairs))
     if not layers:
         seen = [path for path, _ in paths.flatten(params)[0]]
         shown = ", ".join(seen[:8]) + (", …" if len(seen) > 8 else "")
@@ -211,28 +189,8 @@ def fit(
     return Fit(layers)
 
 
-def _query_key(block: Block) -> PairFit:
-    sizes = pair_sizes(block, "query", "key")
-    query_DxHxK, key_DxGxK = (np.asarray(block[role], float) for role in ("query", "key"))
-    key_DxHxK = key_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
-    left, right = query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1)
-    return _pair(left, right, sizes["num_kv_heads"])
-
-
-def _value_out(block: Block) -> PairFit:
-    sizes = pair_sizes(block, "out", "value")
-    dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
-    value_DxGxK, out_HxKxD = (np.asarray(block[role], float) for role in ("value", "out"))
-    # Query heads of a group read the same value.
-    out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
-    return _pair(value_DxGxK.reshape(1, dim, -1), out_GxKxD.reshape(1, -1, dim).swapaxes(1, 2), 1)
-
-
-def _pair(left: np.ndarray, right: np.ndarray, draws: int) -> PairFit:
-    """The fit of the products left_h right_hᵀ, from two arrays [H, D, K].
-
-    `draws` of the products are independent: consecutive ones may share their factors.
-    """
+def _fitted(pair: Pair) -> PairFit:
+    left, right, draws = pair.left, pair.right, pair.draws
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         raise InputError("its weights are not finite")
     dim, rank = left.shape[1], min(left.shape[1:])

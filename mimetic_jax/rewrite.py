@@ -5,7 +5,6 @@ Rules over a leaf's path say what it is (`rules`); it is never guessed from its 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -13,7 +12,7 @@ import itertools
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -21,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mimetic_jax import paths, zoo
-from mimetic_jax.errors import InputError
+from mimetic_jax import paths, table, zoo
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
@@ -67,8 +66,7 @@ class Plan(tuple[Write, ...]):
         rows = [("scheme", "leaves", "path", "role", "shape", "layout")]
         for (scheme, path, role, shape, layout), count in kinds.items():
             rows.append((scheme, str(count), path, role, str(shape), layout))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines = table.aligned(rows)
         if self.untouched:
             kept = Counter(map(_without_numbers, self.untouched))
             lines.append(f"unchanged: {', '.join(f'{n} {path}' for path, n in kept.items())}")
@@ -113,12 +111,10 @@ def plan(
         ['attn/key/kernel', 'attn/query/kernel']
     """
     tree = _Tree(params, rules, num_heads, num_kv_heads)
-    for one in as_tuple(scheme):
-        tree.check(one, grid)
     writes = [
         Write(_name(one), leaf.path, leaf.role, leaf.shape, leaf.rule.layout)
         for one in as_tuple(scheme)
-        for _, leaves in tree.matches(one)
+        for _, leaves in tree.checked(one, grid)
         for leaf in leaves
     ]
     written = {write.path for write in writes}
@@ -277,7 +273,7 @@ class _Tree:
         found = []
         for block in sorted(self.blocks, key=paths.natural):
             try:
-                with _naming(block):
+                with blaming(block):
                     roles = scheme.writes(frozenset(self.blocks[block]))
             except InputError as error:  # half of the names may be those of stock layers
                 raise InputError(f"{error}{self._hint()}") from error
@@ -304,10 +300,11 @@ class _Tree:
                 f"{leaf.path} has dtype {dtype}, in which no initial weights can be stored"
             )
 
-    def check(self, scheme: Scheme, grid: tuple[int, int] | None) -> None:
-        """Raise the InputError that the draw of the scheme would raise; computes nothing."""
+    def checked(self, scheme: Scheme, grid: tuple[int, int] | None) -> list[tuple[str, list[Leaf]]]:
+        """`matches`, after raising what the draw would raise; computes nothing."""
+        found = self.matches(scheme)
         kinds: dict[Any, str] = {}
-        for block, _ in self.matches(scheme):
+        for block, _ in found:
             described = self.blocks[block].values()
             shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
             kinds.setdefault((paths.family(block), *shapes), block)
@@ -315,6 +312,7 @@ class _Tree:
         leaves = [jax.ShapeDtypeStruct(np.shape(x), _dtype(x)) for x in self.leaves]
         for block in kinds.values():
             jax.eval_shape(functools.partial(self._first_layer, scheme, grid, block), key, leaves)
+        return found
 
     def _first_layer(
         self,
@@ -353,8 +351,8 @@ class _Tree:
             )
 
     def _hint(self) -> str:
-        table = zoo.detect(jax.tree.unflatten(self.treedef, self.leaves))
-        return f": it looks like zoo.{table}, give rules=zoo.{table}" if table else ""
+        name = zoo.detect(jax.tree.unflatten(self.treedef, self.leaves))
+        return f": it looks like zoo.{name}, give rules=zoo.{name}" if name else ""
 
     def rewritten(self, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
         """The parameters, with the scheme's draws in every block that it writes."""
@@ -396,7 +394,7 @@ class _Tree:
         for layer in layers:
             index, count = self._rank(block, layer)
             context = Context(index, count, position, grid)
-            with _naming(block):
+            with blaming(block):
                 view = self._view(block, layer)
                 drawn.append(scheme(block_key(key, block, layer), view, context))
         joined = {}
@@ -447,17 +445,6 @@ class _Tree:
         grid = grid or _square(count) or _square(count - 1)
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
-
-
-@contextlib.contextmanager
-def _naming(block: str) -> Iterator[None]:
-    """Start the message of an InputError with the path of the block that raises it."""
-    try:
-        yield
-    except InputError as error:
-        if not block:
-            raise
-        raise InputError(f"{block}: {error}") from error
 
 
 def _dtype(value: Any) -> Any:

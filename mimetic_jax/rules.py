@@ -118,13 +118,13 @@ class Rule:
         'block_0/attention'
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        return None if self.excludes(path) else self._block(path)
+        block = self._block(path)
+        return None if block is None or self.excludes(path) else block
 
     def excludes(self, path: str) -> bool:
         """Whether the rule would describe this leaf but for `exclude`."""
-        if not (self.exclude and re.search(self.exclude, path)):
-            return False
-        return self._block(path) is not None
+        excluded = bool(self.exclude and re.search(self.exclude, path))
+        return excluded and self._block(path) is not None
 
     def _block(self, path: str) -> str | None:
         found = re.search(f"(^|/)({self.path})$", path)

@@ -136,7 +136,7 @@ _SERIES = {
     "mean_shift": {f"b_{'minus' if b < 0 else 'plus'}_{round(1000 * abs(b))}": b for b in _BS}
     | {"default": 0.0}
 }
-_LINES = ("norm_matched", "zero_bias", "constant_bias", "normal", "learned_sum")
+_LINES = ("norm_matched_50", "zero_bias", "constant_bias", "normal", "learned_sum")
 
 FIGURES = {
     "figure1": Figure(

@@ -91,3 +91,10 @@ def test_the_picture_has_a_point_for_each_head():
 def test_bad_input_is_one_line(tree, words):
     with pytest.raises(InputError, match=words):
         check(tree)
+
+
+def test_a_product_that_is_not_square_is_named():
+    tree = params()
+    tree["layer_1"]["key"]["kernel"] = np.ones((D + 1, G, K), np.float32)
+    with pytest.raises(InputError, match=r"^layer_1: query \(48, 4, 12\) and key \(49, 2, 12\)"):
+        check(tree)

@@ -15,6 +15,7 @@ import dataclasses
 import numpy as np
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.table import aligned
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 
 FEATURES = len(PAIRS) * len(SHARED) + 2
@@ -94,13 +95,11 @@ class Numbers:
                     )
                 )
                 rows.append((pair, shared, *cells))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         means = " and ".join(
             f"W{number} {_plain(*pair)}"
             for number, pair in enumerate(zip(self.mean, self.mean_error, strict=True), 1)
         )
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([f"{self.members} networks, means {means}", *lines])
+        return "\n".join([f"{self.members} networks, means {means}", *aligned(rows)])
 
 
 def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:

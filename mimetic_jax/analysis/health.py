@@ -16,6 +16,7 @@ import numpy as np
 from mimetic_jax.analysis.attention import map_watcher
 from mimetic_jax.analysis.capture import Network, Watcher, chunks, plain
 from mimetic_jax.models import Model
+from mimetic_jax.table import aligned
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.warm_start import initial_state
@@ -186,8 +187,4 @@ def _table(layers: Mapping[str, Mapping[str, float]]) -> list[str]:
     rows = [("layer", *(title for title, _, _ in _COLUMNS))]
     for path, layer in layers.items():
         rows.append((path, *(show(layer) if name in layer else "" for _, name, show in _COLUMNS)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([" ", path.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
-        for path, *cells in rows
-    ]
+    return [f"   {line}" for line in aligned(rows, str.rjust)]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.analysis.capture import networks
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.pairs import Pair, attention_pairs
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.paths import AnyPath
 
@@ -40,7 +40,7 @@ def leans(params: Any, **options: Any) -> list[Lean]:
         **options: those of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
 
     Raises:
-        InputError: as `mimetic_jax.blocks`.
+        InputError: as `mimetic_jax.blocks`; or if a product isn't square.
 
     Example:
         >>> query, out = np.ones((1, 4, 2, 3)), np.ones((1, 2, 3, 4))
@@ -51,20 +51,11 @@ def leans(params: Any, **options: Any) -> list[Lean]:
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1-3.
     """
-    found = []
-    for path, layer, block in blocks(params, **options):
-        if not {"query", "key", "value", "out"} <= block.keys():
-            continue
-        query, key, value, out = (
-            np.asarray(block[role]) for role in ("query", "key", "value", "out")
-        )
-        group = query.shape[1] // key.shape[1]
-        key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
-        query_key = np.einsum("dhk,ehk->hde", query, key)
-        value_out = np.einsum("dhk,hke->de", value, out)[None]
-        name = path if layer is None else f"{path}[{layer}]"
-        found.append(Lean(name, *_diagonal(query_key), *_diagonal(value_out)))
-    return found
+    return [
+        Lean(layer.name, *_diagonal(layer.query_key), *_diagonal(layer.value_out))
+        for layer in attention_pairs(params, **options)
+        if layer.query_key and layer.value_out
+    ]
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
@@ -86,7 +77,8 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     return "\n".join(lines)
 
 
-def _diagonal(products: np.ndarray) -> tuple[float, float]:
-    off = ~np.eye(products.shape[-1], dtype=bool)
-    diagonals = products.diagonal(axis1=-2, axis2=-1)
-    return float(diagonals.mean()), float(products[:, off].std())
+def _diagonal(pair: Pair) -> tuple[float, float]:
+    products_HxDxD = pair.left @ pair.right.swapaxes(1, 2)
+    off = ~np.eye(products_HxDxD.shape[-1], dtype=bool)
+    diagonals = products_HxDxD.diagonal(axis1=1, axis2=2)
+    return float(diagonals.mean()), float(products_HxDxD[:, off].std())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.extras import need
 from mimetic_jax.train.report import BASELINES, ArmResult
 from mimetic_jax.train.workdir.paths import AnyPath
 
@@ -60,12 +61,11 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
     Raises:
         InputError: if matplotlib isn't installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise InputError("drawing needs matplotlib: pip install matplotlib") from error
+    need("drawing", "plot")
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     with matplotlib.rc_context(_SETTINGS | settings):
         layout = ConstrainedLayoutEngine(w_pad=pad, h_pad=0.02, wspace=0.02, hspace=0.02)
         yield Figure(figsize=(width, height), layout=layout)

@@ -8,7 +8,6 @@ Only this program needs TensorFlow: TFDS unpacks and converts its data sets with
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.extras import need
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]
@@ -84,11 +84,7 @@ def _check_manual(info: DatasetInfo, manual: Path) -> None:
 
 
 def _build(name: str, root: Path, manual: Path) -> None:
-    if importlib.util.find_spec("tensorflow") is None:
-        raise InputError(
-            "TFDS prepares data with TensorFlow, which isn't installed: "
-            "pip install 'mimetic-jax[prepare]'"
-        )
+    need("preparing data", "prepare")
     import tensorflow_datasets as tfds
 
     builder = tfds.builder(name, data_dir=root, file_format="array_record")

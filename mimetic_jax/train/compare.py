@@ -15,7 +15,7 @@ import jax
 from ml_collections import ConfigDict
 
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, blaming, unknown
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.seam import left_out
 from mimetic_jax.train import config as configs
@@ -130,7 +130,7 @@ class Comparison:
         self.arms: dict[str, Arm] = {}
         sources: dict[str, Source] = {}
         for name, arm in configs.arms(config).items():
-            with configs.blaming(name if config.arms else ""):
+            with blaming(f"arm {name}" if config.arms else ""):
                 check_ranges(arm)  # before sizes are read, by which some of them divide
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError("it trains on other data: arms of a comparison share them")
@@ -333,7 +333,7 @@ class Comparison:
         if changed:
             before, self.arms = self.arms, {}
             for name, arm in before.items():
-                with configs.blaming(name if self.config.arms else ""):
+                with blaming(f"arm {name}" if self.config.arms else ""):
                     self.arms[name] = self._arm(name, arm.config, arm.source)
 
     def _everywhere(self) -> dict[str, Any]:

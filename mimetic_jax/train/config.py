@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.extras import need
 from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 from mimetic_jax.train.settings import setting
@@ -32,15 +31,6 @@ def arms(config: ConfigDict) -> dict[str, ConfigDict]:
     if not config.arms:
         return {"run": config}
     return {name: _overridden(config, name, config.arms[name]) for name in config.arms}
-
-
-@contextlib.contextmanager
-def blaming(arm: str) -> Iterator[None]:
-    """Put the arm's name in front of an InputError, unless it is empty."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"arm {arm}: {error}" if arm else str(error)) from error
 
 
 def check_finite(config: ConfigDict) -> None:
@@ -132,8 +122,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     if config.members:
         _check_population(config)
     schemes.as_tuple(config.scheme)
-    if config.tensorboard and importlib.util.find_spec("tensorboardX") is None:
-        raise InputError("tensorboard=True needs tensorboardX: pip install tensorboardX")
+    if config.tensorboard:
+        need("tensorboard=True", "tensorboard")
 
 
 def _check_population(config: ConfigDict) -> None:

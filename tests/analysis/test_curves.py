@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -114,9 +113,3 @@ def test_nothing_to_draw_is_one_line(tmp_path, capsys):
     with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):
         curves.draw([unfinished], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
-
-
-def test_matplotlib_is_optional(images, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"^drawing needs matplotlib: pip install matplotlib$"):
-        curves.draw([images], tmp_path / "curves.png")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -303,12 +302,6 @@ def test_the_same_figure_is_the_same_bytes(tmp_path):
     once, twice = (figures.DRAW["stable_rank"](tmp_path / name, ranks) for name in ("a", "b"))
     for first, second in zip(once, twice, strict=True):
         assert first.read_bytes() == second.read_bytes()
-
-
-def test_matplotlib_is_optional(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"^drawing needs matplotlib: pip install matplotlib$"):
-        figures.DRAW["span"](tmp_path / "span", draws=2)
 
 
 def test_the_color_scale_ignores_a_few_entries():

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mimetic_jax import extras
 from mimetic_jax.data import load_dataset, prepare
 from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
@@ -153,8 +154,13 @@ def test_a_failure_of_tfds_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_without_tensorflow_the_error_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: None)
-    refused("TensorFlow", "mimetic-jax[prepare]", name="svhn", data_dir=str(tmp_path))
+    monkeypatch.setitem(extras.EXTRAS, "prepare", ("no_such_module",))
+    refused(
+        "preparing data needs no_such_module",
+        "mimetic-jax[prepare]",
+        name="svhn",
+        data_dir=str(tmp_path),
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -171,7 +177,7 @@ def test_tfds_is_asked_for_array_record(tmp_path: Path, monkeypatch: pytest.Monk
             built["manual"] = download_config.manual_dir
             builder(32)(built["name"], built["data_dir"], tmp_path)
 
-    monkeypatch.setattr(prepare.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(extras.EXTRAS, "prepare", ())
     monkeypatch.setattr(tfds, "builder", Recorder)
     prepare.prepare("svhn", str(tmp_path), str(tmp_path / "mine"))
     assert built == {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from mimetic_jax.data.sets.info import DatasetInfo, Split
-from mimetic_jax.errors import InputError
 
 
 def read_digits(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
@@ -14,16 +13,9 @@ def read_digits(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
     The split is fixed: with the examples sorted by class, every fifth is a test example, so it has
     a fifth of each class, to within one example. Gray levels 0..16 become 0..255. The arguments,
     which every reader takes, are ignored.
-
-    Raises:
-        InputError: scikit-learn isn't installed.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise InputError(
-            "the digits come with scikit-learn, which isn't installed: pip install scikit-learn"
-        ) from error
+    from sklearn.datasets import load_digits
+
     levels, labels = load_digits(return_X_y=True)
     images = np.rint(levels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int32)

@@ -14,6 +14,7 @@ from etils import epath
 
 from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.extras import need
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
 
@@ -36,7 +37,7 @@ def as_path(text: str | AnyPath) -> AnyPath:
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
     if not (importlib.util.find_spec("gcsfs") or importlib.util.find_spec("tensorflow")):
-        raise InputError(f"workdir {text} needs gcsfs: pip install gcsfs")
+        need(f"workdir {text}", "gcs")
     found = epath.Path(text)
     try:
         found.exists()

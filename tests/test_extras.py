@@ -1,0 +1,66 @@
+"""The core works without the extras, and says which one is missing."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import mimetic_jax
+from mimetic_jax import extras
+from mimetic_jax.analysis import style
+from mimetic_jax.extras import MissingExtra, need
+
+ROOT = pathlib.Path(__file__).parent.parent
+CORE = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name in {missing} else find(name, *more)
+sys.modules.update(dict.fromkeys({missing}))  # importing None is an ImportError
+import jax, jax.numpy as jnp, flax.linen as nn
+import mimetic_jax
+from mimetic_jax import check, fit, initializers, linen, nnx, plan, schemes, zoo
+layer = nn.MultiHeadDotProductAttention(num_heads=2)
+params = layer.init(jax.random.key(0), jnp.ones((1, 4, 16)))["params"]
+plan(params, schemes.Mimetic())
+params = mimetic_jax.rewrite(jax.random.key(1), params, schemes.Mimetic())
+check(params), fit(params)
+try:
+    import mimetic_jax.train
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_the_core_needs_no_extra():
+    """A process in which their modules can't be found, but for those that Flax itself has."""
+    flax_has = {"absl", "etils", "optax", "orbax"}
+    missing = {*extras.EXTRAS["train"], *extras.EXTRAS["plot"]} - flax_has
+    command = [sys.executable, "-c", CORE.replace("{missing}", repr(missing))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"training needs \w+: pip install 'mimetic-jax\[train\]'\n", done.stdout), (
+        done.stdout
+    )
+
+
+def test_extras_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.EXTRAS) <= set(project["optional-dependencies"])
+
+
+def test_a_missing_module_is_one_line(monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "plot", ("no_such_module",))
+    expected = r"^drawing needs no_such_module: pip install 'mimetic-jax\[plot\]'$"
+    with pytest.raises(MissingExtra, match=expected):
+        need("drawing", "plot")
+    with pytest.raises(mimetic_jax.InputError, match=expected), style.canvas(1, 1):
+        pass
+
+
+def test_types_are_shipped():
+    assert (ROOT / "mimetic_jax" / "py.typed").exists()
