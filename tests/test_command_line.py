@@ -117,7 +117,5 @@ def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("Unable to initialize backend 'nonsense':\nit is not known")
 
     monkeypatch.setattr(jax, "devices", fails)
-    with pytest.raises(
-        InputError, match="JAX has no devices, with JAX_PLATFORMS=.* 'nonsense': it"
-    ):
+    with pytest.raises(InputError, match=r"JAX has no devices, with .* .nonsense.: it"):
         check_settings()
