@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
+import subprocess
 import sys
 from types import ModuleType
 
@@ -119,3 +121,29 @@ def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "devices", fails)
     with pytest.raises(InputError, match=r"JAX has no devices, with .* .nonsense.: it"):
         check_settings()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("output", "code"), [("/dev/full", 1), ("/dev/null", 0)])
+def test_an_output_that_takes_nothing_is_one_line(output: str, code: int) -> None:
+    command = [sys.executable, "main.py", "--config=configs/digits_vit.py", "--mode=plan"]
+    with open(output, "w") as stdout:
+        done = subprocess.run(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code
+    assert done.stderr == ("error: [Errno 28] No space left on device\n" if code else "")
+
+
+@pytest.mark.slow
+def test_a_terminal_without_greek_gets_escapes(tmp_path: pathlib.Path) -> None:
+    """The table has a column Δ."""
+    flags = ["--config=configs/digits_vit.py:Δ=1", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "main.py", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii:strict"},
+    )
+    assert done.returncode == 2
+    assert "\\u0394" in done.stderr
+    assert done.stderr.count("\n") == 1

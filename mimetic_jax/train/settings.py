@@ -49,7 +49,7 @@ def check_settings() -> None:
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"JAX has no devices, with JAX_PLATFORMS={jax.config.jax_platforms} ({reason})"
+            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} ({reason})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
         if (found := setting(name)) != needed:
