@@ -75,9 +75,9 @@ ALLOWED = {
 
 WINGS = {  # inside data
     "augment": set(),
-    "files": set(),
-    "text": set(),
-    "sets": {"files"},
+    "files": {"home"},
+    "text": {"home"},
+    "sets": {"files", "home"},
     "feed": {"files", "sets", "text"},
 }
 
