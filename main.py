@@ -83,6 +83,7 @@ def main(argv: Sequence[str]) -> None:
 
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
+    _check_config(config)
     workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
     if _MODE.value == "plan":
@@ -108,15 +109,38 @@ def _parse(argv: Sequence[str]) -> list[str]:
     """Parse the flags; every mistake in them is an error of one line."""
     argument = _config_argument(argv)
     file, _, text = (argument or "").partition(":")
+    if argument is not None and (not argument or argument.startswith("--")):
+        raise InputError("--config is empty: give a config file")
     if argument is not None and not pathlib.Path(file).is_file():
         raise InputError(f"there is no config file {file!r}")
     try:
         return list(flags.FLAGS(list(argv)))
-    except (KeyError, AttributeError) as error:  # how config_flags reports an unknown field
-        config = runpy.run_path(file)["get_config"](*([text] if text else []))
-        raise _unknown_field(argv, config) or InputError(_reason(error)) from error
-    except (flags.Error, TypeError, ValueError, OSError) as error:
-        raise InputError(_reason(error)) from error
+    except Exception as error:  # config_flags reports some mistakes by a KeyError
+        found = _unknown_field(argv, _loaded(file, text)) if argument is not None else None
+        raise found or InputError(_reason(error)) from error
+
+
+def _loaded(file: str, text: str) -> ConfigDict:
+    """The config of a file, or the error that names the file if that is at fault."""
+    try:
+        return runpy.run_path(file)["get_config"](*([text] if text else []))
+    except InputError:
+        raise
+    except Exception as error:  # it is a program
+        reason = f"{type(error).__name__}: {_reason(error)}"
+        raise InputError(f"config file {file} can't be read ({reason})") from error
+
+
+def _check_config(config: Any) -> None:
+    """Check that a config file's `get_config` returns a configuration."""
+    from configs.default import default
+
+    if not isinstance(config, ConfigDict):
+        raise InputError(f"get_config of the config file returns {type(config).__name__}")
+    if lacking := sorted(set(default()) - set(config)):
+        raise InputError(
+            f"the config lacks {', '.join(lacking)}: start from `configs.default.default()`"
+        )
 
 
 def _config_argument(argv: Sequence[str]) -> str | None:
@@ -154,17 +178,30 @@ def _reason(error: BaseException) -> str:
 
 def run() -> None:
     """Run `main`; bad input ends in one line instead of a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        app.run(main, flags_parser=_parse)
+        try:
+            app.run(main, flags_parser=_parse)
+        finally:
+            sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
     except InputError as error:
         _exit(2, str(error), f"error: {error}")
     except KeyboardInterrupt:
         _exit(130, "interrupted", "interrupted")
     except BrokenPipeError:  # the reader closed the pipe: `… --mode=plan | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        _exit(1, _reason(error), f"error: {_reason(error)}")
     except Exception as error:
         _exit(1, f"{type(error).__name__}: {_reason(error)}", traceback.format_exc().rstrip())
+
+
+def _drop_output() -> None:
+    """Send what is left to print nowhere: stdout takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _exit(code: int, reason: str, text: str) -> None:

@@ -35,7 +35,6 @@ import math
 import os
 import pathlib
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 
@@ -158,9 +157,11 @@ def _reproduce(
 ) -> int:
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     from launch.submit import submit
+    from launch.sweep import options_of
     from launch.training import Queue
     from mimetic_jax.train.cluster import preemption
 
+    launcher = options_of(flags.launcher)
     queue = Queue(
         wanted,
         _seeds(flags.seeds),
@@ -179,7 +180,7 @@ def _reproduce(
     jobs = queue.jobs(by_cost)
     code = 0
     if flags.to in ("slurm", "gke"):
-        return submit(queue, jobs, flags.to, shlex.split(flags.launcher), flags, say)
+        return submit(queue, jobs, flags.to, launcher, flags, say)
     if flags.dry_run:
         for job in jobs:
             say(str(job))

@@ -282,6 +282,18 @@ def array_file(jobs: Sequence[Job]) -> str:
     return "".join("\t".join(job.flags) + "\n" for job in jobs)
 
 
+def options_of(launcher: str) -> list[str]:
+    """The options of --launcher, split as by a shell.
+
+    Raises:
+        InputError: a quote in it is never closed.
+    """
+    try:
+        return shlex.split(launcher)
+    except ValueError as error:
+        raise InputError(f"--launcher={launcher!r}: {error}") from error
+
+
 def slurm_command(path: str, launcher: Sequence[str], at_once: int | None) -> list[str]:
     """The launch/slurm.sbatch command that submits a job file."""
     limit = [f"--limit={at_once}"] if at_once else []
@@ -333,7 +345,7 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     )
     if flags.jobs is not None and flags.jobs < 1:
         raise InputError(f"--jobs {flags.jobs} is not positive")
-    launcher = shlex.split(flags.launcher)
+    launcher = options_of(flags.launcher)
     if launcher and flags.to not in ("slurm", "gke"):
         raise InputError(f"--launcher is for slurm and gke, not {flags.to}")
     remote = "://" in flags.workdir

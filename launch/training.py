@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import signal
@@ -22,6 +21,7 @@ from mimetic_jax.train import report
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.tasks.task import score_of
+from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.runs import Run
 
@@ -193,7 +193,7 @@ class Queue:
         if not path.exists():
             return False
         record = configs.to_json(self.configs[spec])
-        return configs.difference(json.loads(path.read_text()), record) is None
+        return configs.difference(read_config(path), record) is None
 
     def _open(self, spec: Spec) -> Comparison:
         comparison = Comparison(self.configs[spec], self.say)

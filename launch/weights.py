@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 
 from launch.digest import digest_of
+from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError
 
 PLACEHOLDERS = ("FILE.npz", "FILE.json", "FIRST_STAGE")
@@ -40,7 +40,7 @@ class Weights:
         Raises:
             InputError: if there is no such file, or it can't serve.
         """
-        given = pathlib.Path(path).expanduser().resolve()
+        given = expanded(path).resolve()
         if "," in str(given):
             raise InputError(f"--file={path}: a config's argument can't hold the comma of {given}")
         if given.is_dir():
@@ -55,6 +55,7 @@ class Weights:
 
 
 def _mark_of_workdir(workdir: pathlib.Path) -> str:
+    from mimetic_jax.train.workdir.documents import read_config
     from mimetic_jax.train.workdir.runs import Run
 
     if not (workdir / "config.json").is_file():
@@ -66,4 +67,4 @@ def _mark_of_workdir(workdir: pathlib.Path) -> str:
     for run in runs:
         if not run.finished():
             raise InputError(f"--file={workdir}: {run.arm} seed {run.seed} isn't finished")
-    return digest_of(json.loads((workdir / "config.json").read_text()))
+    return digest_of(read_config(workdir / "config.json"))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, check_pair
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.weights.attention import attention_sizes
 
@@ -162,7 +162,8 @@ def fused_query_key_value(
     only_query_key = dataclasses.replace(scheme or Mimetic(), alpha_vo=None, beta_vo=None)
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
-        if len(shape) != 2 or shape[1] % (3 * num_heads):
+        check_pair("the shape of a fused kernel", shape)
+        if shape[1] % (3 * num_heads):
             raise InputError(
                 f"a fused kernel of {num_heads} heads needs shape [D, 3·H·K], not {tuple(shape)}"
             )
@@ -210,6 +211,7 @@ def mean_shift(
     base = base or jax.nn.initializers.lecun_normal()
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_pair("mean_shift: the shape of a kernel", shape)
         kernel = base(key, shape, jnp.float32)
         shift_key = jax.random.fold_in(key, 1)
         shifted = scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]

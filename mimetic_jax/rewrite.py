@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from mimetic_jax import paths, table, zoo
-from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.errors import InputError, blaming, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
@@ -187,7 +187,10 @@ def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
         >>> bool((same == block_key(jax.random.key(0), "block_0/attention")).all())
         True
     """
-    key = jax.random.fold_in(key, zlib.crc32(path.encode()))
+    try:
+        key = jax.random.fold_in(key, zlib.crc32(path.encode()))
+    except TypeError as error:
+        raise InputError(f"{repr(key)[:80]} is no key: make one with jax.random.key") from error
     return key if layer is None else jax.random.fold_in(key, layer)
 
 
@@ -235,6 +238,8 @@ class _Tree:
         num_heads: int | None,
         num_kv_heads: int | None,
     ) -> None:
+        if not isinstance(rules, Sequence) or not all(isinstance(rule, Rule) for rule in rules):
+            raise InputError(f"rules {repr(rules)[:80]} are not a sequence of Rule")
         named, self.treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
@@ -442,6 +447,8 @@ class _Tree:
         if len(tables) != 1 or not tables[0].fits:
             return None, grid
         count, _ = tables[0].canonical_shape
+        if grid is not None:
+            check_pair("the grid", grid)
         grid = grid or _square(count) or _square(count - 1)
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid

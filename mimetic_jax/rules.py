@@ -88,6 +88,8 @@ class Rule:
     def __post_init__(self) -> None:
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
+        if not isinstance(self.layout, str):
+            raise InputError(f"layout {self.layout!r} is not text such as 'd h k'")
         for role in self.roles:
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
@@ -329,7 +331,7 @@ def _groups(layout: str) -> list[str]:
 def _check_expression(field: str, text: str) -> None:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, TypeError, RecursionError, OverflowError) as error:
         raise InputError(f"{field} {text!r} is not a regular expression: {error}") from error
 
 

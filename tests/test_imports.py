@@ -75,9 +75,9 @@ ALLOWED = {
 
 WINGS = {  # inside data
     "augment": set(),
-    "files": {"remote"},
-    "text": {"remote"},
-    "sets": {"files", "remote"},
+    "files": {"home", "remote"},
+    "text": {"home", "remote"},
+    "sets": {"files", "home", "remote"},
     "feed": {"files", "sets", "text"},
 }
 

@@ -34,6 +34,10 @@ die() {
 
 count() { [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 '$2' is not a positive number"; }
 
+shaped() { # what goes into YAML without quotes can't hold a newline, a colon or a brace
+  [[ -z $2 || $2 =~ ^($3)$ ]] || die "$1 '${2//[[:cntrl:]]/?}' is no $4"
+}
+
 in_yaml() { # a string in double quotes
   local text=${1//\\/\\\\}
   printf '"%s"\n' "${text//\"/\\\"}"
@@ -149,6 +153,14 @@ if [[ -n $tpu ]]; then
 else
   resource=nvidia.com/gpu chips=${chips:-8}
 fi
+shaped --image "$image" '[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]+)?' 'image'
+shaped --tpu "$tpu" '[a-z][a-z0-9-]*' 'accelerator'
+shaped --gpu "$gpu" '[a-z][a-z0-9-]*' 'accelerator'
+shaped --topology "$topology" '[0-9]+(x[0-9]+)+' 'topology such as 4x4'
+shaped --claim "$claim" '[a-z0-9]([a-z0-9.-]*[a-z0-9])?' 'name of a PersistentVolumeClaim'
+for flag in "${flags[@]}"; do
+  [[ $flag != *[[:cntrl:]]* ]] || die "flag '${flag//[[:cntrl:]]/?}' has a control character"
+done
 count --hosts "$hosts"
 count --chips "$chips"
 [[ $restarts == 0 ]] || count --restarts "$restarts"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.tasks.task import score_of
+from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.paths import AnyPath, as_path
 from mimetic_jax.train.workdir.runs import Run
 
@@ -37,7 +37,7 @@ def read(workdir: AnyPath) -> tuple[str, list[ArmResult]]:
     path = workdir / "config.json"
     if not path.exists():
         raise InputError(f"no comparison in {workdir}: config.json is missing")
-    record = json.loads(path.read_text())
+    record = read_config(path)
     arms, seeds = list(record["arms"]) or ["run"], record["seeds"]
     for arm, seed in itertools.product(arms, seeds):
         if (run := Run.of(workdir, arm, seed)).finished():

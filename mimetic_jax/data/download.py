@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import REMOTE, Remote
 from mimetic_jax.errors import InputError, check_given, unknown
 
@@ -47,7 +48,7 @@ def download(name: str, data_dir: str) -> Path:
     """
     if name not in REMOTE:
         raise unknown("data set to download", name, REMOTE)
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     for remote in REMOTE[name]:
         if remote.gives and (root / remote.gives).exists():
             continue

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mimetic_jax.data.files import array_record
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError, check_given
@@ -45,10 +46,10 @@ def prepare(
     info = describe(name)
     if not info.tfds:
         raise InputError(f"{name} isn't in TFDS and can't be prepared: it comes from {info.source}")
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     if prepared := array_record.find(root, info.tfds):
         return _readable(prepared)
-    manual = Path(manual_dir).expanduser() if manual_dir else root / "downloads" / "manual"
+    manual = expanded(manual_dir) if manual_dir else root / "downloads" / "manual"
     _check_manual(info, manual)
     try:
         (build or _build)(info.tfds, root, manual)

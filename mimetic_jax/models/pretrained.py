@@ -19,6 +19,7 @@ from flax import traverse_util
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.position import resample
+from mimetic_jax.models.tensor_files import check_floating, read_file
 
 Names = tuple[tuple[str, str | None], ...]
 
@@ -197,7 +198,7 @@ class PretrainedFile:
         """
         leaves = traverse_util.flatten_dict(params, sep="/")
         found = self._by_path(leaves)
-        if "pos_embed" in leaves:
+        if "pos_embed" in found:
             prefix = int("cls_token" in leaves)
             table = self.tensors["pos_embed"]
             if "cls_token" in self.tensors and not prefix:
@@ -208,9 +209,10 @@ class PretrainedFile:
 
     def _by_path(self, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """As `by_path`, the position table as it is stored."""
-        head_width = next(
-            leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")
-        )
+        widths = [leaf.shape[-1] for name, leaf in leaves.items() if name.endswith("query/kernel")]
+        if not widths or "pos_embed" not in leaves:
+            raise InputError(f"{self.path} holds a ViT, and the model is none")
+        head_width = widths[0]
         found = {}
         for name, leaf in leaves.items():
             names = _sources(name, leaf)
@@ -218,28 +220,6 @@ class PretrainedFile:
                 arrays = [_by_head(self.tensors[source], source, head_width) for source in names]
                 found[name] = arrays[0] if names == [name] else np.stack(arrays)
         return found
-
-
-def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The tensors of a `.npz` or `.safetensors` file, by their names there.
-
-    Raises:
-        InputError: for a file that isn't there, or of another suffix.
-    """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise InputError(f"there is no checkpoint {path}")
-    if path.endswith(".npz"):
-        with np.load(path) as file:
-            arrays = dict(file)
-        # NumPy stores bfloat16 as two bytes of no type.
-        is_bfloat16 = {name: array.dtype == np.dtype("V2") for name, array in arrays.items()}
-        return {n: a.view(jnp.bfloat16) if is_bfloat16[n] else a for n, a in arrays.items()}
-    if path.endswith(".safetensors"):
-        from safetensors.numpy import load_file
-
-        return load_file(path)
-    raise InputError(f"{path} is neither .npz nor .safetensors")
 
 
 def _ours(
@@ -258,6 +238,7 @@ def _ours(
         if ours is None:
             say(f"{name} is left out: no classifier uses it")
             continue
+        check_floating(name, array, (3,) if ours == "pos_embed" else (1, 2, 3, 4))
         for part, turned in _parts(ours, array):
             found[part] = _Tensor(turned, name, array.shape)
     return found

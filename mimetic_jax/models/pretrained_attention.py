@@ -10,7 +10,8 @@ import numpy as np
 from flax import traverse_util
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.pretrained import PretrainedFile, read_file
+from mimetic_jax.models.pretrained import PretrainedFile
+from mimetic_jax.models.tensor_files import check_floating, read_file
 
 HEAD_DIM = 64
 """Of every published ViT and GPT-2; most files don't hold their number of heads."""
@@ -53,11 +54,12 @@ def _gpt2(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     found = {}
     for name, array in stored.items():
         if match := _GPT2.fullmatch(name):
+            check_floating(name, array, (2,))
             layer, kind = f"block_{match[1]}/attention", match[2]
             if kind == "c_proj":
                 found[f"{layer}/out/kernel"] = array
             else:
-                for role, part in zip(_ROLES, np.split(array, 3, axis=-1), strict=True):
+                for role, part in zip(_ROLES, np.array_split(array, 3, axis=-1), strict=True):
                     found[f"{layer}/{role}/kernel"] = part
     return found
 
@@ -69,6 +71,8 @@ def _by_head(
     width = array.shape[-1] if out else array.shape[0]
     if width % head_dim:
         raise InputError(f"{os.fspath(path)}: heads of width {head_dim} don't divide dim {width}")
+    if array.size != width**2:
+        raise InputError(f"{os.fspath(path)}: {name} has shape {array.shape}, not {width}x{width}")
     heads = width // head_dim
     shape = (heads, head_dim, width) if out else (width, heads, head_dim)
     return np.asarray(array, np.float32).reshape(shape)

@@ -34,6 +34,7 @@ from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.tasks.task import Score
 from mimetic_jax.train.warm_start import check_source
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
+from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 from mimetic_jax.train.workdir.runs import Run
@@ -355,7 +356,7 @@ class Comparison:
         if not path.exists():
             self._recognize_runs(workdir)
         else:
-            before = json.loads(path.read_text())
+            before = read_config(path)
             configs.check_same(f"workdir {workdir}", before, record)
             record["seeds"] = sorted({*before["seeds"], *record["seeds"]})
             record["arms"] = {**before["arms"], **record["arms"]}
@@ -385,7 +386,7 @@ class Comparison:
             InputError: as `recognize`, or if it can't be written.
         """
         record, path = self.recognize(workdir), workdir / "config.json"
-        if path.exists() and json.loads(path.read_text()) == record:
+        if path.exists() and read_config(path) == record:
             return
         try:
             workdir.mkdir(parents=True, exist_ok=True)

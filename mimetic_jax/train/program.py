@@ -240,7 +240,7 @@ class Program:
             self.task.loss, state.params, state.model_state, self.task.batch_shapes(), dropout_key
         )
         names = (*metrics, "grad_norm")
-        history = {name: jnp.full(self.feed.max_dispatch, jnp.nan) for name in names}
+        history = {name: jnp.zeros(self.feed.max_dispatch) for name in names}
         return jax.lax.fori_loop(0, count, one, (state, history))
 
 

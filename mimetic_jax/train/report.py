@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
 from mimetic_jax.train.tasks.task import ACCURACY, Score
@@ -45,6 +46,14 @@ class ArmResult:
         cls, workdir: AnyPath, arm: str, seeds: Sequence[int], score: Score = ACCURACY
     ) -> ArmResult:
         """From the metrics of those runs that are finished."""
+        try:
+            return cls._read(workdir, arm, seeds, score)
+        except (KeyError, TypeError) as error:
+            folder = workdir / "runs" / arm
+            raise InputError(f"metrics.jsonl in {folder} lacks or damages {error}") from error
+
+    @classmethod
+    def _read(cls, workdir: AnyPath, arm: str, seeds: Sequence[int], score: Score) -> ArmResult:
         runs = {seed: Run.of(workdir, arm, seed) for seed in seeds}
         curves = {
             seed: [
@@ -144,7 +153,11 @@ def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
         return table(results)
     finished = _finished(results)
     if records := [_record(result, _baselines(result, finished)) for result in finished]:
-        write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
+        path = workdir / "summary.json"
+        try:
+            write_atomically(path, json.dumps(records, indent=2) + "\n")
+        except OSError as error:
+            raise InputError(f"{path} can't be written: {error.strerror or error}") from error
     return table(results)
 
 

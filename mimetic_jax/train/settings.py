@@ -27,12 +27,30 @@ def setting(name: str) -> Any:
     return getattr(jax.config, name)
 
 
+_REFUSED = {
+    "jax_numpy_rank_promotion": ("raise",),
+    "jax_numpy_dtype_promotion": ("strict",),
+    "jax_transfer_guard": ("disallow", "disallow_explicit"),
+}
+"""Checks of a user's own code, which that of training and its libraries isn't written for."""
+
+
 def check_settings() -> None:
-    """Check that JAX has the settings that runs are exact with.
+    """Check that JAX has devices, and the settings that runs are exact with.
 
     Raises:
         InputError: names the setting that is another, from the environment or from `jax.config`.
     """
+    for name, refused in _REFUSED.items():
+        if (found := setting(name)) in refused:
+            raise InputError(f"{name.upper()} is {found}, under which nothing trains: unset it")
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} ({reason})"
+        ) from error
     for name, needed in _TRAINED_WITH.items():
         if (found := setting(name)) != needed:
             raise InputError(

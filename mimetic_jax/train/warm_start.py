@@ -56,7 +56,7 @@ def check_source(config: ConfigDict, arm: str, seed: int) -> None:
         InputError: it isn't.
     """
     if config.init_from:
-        path = as_path(_source(config, arm, seed)).expanduser()
+        path = as_path(_source(config, arm, seed))
         if not path.exists():
             raise InputError(f"arm {arm} seed {seed}: there is no init_from {path}")
 
@@ -97,7 +97,7 @@ def warm_start(
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
     a pretrained model); Initializing Models with Larger Ones (weight selection).
     """
-    path = as_path(source).expanduser()
+    path = as_path(source)
     named, treedef = paths.flatten(variables)
     wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
     if parts:

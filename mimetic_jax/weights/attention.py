@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_integers, check_numbers, unknown
 from mimetic_jax.host.cores import concurrency
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 
@@ -242,6 +242,7 @@ def attention_sizes(
     sizes = {"dim": dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
     if head_dim is not None:
         sizes["head_dim"] = head_dim
+    check_integers(**sizes)
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not positive")
@@ -255,9 +256,8 @@ def attention_sizes(
 def _check_constants(alpha: float, beta: float) -> None:
     if isinstance(alpha, jax.core.Tracer) or isinstance(beta, jax.core.Tracer):
         return
-    if not (math.isfinite(alpha) and alpha >= 0):
+    check_numbers(alpha=alpha, beta=beta)
+    if alpha < 0:
         raise InputError(f"alpha {alpha} is not a finite number ≥ 0")
-    if not math.isfinite(beta):
-        raise InputError(f"beta {beta} is not finite")
     if alpha == 0 and beta == 0:
         raise InputError("alpha and beta are both 0: both kernels would be zero and never learn")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_pair, unknown
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
@@ -430,10 +430,8 @@ def _half(kernel_size: int) -> int:
 
 
 def _tokens(grid: tuple[int, int]) -> int:
-    h, w = grid
-    if h < 1 or w < 1:
-        raise InputError(f"the grid {h}x{w} is empty")
-    return h * w
+    check_pair("the grid", grid)
+    return grid[0] * grid[1]
 
 
 def _check_positive(**constants: float) -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, check_integers, check_numbers
 
 
 def sincos_2d(
@@ -37,6 +37,8 @@ def sincos_2d(
     Reference: Mimetic Initialization of Self-Attention Layers, section 4 (positions) and
     figure on γ; the SimpleViT variant of the formula, which the paper leaves open.
     """
+    check_integers(dim=dim, h=h, w=w)
+    check_numbers(scale=scale, temperature=temperature)
     if dim < 4 or dim % 4:
         raise InputError(f"2-D sin-cos positions need a multiple of 4, not dim {dim}")
     if h < 1 or w < 1:

@@ -255,6 +255,9 @@ def test_flags_and_folder_are_required(sandbox: Sandbox, script: str) -> None:
     assert "root of the repository" in mistaken(sandbox, script, *ENOUGH[script], "--", *FLAGS)
 
 
+GKE = ("gke/run.sh", "--name=a", "--image=i", "--gpu=g")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -267,6 +270,21 @@ def test_flags_and_folder_are_required(sandbox: Sandbox, script: str) -> None:
         (["gke/run.sh", "--name=A_b", "--image=i", "--gpu=g", "--", "x"], "'A_b'"),
         (["gke/run.sh", "--name=a", "--image=i", "--", "x"], "--tpu or --gpu"),
         (["gke/run.sh", "--name=a", "--image=i", "--tpu=t", "--", "x"], "--topology"),
+        *(
+            ([*GKE, f"--{option}={value}", "--dry-run", "--", "x"], f"--{option} '")
+            for option in ("image", "gpu", "topology", "claim")
+            for value in (
+                "i\n                  command: [id]",
+                "i}, {name: x",
+                "i: x",
+                "i # x",
+                "*x",
+                "i x",
+                'i"',
+            )
+        ),
+        ([*GKE, "--dry-run", "--", "--a=b\nc"], "flag '--a=b?c' has a control character"),
+        ([*GKE, "--dry-run", "--", "--a=\x1b[0m"], "has a control character"),
     ],
 )
 def test_errors_name_what_was_given(sandbox: Sandbox, arguments: list[str], words: str) -> None:
@@ -390,6 +408,33 @@ def test_slurm_array_is_submitted_with_a_limit(sandbox: Sandbox) -> None:
         "--gpus=1 --cpus=8 --array=jobs.tsv"
     ]
     assert (sandbox.root / "runs/slurm").is_dir()  # Slurm doesn't create it
+
+
+@pytest.mark.parametrize("lines", ["\n", "--a=1\n\n--a=2\n", "--a=1\n \t\n"])
+@pytest.mark.parametrize("inside", [{}, {**SLURM, "SLURM_ARRAY_TASK_ID": "0"}])
+def test_an_empty_line_of_a_job_file_is_refused(
+    sandbox: Sandbox, lines: str, inside: dict[str, str]
+) -> None:
+    (sandbox.root / "jobs.tsv").write_text(lines)
+    done = sandbox.run("slurm.sbatch", "--array=jobs.tsv", "--dry-run", **inside)
+    assert done.returncode == 2
+    assert "of the job file jobs.tsv is empty" in done.stderr
+    assert not done.stdout
+
+
+def test_each_line_of_a_job_file_is_shown_with_its_own_flags(sandbox: Sandbox) -> None:
+    (sandbox.root / "jobs.tsv").write_text("--a=1\t--b=2\n--c=3\n")
+    done = sandbox.run("slurm.sbatch", "--array=jobs.tsv", "--dry-run")
+    shown = [line.partition("main.py ")[2] for line in done.stdout.splitlines()[1:]]
+    assert shown == ["--a=1 --b=2", "--c=3"]
+
+
+def test_a_task_without_a_line_is_one_line(sandbox: Sandbox) -> None:
+    (sandbox.root / "jobs.tsv").write_text("--a=1\n")
+    array = {**SLURM, "SLURM_ARRAY_TASK_ID": "7"}
+    done = sandbox.run("slurm.sbatch", "--array=jobs.tsv", **array)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "jobs.tsv has no line for task '7'" in done.stderr
 
 
 # tpu_vm.sh

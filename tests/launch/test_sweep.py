@@ -115,6 +115,7 @@ def test_mistakes_are_reported_before_anything_is_created(
         (["--to=local", f"--config={DIGITS}", "--seeds=a"], "--seeds=a"),
         (["--to=local", f"--config={DIGITS}", "--jobs=0"], "--jobs 0"),
         (["--to=local", f"--config={DIGITS}", "--launcher=--nodes=2"], "--launcher"),
+        (["--to=slurm", f"--config={DIGITS}", "--launcher=--account='a"], "No closing quotation"),
         (["--to=local", "--config=none.py"], "no config file 'none.py'"),
         (["--to=local", "--config="], "no config file ''"),
         (["--to=local", f"--config={DIGITS}", "--workdir="], "--workdir is empty"),

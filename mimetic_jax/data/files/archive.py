@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import threading
 import weakref
@@ -14,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.decode import DecodeError, check_bytes
 from mimetic_jax.errors import InputError
 
 _BLOCK = 512
+_MOST_NESTED = 3  # tars in tars; ImageNet's are one deep
+_LONGEST_NAME = 2**20  # bytes of a header that holds one
 
 
 class Archive:
@@ -46,6 +49,10 @@ class Archive:
             entries = list(_zip_entries(path) if _is_zip(path) else _tar_entries(path))
         except OSError as error:
             raise InputError(f"can't read {path} ({error.strerror})") from error
+        size = path.stat().st_size
+        for name, offset, stored, unpacked in entries:
+            if not 0 <= offset <= offset + stored <= size or unpacked >= 2**63:
+                raise InputError(f"{path}:{name} is not within its {size} bytes: damaged")
         names = [name.removeprefix("./") for name, *_ in entries]
         self.folders = [name[:-1] for name in names if name.endswith("/")]
         self.files = [name for name in names if name and not name.endswith("/")]
@@ -60,9 +67,10 @@ class Archive:
     def read(self, index: int) -> bytes:
         """The content of file `index`."""
         offset, stored, unpacked = map(int, self._where[index])
+        check_bytes(max(stored, unpacked), f"{self.path}:{self.files[index]}")
         if _is_zip(self.path):  # The file's own header may be longer than its directory entry.
             header = os.pread(self._open(), 30, offset)
-            if header[:4] != b"PK\3\4":
+            if header[:4] != b"PK\3\4" or len(header) < 30:
                 raise InputError(
                     f"{self.path} has no file header at byte {offset}: damaged or changed"
                 )
@@ -77,11 +85,12 @@ class Archive:
 
     def _inflate(self, content: bytes, size: int, index: int) -> bytes:
         try:
-            unpacked = zlib.decompress(content, wbits=-zlib.MAX_WBITS)
+            # One more byte than expected shows that there are more.
+            unpacked = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
         except zlib.error as error:
             raise DecodeError(f"{self.path}:{self.files[index]} is damaged ({error})") from error
         if len(unpacked) != size:
-            found = f"it unpacks to {len(unpacked)} bytes, expected {size}"
+            found = f"it unpacks to {'more' if len(unpacked) > size else 'fewer'} than {size} bytes"
             raise DecodeError(f"{self.path}:{self.files[index]} is damaged: {found}")
         return unpacked
 
@@ -110,9 +119,12 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
     try:
         with zipfile.ZipFile(path) as file:
             infos = file.infolist()
-    except zipfile.BadZipFile as error:
+    except OSError:
+        raise
+    except Exception as error:  # zipfile has its own, and those of struct, of text and of integers
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path} can't be read as a zip ({error}): truncated or damaged"
+            f"{path} can't be read as a zip ({reason}): truncated or damaged"
         ) from error
     for info in infos:
         if info.flag_bits & 1 or info.compress_type not in (
@@ -139,10 +151,12 @@ def _tar_entries(path: Path) -> Iterator[_Entry]:
 
 
 def _tar_members(
-    descriptor: int, path: Path, start: int, end: int, prefix: str = ""
+    descriptor: int, path: Path, start: int, end: int, prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[str, int, int]]:
     """Name, offset and size of each member in bytes [start, end); folder names end in a slash."""
-    at, extended = start, dict[str, str]()
+    if depth > _MOST_NESTED:
+        raise InputError(f"{path} holds tars in tars, more than {_MOST_NESTED} deep: {prefix}")
+    at, extended = start, dict[str, bytes]()
     while True:
         header = os.pread(descriptor, _BLOCK, at) if at + _BLOCK <= end else b""
         if len(header) < _BLOCK:
@@ -151,8 +165,11 @@ def _tar_members(
             return
         if not _has_valid_checksum(header):
             raise InputError(f"{path} isn't an uncompressed tar: no file header at byte {at}")
-        size = int(extended.get("size", _number(header[124:136])))
-        name = extended.get("path") or _name(header)
+        try:
+            size = _decimal(extended["size"]) if "size" in extended else _number(header[124:136])
+        except ValueError as error:
+            raise InputError(f"{path} has a damaged file header at byte {at} ({error})") from error
+        name = _text(extended["path"]) if "path" in extended else _name(header)
         content, kind = at + _BLOCK, header[156:157]
         if content + size > end:
             raise InputError(
@@ -160,12 +177,20 @@ def _tar_members(
                 f"{content + size}"
             )
         at = content + -(-size // _BLOCK) * _BLOCK
+        if kind in (b"L", b"x") and size > _LONGEST_NAME:
+            raise InputError(f"{path} has a damaged file header at byte {content - _BLOCK}: a name")
         if kind == b"L":  # GNU: the next member's name
-            extended["path"] = os.pread(descriptor, size, content).rstrip(b"\0").decode()
+            extended["path"] = os.pread(descriptor, size, content).rstrip(b"\0")
             continue
         if kind in (b"x", b"g"):  # POSIX: records on the next member, or on all of them
             if kind == b"x":
-                extended |= _records(os.pread(descriptor, size, content))
+                try:
+                    extended |= _records(os.pread(descriptor, size, content))
+                except ValueError as error:
+                    where = content - _BLOCK
+                    raise InputError(
+                        f"{path} has a damaged file header at byte {where} ({error})"
+                    ) from error
             continue
         extended = {}
         if kind == b"5":
@@ -173,7 +198,7 @@ def _tar_members(
         elif kind in (b"0", b"\0", b"7") and name.endswith(".tar"):
             inner = prefix + name.removesuffix(".tar") + "/"
             yield inner, content, 0
-            yield from _tar_members(descriptor, path, content, content + size, inner)
+            yield from _tar_members(descriptor, path, content, content + size, inner, depth + 1)
         elif kind in (b"0", b"\0", b"7"):
             yield prefix + name, content, size
 
@@ -189,21 +214,36 @@ def _has_valid_checksum(header: bytes) -> bool:
 def _number(field: bytes) -> int:
     if field[0] & 0x80:  # GNU tar writes numbers too large for octal in base 256.
         return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
-    return int(field.split(b"\0")[0].strip() or b"0", 8)
+    digits = field.split(b"\0")[0].strip() or b"0"
+    if not re.fullmatch(rb"[0-7]+", digits):
+        raise ValueError(f"{digits!r} is no size")
+    return int(digits, 8)
+
+
+def _decimal(field: bytes) -> int:
+    if not re.fullmatch(rb"[0-9]{1,18}", field):
+        raise ValueError(f"{field[:40]!r} is no size")
+    return int(field)
 
 
 def _name(header: bytes) -> str:
     name = header[:100].split(b"\0")[0]
     folder = header[345:500].split(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    return (folder + b"/" + name if folder else name).decode("utf-8", "surrogateescape")
+    return _text(folder + b"/" + name if folder else name)
 
 
-def _records(content: bytes) -> dict[str, str]:
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _records(content: bytes) -> dict[str, bytes]:
     """Parse the "LENGTH KEY=VALUE" lines of a POSIX header."""
-    records = {}
-    while content:
-        length = int(content.split(b" ", 1)[0])
-        key, _, value = content[:length].split(b" ", 1)[1].partition(b"=")
-        records[key.decode()] = value[:-1].decode("utf-8", "surrogateescape")
-        content = content[length:]
+    records, at = {}, 0
+    while at < len(content):
+        line = re.match(rb"([0-9]{1,18}) ([^=]+)=", content[at:])
+        end = at + int(line[1]) if line else 0
+        if not line or not at + line.end() < end <= len(content):
+            raise ValueError(f"{content[at : at + 40]!r} is no record")
+        records[_text(line[2])] = content[at + line.end() : end - 1]
+        at = end
     return records

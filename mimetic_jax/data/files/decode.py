@@ -10,9 +10,38 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 
+MOST_PIXELS = 2**27
+"""Of an image: a larger one counts as damaged. Decoded it takes 400 MB in each thread."""
+
+MOST_BYTES = 2**28
+"""Of a file of an image, unpacked."""
+
+# Others of Pillow's run programs (EPS), or are no images to train on.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+
 
 class DecodeError(InputError):
     """The bytes of an image can't be decoded."""
+
+
+def check_bytes(size: int, name: str) -> None:
+    """Check the size of an encoded image before it is read.
+
+    Raises:
+        DecodeError: it is larger than `MOST_BYTES`.
+    """
+    if size > MOST_BYTES:
+        raise DecodeError(f"{name} has {size:,} bytes, more than {MOST_BYTES:,}")
+
+
+def check_pixels(height: int, width: int, name: str) -> None:
+    """Check the shape of an image before it is decoded.
+
+    Raises:
+        DecodeError: it has more than `MOST_PIXELS`.
+    """
+    if height * width > MOST_PIXELS:
+        raise DecodeError(f"{name} has {height}x{width} pixels, more than {MOST_PIXELS:,}")
 
 
 def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
@@ -33,9 +62,10 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
         uint8 [h, w, 3].
 
     Raises:
-        DecodeError: the data are no image, or a damaged or truncated one.
+        DecodeError: the data are no image, a damaged or truncated one, or one of too many pixels.
     """
-    if jpeg_shape(data) is not None:
+    if shape := jpeg_shape(data):
+        check_pixels(*shape, name)
         cv2 = opencv()
         # Despite "GRAYSCALE" these flags only reduce; IMREAD_REDUCED_COLOR_2 would set BGR as well.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
@@ -63,6 +93,8 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
         if marker == 0xFF:  # padding
             at += 1
             continue
+        if marker <= 0x01 or 0xD0 <= marker <= 0xD9:  # no length follows: decoders differ on these
+            return None
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # start of frame
             height = int.from_bytes(data[at + 5 : at + 7], "big")
             width = int.from_bytes(data[at + 7 : at + 9], "big")
@@ -86,14 +118,17 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data)) as file:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
             image: Image.Image = file
+            check_pixels(image.height, image.width, name)
             if image.mode.startswith("I;16"):
                 gray = (np.asarray(image) >> 8).astype(np.uint8)
                 return np.repeat(gray[:, :, None], 3, axis=2)
             if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
                 image = image.convert("RGBA")  # Pillow warns if it converts straight to RGB.
             return np.asarray(image.convert("RGB"))
+    except DecodeError:
+        raise
     except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, Image.UnidentifiedImageError):

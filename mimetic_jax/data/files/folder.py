@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.decode import DecodeError, check_bytes
 
 
 class Folder:
@@ -50,8 +50,10 @@ class Folder:
                 raise
             raise _not_a_file(path) from error
         with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise _not_a_file(path)
+            check_bytes(status.st_size, str(path))
             return file.read()
 
 

@@ -8,6 +8,7 @@ from mimetic_jax.data.files import array_record, imagenet
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import hint
 from mimetic_jax.errors import InputError
 
@@ -41,7 +42,7 @@ def open_source(
         InputError: nothing is found (the error lists the paths), or the split or number of classes
             isn't the one asked for.
     """
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     if root.is_file():
         return file_source(Archive(root), split, num_classes)
     prepared = array_record.find(root, name)

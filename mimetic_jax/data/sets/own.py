@@ -10,6 +10,7 @@ from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.load import StreamedDataset, counts, part
@@ -110,7 +111,7 @@ def _path(name: str, data_dir: str | None) -> Path:
         raise InputError(
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
-    path = Path(data_dir).expanduser()
+    path = expanded(data_dir)
     if not path.exists():
         raise InputError(f"there is no file or folder {path}")
     return path

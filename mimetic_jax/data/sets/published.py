@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mimetic_jax.data.files import array_record
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import hint
 from mimetic_jax.data.sets.info import DatasetInfo, Split
 from mimetic_jax.errors import InputError
@@ -53,7 +54,7 @@ def read_published(
             f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
             f"{sources}"
         )
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     for folder in (root, root / info.folder):
         missing = [name for name in files if not (folder / name).is_file()]
         if not missing:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import hint
 from mimetic_jax.errors import InputError, unknown
 
@@ -252,7 +253,7 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
         return corpus_of(name, [iter([part]) for part in _python_docs()], info.level)
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
-    root = Path(data_dir).expanduser()
+    root = expanded(data_dir)
     forms = [(info.files, {"ptb_char": _spaced, "ptb_char_raw": _spelled}.get(name, _raw))]
     if name == "ptb_char":
         forms.append((describe("ptb_word").files, _stripped))

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from mimetic_jax.data.home import expanded
 from mimetic_jax.data.text.corpus import OWN, Corpus, TextInfo, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
@@ -61,7 +62,7 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
         raise InputError(
             f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
         )
-    path = Path(data_dir).expanduser()
+    path = expanded(data_dir)
     files = _files(path)
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     return _read(name, path, stamps)

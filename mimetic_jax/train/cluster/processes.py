@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -45,6 +46,8 @@ def join(
                 "joining by hand needs all of --coordinator, --num_processes and --process_id: "
                 f"given are {coordinator}, {num_processes} and {process_id}"
             )
+        if not re.fullmatch(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", coordinator):
+            raise InputError(f"coordinator {coordinator!r} is not HOST:PORT")
         if not 0 <= process_id < num_processes:
             raise InputError(f"process_id {process_id} is not one of {num_processes} processes")
         _initialize(

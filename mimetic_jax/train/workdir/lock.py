@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.workdir.lease import in_use, leased, this_process
-from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
+from mimetic_jax.train.workdir.paths import AnyPath, in_bucket, regular
 
 
 @contextlib.contextmanager
@@ -31,9 +31,9 @@ def locked(directory: AnyPath, say: Callable[[str], None] = print) -> Iterator[N
         return
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        file = open(path, "a+", errors="replace", opener=regular)  # noqa: SIM115
     except OSError as error:
-        raise InputError(f"{directory} can't be written: {error.strerror}") from error
+        raise InputError(f"{directory} can't be written: {error.strerror or error}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.workdir.checkpoint import trained_on_other_data
+from mimetic_jax.train.workdir.documents import read_document
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically, write_bytes_atomically
 
 _NAME = re.compile(r"members_(\d+)-(\d+)\.npz")
@@ -104,7 +104,9 @@ class MembersFolder:
 
     def _choice(self) -> dict[str, Any]:
         path = self.directory / _CHOICE
-        return json.loads(path.read_text()) if path.exists() else {}
+        if not path.exists():
+            return {}
+        return read_document(path, {"size": int, "data": str})
 
     def save(self, chunk: Chunk) -> None:
         """Write the file of a chunk; whoever reads it sees all of it or nothing."""
@@ -155,7 +157,7 @@ def _read(path: AnyPath, first: int, members: int | None) -> Chunk:
             seconds=record["seconds"] * count / len(seeds),
             origin=record["origin"],
         )
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # whatever a damaged archive raises
         raise InputError(
             f"{path} is damaged ({' '.join(str(error).split())[:120]}): move it away, and the same "
             "command trains its members again"

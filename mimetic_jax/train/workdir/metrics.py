@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.workdir.documents import damaged
 from mimetic_jax.train.workdir.paths import AnyPath, append, write_atomically
+
+_CHECKSUM = "crc32"
 
 
 class MetricsFile:
@@ -27,7 +31,10 @@ class MetricsFile:
         """
         if not self.path.exists():
             return []
-        *lines, last = self.path.read_bytes().split(b"\n")
+        try:
+            *lines, last = self.path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise damaged(self.path, error.strerror or str(error)) from error
         records = []
         for number, line in enumerate(lines, 1):
             if (record := _record(line)) is None:
@@ -44,17 +51,28 @@ class MetricsFile:
         kept = [record for record in self.read() if record["step"] <= step]
         if not kept and not self.path.exists():
             return
-        write_atomically(self.path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_atomically(self.path, "".join(map(_line, kept)))
 
     def append(self, record: dict[str, Any]) -> None:
-        append(self.path, json.dumps(record) + "\n")
+        append(self.path, _line(record))
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A record with its checksum, since a changed digit would be another number."""
+    return json.dumps({**record, _CHECKSUM: _checksum(record)}) + "\n"
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record).encode())
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
     """The record of a line; None if it holds none."""
     try:
         record = json.loads(line)
-    except ValueError:  # neither JSON nor, of bytes, text
+    except (ValueError, RecursionError):  # neither JSON nor, of bytes, text
         return None
-    known = isinstance(record, dict) and isinstance(record.get("step"), int)
-    return record if known else None
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        return None
+    checksum = record.pop(_CHECKSUM, None)  # lines of earlier versions have none
+    return record if checksum in (None, _checksum(record)) else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import pathlib
 import socket
+import stat
 from typing import TypeAlias
 
 from etils import epath
 
+from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError, check_given
 from mimetic_jax.extras import need
 
@@ -17,7 +20,7 @@ AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
 def as_path(text: str | AnyPath) -> AnyPath:
-    """The path of a folder, local or in a bucket; a path stays as it is.
+    """The path of a folder, local or in a bucket; "~" is the home folder.
 
     Raises:
         InputError: an empty path, or a bucket that can't be reached; the error names the reason.
@@ -29,7 +32,7 @@ def as_path(text: str | AnyPath) -> AnyPath:
         return text
     check_given("workdir", text)
     if "://" not in text:
-        return pathlib.Path(text)
+        return expanded(text)
     scheme, _, rest = text.partition("://")
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
@@ -49,6 +52,22 @@ def in_bucket(path: AnyPath) -> bool:
     return "://" in str(path)
 
 
+def regular(path: str, flags: int) -> int:
+    """The opener of files to write: no link or pipe that someone put in their place.
+
+    Raises:
+        OSError: the path is one.
+    """
+    if os.path.islink(path):  # O_NOFOLLOW sees one that appears now, but has no words for it
+        raise OSError(errno.ELOOP, "Is a symbolic link", path)
+    # Without O_NONBLOCK, opening a pipe waits until someone reads it.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Is no regular file", path)
+    return descriptor
+
+
 def write_atomically(path: AnyPath, text: str) -> None:
     """Write a file so that a reader, even after a kill, sees the old text or the new one."""
     write_bytes_atomically(path, text.encode())
@@ -62,7 +81,7 @@ def write_bytes_atomically(path: AnyPath, content: bytes) -> None:
     # A name of its own: jobs that share a workdir write its summary at the same time.
     draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
     try:
-        with draft.open("wb") as file:
+        with open(draft, "wb", opener=regular) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -77,7 +96,7 @@ def append(path: AnyPath, text: str) -> None:
     if in_bucket(path):  # objects can't be added to
         path.write_text((path.read_text() if path.exists() else "") + text)
         return
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=regular) as file:
         end, left = file.seek(0, os.SEEK_END), text.encode()
         try:
             while left:

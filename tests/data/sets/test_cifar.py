@@ -1,5 +1,6 @@
 """CIFAR's pickled batches: read correctly, with plain errors for damaged or hostile ones."""
 
+import contextlib
 import os
 import pickle
 from collections.abc import Callable
@@ -8,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from mimetic_jax.data import describe, load_dataset
+from mimetic_jax.errors import InputError
 from tests.data.sets.refusals import refused
+from tests.fuzz import Change, changes, damaged, peak_bytes
 
 ROWS = 6
 FILES = {
@@ -96,6 +100,54 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
     data = load_dataset("cifar10", str(tmp_path))
     assert data.test_labels.tolist() == labels
     assert np.array_equal(data.test_images[2, :, :, 1].ravel(), pixels[2, 1024:2048])
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("text_keys", [False, True])
+def test_every_protocol_of_python_3_is_read(tmp_path: Path, protocol: int, text_keys: bool) -> None:
+    """As a notebook writes the files again; keys are text where they were read as latin1."""
+    written = write(tmp_path, "cifar10")
+    for file, content in written.items():
+        again = {key.decode() if text_keys else key: value for key, value in content.items()}
+        (tmp_path / file).write_bytes(pickle.dumps(again, protocol=protocol))
+    data = load_dataset("cifar10", str(tmp_path))
+    assert data.test_labels.tolist() == written["test_batch"][b"labels"]
+    pixels = data.test_images.transpose(0, 3, 1, 2).reshape(ROWS, -1)
+    assert np.array_equal(pixels, written["test_batch"][b"data"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02]r\xff\xff\xff\x1f.",  # a memo of half a billion places
+        b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x0f.",  # bytes without end
+        b"\x80\x02" + b"(" * 9_000 + b"t" * 9_000 + b".",
+        b"\x80\x02cnumpy\ndtype\n(X\x02\x00\x00\x00O8tR.",
+        b"\x80\x02cnumpy\ndtype\n.",
+        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n(tR.",
+    ],
+)
+def test_a_small_pickle_takes_no_memory(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, "cifar10")
+    (tmp_path / "data_batch_4").write_bytes(content)
+    with peak_bytes(60_000_000):
+        refused("cifar10", tmp_path, "data_batch_4")
+
+
+def test_random_edits_are_read_or_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path, "cifar10")["test_batch"]
+    whole[b"data"] = np.zeros((2, 3072), np.uint8)
+    whole[b"labels"] = whole[b"labels"][:2]
+    content = pickle.dumps(whole, protocol=2)
+
+    @settings(deadline=None, max_examples=100, derandomize=True, database=None)
+    @given(changes)
+    def check(edits: list[Change]) -> None:
+        (tmp_path / "test_batch").write_bytes(damaged(content, edits))
+        with contextlib.suppress(InputError), peak_bytes(60_000_000):
+            load_dataset("cifar10", str(tmp_path))
+
+    check()
 
 
 def test_no_data_dir() -> None:

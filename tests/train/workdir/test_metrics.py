@@ -65,7 +65,18 @@ def test_a_torn_last_line_loses_no_other(tmp_path, length):
     metrics.path.write_bytes(b"\n".join([*LINES[:-1], LINES[-1][:length]]))
     metrics.rewind(9)
     whole = len(LINES) if length == len(LINES[-1]) else len(LINES) - 1
-    assert metrics.path.read_bytes() == b"".join(line + b"\n" for line in LINES[:whole])
+    assert metrics.path.read_bytes().count(b"\n") == whole
+    assert metrics.read() == [json.loads(line) for line in LINES[:whole]]
+
+
+@pytest.mark.parametrize("digits", [(b"0.125", b"0.725"), (b'"step": 4', b'"step": 5')])
+def test_a_changed_digit_is_damage(tmp_path, digits):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    metrics.append({"step": 4, "loss": 0.125})
+    assert metrics.read() == [{"step": 4, "loss": 0.125}]
+    metrics.path.write_bytes(metrics.path.read_bytes().replace(*digits))
+    with pytest.raises(InputError, match=r"metrics\.jsonl line 1 is damaged"):
+        metrics.read()
 
 
 def test_atomic_write_leaves_no_draft(tmp_path):

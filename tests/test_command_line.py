@@ -1,0 +1,149 @@
+"""Mistakes on the command line, each one line, without a process of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+from types import ModuleType
+
+import jax
+import pytest
+
+from configs.default import default
+from mimetic_jax import InputError
+from mimetic_jax.train.cluster import processes
+from mimetic_jax.train.settings import check_settings
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def main() -> ModuleType:
+    if "main" not in sys.modules:  # its flags can be defined once
+        spec = importlib.util.spec_from_file_location("main", ROOT / "main.py")
+        assert spec
+        assert spec.loader
+        sys.modules["main"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["main"])
+    return sys.modules["main"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"x = 1\n",
+        b"def get_config(\n",
+        b"\xff\xfe\x00\x01",
+        b"import nosuch\n",
+        b"def get_config(): raise KeyError('zz')\n",
+        b"def get_config(): return 1 / 0\n",
+        b"def get_config(a, b): return {}\n",
+        b"get_config = 3\n",
+        b"[" * 2_000,
+    ],
+)
+def test_a_file_that_is_no_config_is_named(
+    main: ModuleType, tmp_path: pathlib.Path, content: bytes
+) -> None:
+    (tmp_path / "odd.py").write_bytes(content)
+    with pytest.raises(InputError, match=r"config file .*odd\.py can't be read \(\w+: ") as caught:
+        main._loaded(str(tmp_path / "odd.py"), "")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--config="], "--config is empty: give a config file"),
+        (["--config", "--workdir=x"], "--config is empty: give a config file"),
+        (["-config", "--mode=plan"], "--config is empty: give a config file"),
+        (["--config=nowhere.py"], "there is no config file 'nowhere.py'"),
+        (["--config=configs"], "there is no config file 'configs'"),
+        (["--config=:width=3"], "there is no config file ''"),
+    ],
+)
+def test_a_config_that_is_not_there(main: ModuleType, argv: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        main._parse(["main.py", *argv])
+
+
+@pytest.mark.parametrize("value", [None, {"batch": 3}, 3])
+def test_a_config_of_another_type(main: ModuleType, value: object) -> None:
+    with pytest.raises(InputError, match=f"returns {type(value).__name__}$"):
+        main._check_config(value)
+
+
+def test_a_config_without_all_fields(main: ModuleType) -> None:
+    config = default()
+    main._check_config(config)
+    for name in ("batch", "arms"):
+        del config[name]
+    with pytest.raises(InputError, match="the config lacks arms, batch: start from"):
+        main._check_config(config)
+
+
+@pytest.mark.parametrize(
+    "coordinator", ["bad", "", ":1", "host:", "host:port", "a b:1", "a:1:2", "a:123456", "a:1\n"]
+)
+def test_a_coordinator_of_another_form(coordinator: str) -> None:
+    with pytest.raises(InputError, match="is not HOST:PORT"):
+        processes.join(coordinator, 2, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_numpy_rank_promotion", "raise"),
+        ("jax_numpy_dtype_promotion", "strict"),
+        ("jax_transfer_guard", "disallow"),
+        ("jax_transfer_guard", "disallow_explicit"),
+    ],
+)
+def test_checks_that_training_cannot_pass_are_named(name: str, value: str) -> None:
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        with pytest.raises(InputError, match=f"{name.upper()} is {value}, under which nothing"):
+            check_settings()
+    finally:
+        jax.config.update(name, before)
+    check_settings()
+
+
+def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("Unable to initialize backend 'nonsense':\nit is not known")
+
+    monkeypatch.setattr(jax, "devices", fails)
+    with pytest.raises(InputError, match=r"JAX has no devices, with .* .nonsense.: it"):
+        check_settings()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("output", "code"), [("/dev/full", 1), ("/dev/null", 0)])
+def test_an_output_that_takes_nothing_is_one_line(output: str, code: int) -> None:
+    command = [sys.executable, "main.py", "--config=configs/digits_vit.py", "--mode=plan"]
+    with open(output, "w") as stdout:
+        done = subprocess.run(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code
+    assert done.stderr == ("error: [Errno 28] No space left on device\n" if code else "")
+
+
+@pytest.mark.slow
+def test_a_terminal_without_greek_gets_escapes(tmp_path: pathlib.Path) -> None:
+    """The table has a column Δ."""
+    flags = ["--config=configs/digits_vit.py:Δ=1", f"--workdir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "main.py", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii:strict"},
+    )
+    assert done.returncode == 2
+    assert "\\u0394" in done.stderr
+    assert done.stderr.count("\n") == 1
