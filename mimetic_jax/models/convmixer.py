@@ -12,6 +12,7 @@ from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.depthwise import Depthwise
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.lean import gelu
 from mimetic_jax.models.traits import Traits
 
 
@@ -62,7 +63,7 @@ class ConvMixer(nn.Module):
         """Logits [B, classes], float32. Training changes the collection "batch_stats"."""
         init = base_init("torch")
         x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
-        x = _norm("patch_norm", train, self.dtype)(_gelu(x))
+        x = _norm("patch_norm", train, self.dtype)(gelu(x))
         fields = {
             "filter_size": self.filter_size,
             "train": train,
@@ -90,7 +91,7 @@ class Block(nn.Module):
             self.dtype,
             name="depthwise",
         )
-        x += _norm("norm1", self.train, self.dtype)(_gelu(depthwise(x)))
+        x += _norm("norm1", self.train, self.dtype)(gelu(depthwise(x)))
         pointwise = nn.Dense(
             width,
             kernel_init=init.linear,
@@ -98,14 +99,10 @@ class Block(nn.Module):
             dtype=self.dtype,
             name="pointwise",
         )
-        return by_example(_norm("norm2", self.train, self.dtype)(_gelu(pointwise(x)))), None
+        return by_example(_norm("norm2", self.train, self.dtype)(gelu(pointwise(x)))), None
 
 
 def _norm(name: str, train: bool, dtype: Any) -> nn.BatchNorm:
     return nn.BatchNorm(
         use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=dtype, name=name
     )
-
-
-def _gelu(x: jax.Array) -> jax.Array:
-    return nn.gelu(x, approximate=False)

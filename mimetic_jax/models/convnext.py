@@ -12,6 +12,7 @@ from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.depthwise import Depthwise
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.lean import LayerNorm
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 
@@ -71,7 +72,7 @@ class ConvNeXt(nn.Module):
             "dtype": self.dtype,
         }
         x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
-        x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x.mean(axis=(1, 2)))
+        x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x.mean(axis=(1, 2)))
         return classify(x, self.num_classes, init)
 
 
@@ -95,6 +96,6 @@ class Block(nn.Module):
             self.dtype,
             name="depthwise",
         )
-        y = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(depthwise(x))
+        y = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(depthwise(x))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
         return by_example(x + mlp(y)), None

@@ -13,6 +13,7 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, Dropout, stack
+from mimetic_jax.models.lean import LayerNorm
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.weights.position import sincos_1d
 
@@ -128,7 +129,7 @@ class GPT(nn.Module):
             "dtype": self.dtype,
         }
         x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
-        return nn.LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+        return LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -167,8 +168,8 @@ class Block(nn.Module):
         """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
 
-        def norm(name: str) -> nn.LayerNorm:
-            return nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
+        def norm(name: str) -> LayerNorm:
+            return LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
 
         attention = Attention(
             num_heads=self.heads,

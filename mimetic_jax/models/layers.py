@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import BaseInit, Initializer, base_init
+from mimetic_jax.models.lean import gelu
 
 
 def patch_grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:
@@ -135,7 +136,7 @@ class MLP(nn.Module):
         if self.learn_sum:
             factor: Any = self.param("sum", nn.initializers.zeros, ())
             h += (factor * x.sum(axis=-1, keepdims=True)).astype(h.dtype)
-        return dense(width, hidden, "fc2")(nn.gelu(h, approximate=False))
+        return dense(width, hidden, "fc2")(gelu(h))
 
 
 def classify(x: jax.Array, classes: int, init: BaseInit) -> jax.Array:

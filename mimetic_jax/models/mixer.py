@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
 from mimetic_jax.models.layers import MLP, classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.lean import LayerNorm
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 
@@ -75,7 +76,7 @@ class Mixer(nn.Module):
             "dtype": self.dtype,
         }
         x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
-        x = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
+        x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
         return classify(x.mean(axis=1), self.num_classes, init)
 
 
@@ -91,8 +92,8 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
 
-        def norm(name: str) -> nn.LayerNorm:
-            return nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
+        def norm(name: str) -> LayerNorm:
+            return LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
 
         token_mixing = MLP(self.token_ratio, self.base, self.dtype, name="token_mixing")
         x += token_mixing(norm("norm1")(x).swapaxes(1, 2)).swapaxes(1, 2)

@@ -20,6 +20,7 @@ from mimetic_jax.models.layers import (
     space_to_depth,
     stack,
 )
+from mimetic_jax.models.lean import LayerNorm
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.models.windows import WindowAttention
 
@@ -96,7 +97,7 @@ class Swin(nn.Module):
         patch = self.downscaling[0]
         x = patch_embed(images, patch, self.width, init.patch, torch_bias, self.dtype)
         if self.form == "microsoft":
-            x = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="patch_norm")(x)
+            x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="patch_norm")(x)
         rates = np.linspace(0, self.drop_path, sum(self.depths)).tolist()
         for stage, depth in enumerate(self.depths):
             x = Stage(
@@ -112,7 +113,7 @@ class Swin(nn.Module):
                 name=f"stage_{stage}",
             )(x, train, rates[:depth] if self.drop_path else None)
             rates = rates[depth:]
-        norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
+        norm = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
         pooled = norm(x).mean((1, 2)) if self.form == "microsoft" else norm(x.mean((1, 2)))
         return classify(pooled, self.num_classes, init)
 
@@ -177,7 +178,7 @@ class Stage(nn.Module):
         init = base_init(_BASES[self.form])
         x = space_to_depth(x, factor)
         if self.form == "microsoft":
-            x = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name="merge_norm")(x)
+            x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="merge_norm")(x)
         return nn.Dense(
             self.width,
             use_bias=self.form == "cifar",
@@ -208,8 +209,8 @@ class Block(nn.Module):
         def branch(y: jax.Array) -> jax.Array:
             return Dropout(broadcast_dims=(1, 2, 3))(y, drop_path, self.train)
 
-        def norm(name: str) -> nn.LayerNorm:
-            return nn.LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
+        def norm(name: str) -> LayerNorm:
+            return LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
 
         attention = WindowAttention(
             num_heads=self.heads,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import classify, stack
+from mimetic_jax.models.lean import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.models.vit import Block
 from mimetic_jax.weights.bases import semi_orthogonal
@@ -75,7 +76,7 @@ class TokenViT(nn.Module):
         init = base_init(self.base)
         embedding: Any = self.param("embedding", _orthogonal, (self.vocab + 1, self.width))
         x = embedding[tokens]
-        x += self.param("pos_embed", init.position, (1, *x.shape[1:]))
+        x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
         fields = {
             "heads": self.heads,
             "mlp_ratio": self.mlp_ratio,
@@ -86,5 +87,5 @@ class TokenViT(nn.Module):
         }
         x = x.astype(self.dtype)
         x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
-        x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
+        x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         return classify(x, self.vocab, init)

@@ -14,6 +14,7 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
 from mimetic_jax.models.layers import MLP, Dropout, classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.lean import LayerNorm, add_table
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 
@@ -116,7 +117,7 @@ class ViT(nn.Module):
             token = self.param("cls_token", normal, (1, 1, self.width))
             token = jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width))
             x = jnp.concatenate([token, x], axis=1)
-        x += self.param("pos_embed", init.position, (1, *x.shape[1:])).astype(x.dtype)
+        x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
         x = Dropout()(x, self.dropout, train)
         fields = {
             "heads": self.heads,
@@ -137,7 +138,7 @@ class ViT(nn.Module):
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
         drop_path = rates if self.drop_path else None
         x = stack(Block, fields, self.depth, x, drop_path, scan=self.scan, remat=self.remat)
-        x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
+        x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
         return classify(x, self.num_classes, init)
 
@@ -186,8 +187,8 @@ class Block(nn.Module):
             y = Dropout()(y, self.dropout, self.train)
             return Dropout(broadcast_dims=(1, 2))(y, drop_path, self.train)
 
-        def norm(name: str) -> nn.LayerNorm:
-            return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
+        def norm(name: str) -> LayerNorm:
+            return LayerNorm(epsilon=1e-6, dtype=self.dtype, name=name)
 
         x = self._residual(x, branch(self._attention(x.shape[-1])(norm("norm1")(x))))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")

@@ -225,7 +225,7 @@ def test_remat_recomputes_blocks():
         gradient = jax.grad(lambda v: model.apply(v, images()).sum())
         return len(re.findall("= erfc? ", str(jax.make_jaxpr(gradient)(variables))))
 
-    assert (gelus(), gelus(remat=True)) == (2, 4)
+    assert (gelus(), gelus(remat=True)) == (4, 6)  # one more per block, beside each gradient's own
 
 
 def wide_params():
