@@ -200,14 +200,15 @@ class Program:
 
     def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
         """`test` of each member of stacked variables."""
-        sums = self.feed.test(self._count_together, variables, data)
+        sums = self.feed.test(self.count_together, variables, data)
         members = len(next(iter(sums.values())))
         return [
             self.task.evaluation({name: values[member] for name, values in sums.items()})
             for member in range(members)
         ]
 
-    def _count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        """The sums that `test` takes over a batch, of each member of stacked variables."""
         count = self._over_members(self.task.count, in_axes=(0, None, None))
         return count(variables, examples, weights)
 
@@ -230,7 +231,8 @@ class Program:
         def one(index: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             examples = self.feed.examples(arrays, shared, state.step)
-            batch = self.task.prepare(augmentation_key(data_key), state.step, examples)
+            with jax.named_scope("augmentation"):
+                batch = self.task.prepare(augmentation_key(data_key), state.step, examples)
             batch = jax.lax.with_sharding_constraint(batch, self._batched)
             dropout = jax.random.fold_in(dropout_key, state.step)
             state, metrics = self._step(state, batch, dropout, rate_scale)
