@@ -182,21 +182,29 @@ class Program:
             arrays: of the feed's session.
         """
         if members not in self._together:
-
-            def stacked(leaf: Any) -> jax.ShapeDtypeStruct:
-                shape = members, *leaf.shape
-                return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=self.by_member)
-
-            key = stacked(jax.eval_shape(lambda: jax.random.key(0)))
-            self._together[members] = self.run_together.lower(
-                jax.tree.map(stacked, self.shapes),
-                arrays,
-                key,
-                key,
-                jax.ShapeDtypeStruct((), jnp.int32),
-                stacked(jax.ShapeDtypeStruct((), jnp.float32)),
-            ).compile()
+            self._together[members] = self.lower_together(members, arrays).compile()
         return self._together[members]
+
+    def lower_together(self, members: int, arrays: Any) -> jax.stages.Lowered:
+        """`run_together` of so many members, before it is compiled."""
+        key = self.stacked(members, jax.eval_shape(lambda: jax.random.key(0)))
+        return self.run_together.lower(
+            self.stacked(members, self.shapes),
+            arrays,
+            key,
+            key,
+            jax.ShapeDtypeStruct((), jnp.int32),
+            self.stacked(members, jax.ShapeDtypeStruct((), jnp.float32)),
+        )
+
+    def stacked(self, members: int, tree: Any) -> Any:
+        """The shapes of so many members' arrays, of the shapes of one member's."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (members, *leaf.shape), leaf.dtype, sharding=self.by_member
+            ),
+            tree,
+        )
 
     def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
         """`test` of each member of stacked variables."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from mimetic_jax.analysis.compile.hlo import parse
 from mimetic_jax.analysis.compile.kernels import Kernel, step_kernels
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.program import Program
+
+Options: TypeAlias = Mapping[str, bool]
 
 
 class OutOfMemoryError(Exception):
@@ -61,68 +63,54 @@ def members_at_once(config: ConfigDict, program: Program) -> int:
     return max(wanted // devices, 1) * devices
 
 
-def train_step(program: Program, members: int) -> Compiled:
+def train_step(program: Program, members: int, options: Options) -> Compiled:
     """The dispatch that training runs; a step of it, where kernels are counted.
 
     Args:
         program: on a mesh of the target's devices.
         members: of a population that train at once; 1 for a single run.
+        options: of the compiler.
 
     Raises:
         OutOfMemoryError: if it doesn't fit on a device.
     """
     arrays = program.feed.shapes().arrays
     if MEMBERS in program.mesh.shape:
-        return _compiled(program, lambda: program.together(members, arrays))
+        return _compiled(program, options, lambda: program.lower_together(members, arrays))
     key = jax.eval_shape(lambda: jax.random.key(0))
     count, scale = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.float32))
-    lowered = program.run_steps.lower
+    lower = program.run_steps.lower
     return _compiled(
-        program,
-        lambda: lowered(program.shapes, arrays, key, key, count, scale).compile(),
+        program, options, lambda: lower(program.shapes, arrays, key, key, count, scale)
     )
 
 
-def test_step(program: Program, members: int) -> Compiled:
-    """The evaluation of one batch.
-
-    Args:
-        program: on a mesh of the target's devices.
-        members: of a population that are tested at once; 1 for a single run.
-
-    Raises:
-        OutOfMemoryError: if it doesn't fit on a device.
-    """
+def test_step(program: Program, members: int, options: Options) -> Compiled:
+    """The evaluation of one batch; arguments and errors as of `train_step`."""
     shapes, variables = program.feed.shapes(), program.shapes.variables
     count: Any = program.task.count
     if MEMBERS in program.mesh.shape:
-        count = program.count_together
-        variables = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                (members, *leaf.shape), leaf.dtype, sharding=program.by_member
-            ),
-            variables,
-        )
-    lowered = jax.jit(count).lower
-    return _compiled(
-        program, lambda: lowered(variables, shapes.test, shapes.test_weights).compile()
-    )
+        count, variables = program.count_together, program.stacked(members, variables)
+    lower = jax.jit(count).lower
+    return _compiled(program, options, lambda: lower(variables, shapes.test, shapes.test_weights))
 
 
-def _compiled(program: Program, compiling: Any) -> Compiled:
+def _compiled(
+    program: Program, options: Options, lower: Callable[[], jax.stages.Lowered]
+) -> Compiled:
     began = time.perf_counter()
     try:
         # Models choose their kernels by the default device.
         with jax.default_device(program.mesh.devices.flat[0]):
-            compiled = compiling()
+            compiled = lower().compile(dict(options))
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise OutOfMemoryError(_needed(str(error))) from error
     seconds = time.perf_counter() - began
-    memory = compiled.memory_analysis()
+    memory: Any = compiled.memory_analysis()
     return Compiled(
-        kernels=step_kernels(parse(compiled.as_text())),
+        kernels=step_kernels(parse(compiled.as_text() or "")),
         held=memory.argument_size_in_bytes
         + memory.output_size_in_bytes
         - memory.alias_size_in_bytes,
