@@ -28,8 +28,8 @@ SCAN = """
   %state = (s32[], f32[6,100]{1,0}) parameter(0)
   %index = s32[] get-tuple-element(%state), index=0
   %all = f32[6,100]{1,0} get-tuple-element(%state), index=1
-  %row_fusion.1 = f32[100]{0} fusion(%all, %index), kind=kLoop, calls=%sliced, metadata={op_name="jit(f)/ViT/block_0/mlp/add"}
-  %store_fusion = f32[6,100]{1,0} fusion(%all, %row_fusion.1, %index), kind=kLoop, calls=%stored, metadata={op_name="jit(f)/transpose(jvp(ViT))/block_0/norm1/add"}
+  %row_fusion.1 = f32[100]{0} fusion(%all, %index), kind=kLoop, calls=%sliced, MLP
+  %store_fusion = f32[6,100]{1,0} fusion(%all, %row_fusion.1, %index), calls=%stored, NORM
   ROOT %next = (s32[], f32[6,100]{1,0}) tuple(%index, %store_fusion)
 }
 
@@ -48,6 +48,8 @@ ENTRY %main (x: f32[6,100]) -> f32[6,100] {
   ROOT %result = f32[6,100]{1,0} get-tuple-element(%while.1), index=1
 }
 """
+SCAN = SCAN.replace("MLP", 'metadata={op_name="jit(f)/ViT/block_0/mlp/add"}')
+SCAN = SCAN.replace("NORM", 'metadata={op_name="jit(f)/transpose(jvp(ViT))/block_0/norm1/add"}')
 
 
 def test_a_loop_moves_its_slices():
