@@ -62,7 +62,9 @@ def _count(instruction: Instruction, operands: list[Array]) -> float:
     if target == "__cudnn$convBackwardFilter":
         return _convolution(instruction, operands[0], result, operands[1])
     if target.startswith("__cublas"):
-        contracted = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
+        contracted = re.search(
+            r'"lhs_contracting_dimensions":\s*(\[[^\]]*\])', instruction.attributes
+        )
         axes = json.loads(contracted[1]) if contracted else []
         return _product(result, operands[0], tuple(int(axis) for axis in axes))
     if target.startswith("__cudnn$fmha"):
@@ -76,7 +78,8 @@ def _product(result: Array, left: Array, contracted: tuple[int, ...]) -> float:
 
 def _attention(instruction: Instruction, query: Array) -> float:
     scores = re.search(
-        r'"intermediate_tensor_shape":\{[^}]*"dimensions":(\[[^\]]*\])', instruction.attributes
+        r'"intermediate_tensor_shape":\s*\{[^}]*?"dimensions":\s*(\[[^\]]*\])',
+        instruction.attributes,
     )
     size = math.prod(int(length) for length in json.loads(scores[1])) if scores else 0
     products = 5 if "Backward" in instruction.target else 2

@@ -82,7 +82,7 @@ class Kernel:
         bytes: that it reads from and writes to main memory, each time.
         flops: of its products, each time.
         sent: by a collective.
-        gathered: numbers that it gathers one by one, each time.
+        gathered: slices that it gathers, however short, each time.
         made: its arrays in main memory.
     """
 
@@ -114,11 +114,12 @@ def step_kernels(module: Module) -> list[Kernel]:
     """The kernels of one step, each as often as loops inside the step run it.
 
     A dispatch runs steps in a loop whose number of turns it is called with: its body is the step. A
-    program without such a loop is one step.
+    program without such a loop around its products is one step.
     """
     loops: list[list[Kernel]] = []
     whole = list(_kernels(module, module.entry, 1, loops))
-    return max(loops, key=lambda kernels: sum(k.times * k.bytes for k in kernels), default=whole)
+    steps = [kernels for kernels in loops if any(kernel.flops.total for kernel in kernels)]
+    return max(steps, key=len, default=whole)
 
 
 def _kernels(
@@ -187,7 +188,7 @@ def _scope_before(computation: Computation, instruction: Instruction) -> str:
 
 def _turns(module: Module, computation: Computation, loop: Instruction) -> int | None:
     """How often a loop runs; None where that is decided when it runs."""
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
+    if known := re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', loop.attributes):
         return int(known[1])
     (name,) = loop.called("condition")
     condition = module.computations[name]
@@ -288,10 +289,9 @@ def _made(
 
 
 def _gathered(module: Module, computation: Computation, instruction: Instruction) -> float:
-    """Numbers that are gathered one by one, not in slices."""
+    """Slices that are gathered, in single numbers or longer."""
     if instruction.opcode == "gather":
-        single = math.prod(instruction.numbers("slice_sizes")) == 1
-        return float(instruction.result[0].size) if single else 0.0
+        return instruction.result[0].size / math.prod(instruction.numbers("slice_sizes"))
     if instruction.opcode != "fusion":
         return 0.0
     return sum(

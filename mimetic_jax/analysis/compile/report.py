@@ -23,7 +23,7 @@ _KINDS, _LARGEST = 8, 5
 """Kinds of kernels and temporaries that are listed."""
 
 _GATHERED = 1e5
-"""Numbers in a step whose gathers are reported: a TPU takes them one by one."""
+"""Slices in a step from which gathers are reported: a TPU takes them one by one."""
 
 
 def describe(comparison: Comparison, target: Target) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _step(
     yield from _collectives(kernels, target)
     gathered = sum(k.times * k.gathered for k in kernels)
     if gathered >= _GATHERED:
-        yield f"    gathers {gathered:,.0f} single numbers"
+        yield f"    gathers {gathered:,.0f} slices"
     by_module = {part.name: part for part in parts(kernels, chip, lambda k: k.module)}
     yield from _table("module", [by_module[m] for m in MODULES if m in by_module])
     by_kind = parts(kernels, chip, lambda k: k.kind)

@@ -65,6 +65,8 @@ def test_the_loop_over_steps_is_the_step():
     """Its number of turns isn't in the program."""
     dispatch = SCAN.replace("%turns = s32[] constant(6)", "%turns = s32[] copy(%index)")
     outside = "  %x.1 = f32[6,100]{1,0} parameter(0)\n  %x = f32[6,100]{1,0} negate(%x.1)\n"
+    product = "%double = f32[100]{0} dot(%flat, %flat)"  # of what a step multiplies
+    dispatch = dispatch.replace("%double = f32[100]{0} add(%flat, %flat)", product)
     dispatch = dispatch.replace("  %x = f32[6,100]{1,0} parameter(0)\n", outside)
     assert [kernel.times for kernel in step_kernels(parse(dispatch))] == [1, 1]
 
@@ -92,10 +94,10 @@ def test_tiles_and_the_fast_memory_of_a_tpu():
 
 
 def test_gathers():
-    """Single numbers count, rows don't; a gather reads what it returns, and its indices."""
+    """A gather reads what it returns, and its indices."""
     single = one("f32[10]{0} gather(%x, %where), slice_sizes={1,1}")
     rows = one("f32[10,3]{1,0} gather(%x, %where), slice_sizes={1,3}")
-    assert (single.gathered, rows.gathered) == (10, 0)
+    assert (single.gathered, rows.gathered) == (10, 10)
     assert single.bytes == 2 * 40 + 80
     assert rows.bytes == 2 * 120 + 80
 
