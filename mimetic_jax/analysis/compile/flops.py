@@ -72,16 +72,19 @@ def _count(instruction: Instruction, operands: list[Array]) -> float:
     return 0.0
 
 
+def _numbers(name: str, config: str) -> tuple[int, ...]:
+    """The first list of that name in a kernel's configuration, which is JSON."""
+    found = re.search(rf'"{name}":\s*(\[[^\]]*\])', config)
+    return tuple(int(number) for number in json.loads(found[1])) if found else ()
+
+
 def _product(result: Array, left: Array, contracted: tuple[int, ...]) -> float:
     return 2.0 * result.size * math.prod(left.dims[axis] for axis in contracted)
 
 
 def _attention(instruction: Instruction, query: Array) -> float:
-    scores = re.search(
-        r'"intermediate_tensor_shape":\s*\{[^}]*?"dimensions":\s*(\[[^\]]*\])',
-        instruction.attributes,
-    )
-    size = math.prod(int(length) for length in json.loads(scores[1])) if scores else 0
+    shape = instruction.attributes.partition('"intermediate_tensor_shape"')[2]
+    size = math.prod(_numbers("dimensions", shape))
     products = 5 if "Backward" in instruction.target else 2
     return products * 2.0 * size * query.dims[-1]
 
