@@ -51,7 +51,7 @@ def _lines(arm: Arm, target: Target) -> Iterator[str]:
     )
     for training, compiling in ((True, train_step), (False, test_step)):
         try:
-            compiled = compiling(program, members, target.options)
+            compiled = compiling(program, members)
         except OutOfMemoryError as error:
             yield remedy(arm, target, error.bytes, members, training=training)
             continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,9 @@ from mimetic_jax.analysis.compile.kernels import Kernel, step_kernels
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.program import Program
 
-Options: TypeAlias = Mapping[str, bool]
+_WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}
+"""On a GPU, XLA times its own products against cuBLAS's. Without one it takes its own untimed, for
+some shapes with tiles that don't exist: then all products are cuBLAS's."""
 
 
 class OutOfMemoryError(Exception):
@@ -63,50 +65,51 @@ def members_at_once(config: ConfigDict, program: Program) -> int:
     return max(wanted // devices, 1) * devices
 
 
-def train_step(program: Program, members: int, options: Options) -> Compiled:
+def train_step(program: Program, members: int) -> Compiled:
     """The dispatch that training runs; a step of it, where kernels are counted.
 
     Args:
         program: on a mesh of the target's devices.
         members: of a population that train at once; 1 for a single run.
-        options: of the compiler.
 
     Raises:
         OutOfMemoryError: if it doesn't fit on a device.
     """
     arrays = program.feed.shapes().arrays
     if MEMBERS in program.mesh.shape:
-        return _compiled(program, options, lambda: program.lower_together(members, arrays))
+        return _compiled(program, lambda: program.lower_together(members, arrays))
     key = jax.eval_shape(lambda: jax.random.key(0))
     count, scale = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.float32))
     lower = program.run_steps.lower
-    return _compiled(
-        program, options, lambda: lower(program.shapes, arrays, key, key, count, scale)
-    )
+    return _compiled(program, lambda: lower(program.shapes, arrays, key, key, count, scale))
 
 
-def test_step(program: Program, members: int, options: Options) -> Compiled:
+def test_step(program: Program, members: int) -> Compiled:
     """The evaluation of one batch; arguments and errors as of `train_step`."""
     shapes, variables = program.feed.shapes(), program.shapes.variables
     count: Any = program.task.count
     if MEMBERS in program.mesh.shape:
         count, variables = program.count_together, program.stacked(members, variables)
     lower = jax.jit(count).lower
-    return _compiled(program, options, lambda: lower(variables, shapes.test, shapes.test_weights))
+    return _compiled(program, lambda: lower(variables, shapes.test, shapes.test_weights))
 
 
-def _compiled(
-    program: Program, options: Options, lower: Callable[[], jax.stages.Lowered]
-) -> Compiled:
+def _compiled(program: Program, lower: Callable[[], jax.stages.Lowered]) -> Compiled:
     began = time.perf_counter()
-    try:
-        # Models choose their kernels by the default device.
-        with jax.default_device(program.mesh.devices.flat[0]):
-            compiled = lower().compile(dict(options))
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise OutOfMemoryError(_needed(str(error))) from error
+    # Models choose their kernels by the default device.
+    with jax.default_device(program.mesh.devices.flat[0]):
+        lowered = lower()
+        try:
+            try:
+                compiled = lowered.compile()
+            except jax.errors.JaxRuntimeError as error:
+                if "Couldn't find output tile sizes" not in str(error):
+                    raise
+                compiled = lowered.compile(_WITHOUT_TRITON)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise OutOfMemoryError(_needed(str(error))) from error
     seconds = time.perf_counter() - began
     memory: Any = compiled.memory_analysis()
     return Compiled(

@@ -115,15 +115,6 @@ class Target:
         package = "libtpu" if self.is_tpu else "jax-cuda12-plugin"
         return f"jax {jax.__version__}, {package} {_version(package)}"
 
-    @property
-    def options(self) -> dict[str, bool]:
-        """Options of the compiler.
-
-        On a GPU, XLA times its own products against cuBLAS's. Without one it takes its own untimed,
-        with tiles and partial sums that no run has, or with none that fit.
-        """
-        return {} if self.is_tpu else {"xla_gpu_enable_triton_gemm": False}
-
     def devices(self) -> Sequence[jax.Device]:
         """Devices to compile for; nothing can be computed on them.
 

@@ -30,7 +30,7 @@ def arm():
 
 @pytest.fixture(scope="module")
 def compiled(arm):
-    return train_step(arm.program, 1, {})
+    return train_step(arm.program, 1)
 
 
 def by_module(compiled):
