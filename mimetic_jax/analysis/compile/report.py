@@ -80,8 +80,8 @@ def _step(
     moved = sum(k.times * k.bytes for k in kernels)
     multiplied = sum(k.times * k.flops.total for k in kernels)
     yield (
-        f"    moves {moved / 2**30:.3g} GiB: {1e3 * found.memory:.3g} ms; multiplies "
-        f"{multiplied / 1e12:.3g} TFLOP: {1e3 * found.arithmetic:.3g} ms; sends for "
+        f"    moves {moved / 2**30:,.3f} GiB: {1e3 * found.memory:.3g} ms; multiplies "
+        f"{multiplied / 1e9:,.1f} GFLOP: {1e3 * found.arithmetic:.3g} ms; sends for "
         f"{1e3 * found.links:.3g} ms"
     )
     yield from _collectives(kernels, target)
@@ -124,7 +124,7 @@ def _largest(kernels: Sequence[Kernel]) -> Iterator[str]:
     for kernel in kernels:
         for array in kernel.made:
             made.setdefault((array.bytes, str(array)), []).append(kernel)
-    for (size, array), group in sorted(made.items(), key=lambda item: -item[0][0])[:_LARGEST]:
+    for (size, shape), group in sorted(made.items(), key=lambda item: -item[0][0])[:_LARGEST]:
         where = group[0].scope.removeprefix("jit(_run_steps)/while/body/") or group[0].kind
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        yield f"      {size / 2**20:9,.1f} MiB {array} {where}{more}"
+        yield f"      {size / 2**20:9,.1f} MiB {shape} {where}{more}"

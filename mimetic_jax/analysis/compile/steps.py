@@ -17,7 +17,7 @@ from mimetic_jax.analysis.compile.kernels import Kernel, step_kernels
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.program import Program
 
-_WITHOUT_TRITON = {"xla_gpu_enable_triton_gemm": False}
+_WITHOUT_TRITON: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
 """On a GPU, XLA times its own products against cuBLAS's. Without one it takes its own untimed, for
 some shapes with tiles that don't exist: then all products are cuBLAS's."""
 
