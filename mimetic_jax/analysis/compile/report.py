@@ -80,8 +80,8 @@ def _step(
     moved = sum(k.times * k.bytes for k in kernels)
     multiplied = sum(k.times * k.flops.total for k in kernels)
     yield (
-        f"    moves {moved / 2**30:,.3f} GiB: {1e3 * found.memory:.3g} ms; multiplies "
-        f"{multiplied / 1e9:,.1f} GFLOP: {1e3 * found.arithmetic:.3g} ms; sends for "
+        f"    moves {moved / 2**30:.3g} GiB: {1e3 * found.memory:.3g} ms; multiplies "
+        f"{multiplied / 1e12:.3g} TFLOP: {1e3 * found.arithmetic:.3g} ms; sends for "
         f"{1e3 * found.links:.3g} ms"
     )
     yield from _collectives(kernels, target)

@@ -68,7 +68,7 @@ def test_the_report(arm, compiled, monkeypatch):
     monkeypatch.setattr(report, "test_step", lambda *arguments: compiled)
     text = "\n".join(report._lines(arm, Target.of("h200")))
     moved = sum(kernel.times * kernel.bytes for kernel in compiled.kernels)
-    assert f"moves {moved / 2**30:,.3f} GiB" in text
+    assert f"moves {moved / 2**30:.3g} GiB" in text
     tables = re.findall(r"module .*\n((?: {6}.*\n)+)", text)
     total = sum(float(row.split()[-3]) for row in tables[0].splitlines())
     assert total == pytest.approx(moved / 2**30, abs=0.0005 * 7)
