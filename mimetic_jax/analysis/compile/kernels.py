@@ -144,6 +144,8 @@ def _kernels(
         elif instruction.opcode in ("call", "async-start"):
             for name in instruction.called("to_apply", "calls"):
                 yield from _kernels(module, module.computations[name], times, loops)
+        elif instruction.target == "AllocateBuffer":
+            continue  # writes nothing
         elif instruction.opcode not in _NO_KERNEL and not instruction.opcode.endswith("-done"):
             yield _kernel(module, computation, instruction, times)
 

@@ -43,6 +43,7 @@ SCAN = """
 ENTRY %main (x: f32[6,100]) -> f32[6,100] {
   %x = f32[6,100]{1,0} parameter(0)
   %start = s32[] constant(0)
+  %room = f32[6,100]{1,0} custom-call(), custom_call_target="AllocateBuffer"
   %tuple = (s32[], f32[6,100]{1,0}) tuple(%start, %x)
   %while.1 = (s32[], f32[6,100]{1,0}) while(%tuple), condition=%condition, body=%body
   ROOT %result = f32[6,100]{1,0} get-tuple-element(%while.1), index=1
