@@ -7,6 +7,8 @@ import math
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from mimetic_jax.analysis.compile.flops import Flops, flops
 from mimetic_jax.analysis.compile.hlo import (
     Array,
@@ -37,6 +39,7 @@ _COLLECTIVES = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|"
     r"collective-broadcast)(-start|-done)?$"
 )
+_ORDER = r"\[([\d,]+)\](?:T\(([\d,]+)\))?"  # of devices: lengths of axes, and how they are permuted
 _SLICES = ("dynamic-slice", "slice", "gather")
 _VIEWS = ("bitcast", "reshape", "get-tuple-element", "tuple")
 
@@ -323,20 +326,31 @@ def _group(attributes: str) -> tuple[int, int]:
     (2, 4)
     >>> _group("replica_groups=mesh['data'=2,'fsdp'=4,'tensor'=1] {'data'}")
     (2, 4)
+    >>> _group("replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}")
+    (4, 1)
     """
     if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", attributes):
-        members = [int(member) for member in listed[1].split(",")]
-        return len(members), abs(members[1] - members[0]) if len(members) > 1 else 1
-    if counted := re.search(
-        r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", attributes
-    ):
-        lengths = [int(length) for length in counted[3].split(",")]
-        last = int(counted[4].split(",")[-1]) if counted[4] else len(lengths) - 1
-        return int(counted[2]), math.prod(lengths[last + 1 :])
-    if named := re.search(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}", attributes):
-        axes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
-        chosen = [name for name in re.findall(r"'(\w+)'", named[2]) if axes[name] > 1]
-        names = list(axes)
-        stride = math.prod(axes[n] for n in names[names.index(chosen[-1]) + 1 :]) if chosen else 1
-        return math.prod(axes[name] for name in chosen), stride
-    return 1, 1
+        return _spacing(np.array(listed[1].split(","), int))
+    if counted := re.search(rf"replica_groups=\[\d+,(\d+)\]<={_ORDER}", attributes):
+        return _spacing(_devices(*counted.group(2, 3)).reshape(-1, int(counted[1]))[0])
+    ids = rf"(?:, device_ids=\({_ORDER}\))?"
+    named = re.search(rf"replica_groups=mesh\[([^\]]*)\]{ids}\s*\{{([^}}]*)\}}", attributes)
+    if not named:
+        return 1, 1
+    axes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
+    sizes = tuple(axes.values())
+    devices = _devices(*named.group(2, 3)) if named[2] else np.arange(math.prod(sizes))
+    along = tuple(slice(None) if f"'{name}'" in named[4] else 0 for name in axes)
+    return _spacing(devices.reshape(sizes)[along].ravel())
+
+
+def _devices(lengths: str, order: str | None) -> np.ndarray:
+    """Numbers of devices, counted up along axes that are then permuted."""
+    shape = [int(length) for length in lengths.split(",")]
+    devices = np.arange(math.prod(shape)).reshape(shape)
+    return devices.transpose([int(axis) for axis in order.split(",")] if order else None)
+
+
+def _spacing(members: np.ndarray) -> tuple[int, int]:
+    """How many, and from one to the next."""
+    return len(members), int(abs(members[1] - members[0])) if len(members) > 1 else 1
