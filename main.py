@@ -1,4 +1,4 @@
-"""Command line: train, evaluate, compare, plan or analyze a configuration.
+"""Command line: train, evaluate, compare, plan, compile or analyze a configuration.
 
     python main.py --config=configs/digits_vit.py
     python main.py --config=configs/cifar10_vit.py:width=96,patch=8 --config.data.dir=DIR \
@@ -22,7 +22,7 @@ from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.errors import InputError, check_given, unknown
 
-MODES = ("train", "eval", "compare", "plan", "analyze")
+MODES = ("train", "eval", "compare", "plan", "compile", "analyze")
 ANALYSES = {
     "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
     "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
@@ -48,7 +48,11 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: what train would do; analyze: see --what.",
+    "checkpoints; compare: rebuild the table; plan: what train would do; compile: for --target, on "
+    "any machine; analyze: see --what.",
+)
+_TARGET = flags.DEFINE_string(
+    "target", "", "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8."
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
@@ -73,6 +77,8 @@ def main(argv: Sequence[str]) -> None:
     check_given("--workdir", _WORKDIR.value)
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
+    if bool(_TARGET.value) != (_MODE.value == "compile"):
+        raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
@@ -81,6 +87,9 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.workdir.paths import as_path
 
+    if _MODE.value == "compile":
+        _compile(_CONFIG.value, _TARGET.value)
+        return
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
     _check_config(config)
@@ -103,6 +112,17 @@ def main(argv: Sequence[str]) -> None:
     else:
         analysis = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[_WHAT.value][0]}")
         print(analysis.analyze(comparison, workdir))
+
+
+def _compile(config: ConfigDict, name: str) -> None:
+    """Print what the steps of a config cost on hardware that needn't be here."""
+    from mimetic_jax.analysis.compile import report, target
+    from mimetic_jax.train.compare import Comparison
+
+    chosen = target.Target.of(name)
+    comparison = Comparison(config, devices=chosen.devices())
+    for text in report.describe(comparison, chosen):
+        print(text, flush=True)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

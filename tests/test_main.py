@@ -80,7 +80,16 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "no cifar10 in /nowhere",
         ),
         (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
-        (["--config=configs/digits_vit.py", "--mode=trian"], "train|eval|compare|plan|analyze"),
+        (
+            ["--config=configs/digits_vit.py", "--mode=trian"],
+            "train|eval|compare|plan|compile|analyze",
+        ),
+        (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
+        pytest.param(
+            ["--config=configs/digits_vit.py", "--mode=compile", "--target=h20"],
+            "did you mean 'h200'",
+            marks=pytest.mark.slow,
+        ),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
             "unknown analysis 'fits': choose one of attention, covariance, curves, fit, health, "

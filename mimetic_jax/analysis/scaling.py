@@ -37,8 +37,9 @@ class Chip:
         link: bytes/s one way, of one link of a torus or of a chip into its domain.
         domain: chips that such links connect.
         network: bytes/s one way of a chip between domains; 0 for none.
-        ring: chips along an axis of a whole two-dimensional torus, which form a ring; 0 if a switch
-            connects all.
+        ring: chips along an axis of a torus form a ring if there is a multiple of these; 0 if a
+            switch connects all.
+        axes: of that torus.
         flash: whether attention in bfloat16 keeps no probabilities, as cuDNN's does.
     """
 
@@ -51,6 +52,7 @@ class Chip:
     domain: int
     network: float = 0.0
     ring: int = 0
+    axes: int = 2
     flash: bool = False
 
     def seconds(self, payload: float, size: int, inner: int = 1, chips: int = 0) -> float:
@@ -84,25 +86,34 @@ class Chip:
     def _rate(self, size: int, inner: int, chips: int) -> float:
         if not self.ring or size == 1:
             return self.link
-        row = 2 ** math.ceil(math.log2(chips) / 2)  # slices are 4 x 4, 4 x 8, 8 x 8, ...
-        across = max(1, min(size, row // inner))
-        # A line sends one way at a time, a ring both; two axes of the torus at once.
+        # Slices are as square as powers of two allow: 4 x 4, 4 x 8, 8 x 8, ...
+        row, left, extents = 2 ** math.ceil(math.log2(chips) / self.axes), size, []
+        for _ in range(self.axes - 1):
+            extents.append(max(1, min(left, row // inner)))
+            left, inner = left / extents[-1], max(1, inner // row)
+        # A line sends one way at a time, a ring both; the axes of the torus at once.
         return sum(
-            self.link * (2 if extent == self.ring else 1)
-            for extent in (across, size / across)
+            self.link * (2 if extent % self.ring == 0 else 1)
+            for extent in (*extents, left)
             if extent > 1
         )
 
 
-# Google Cloud, "TPU v5e": FLOP/s, memory and its bandwidth, 256 chips a pod. A link's bytes/s, and
-# which slices have rings: "How to Scale Your Model" (Austin et al.), chapters 2 and 3.
+# Google Cloud, "TPU v5e", "TPU v5p" and "TPU v6e": FLOP/s, memory and its bandwidth, chips a pod. A
+# link's bytes/s, and which slices have rings: "How to Scale Your Model" (Austin et al.), chapters 2
+# and 3.
 V5E = Chip("TPU v5e", 197e12, 197e12, 16e9, 819e9, link=4.5e10, domain=256, ring=16)
+V5P = Chip("TPU v5p", 459e12, 459e12, 95e9, 2.765e12, link=9e10, domain=8960, ring=4, axes=3)
+V6E = Chip("TPU v6e", 918e12, 918e12, 32e9, 1.64e12, link=9e10, domain=256, ring=16)
 
 # NVIDIA, "H100 Tensor Core GPU" (SXM, without sparsity), and "DGX H100": 900 GB/s of NVLink in both
-# directions together, a network card of 400 Gb/s for each of 8 GPUs.
+# directions together, a network card of 400 Gb/s for each of 8 GPUs. "H200 Tensor Core GPU" has the
+# same but its memory. "A100 Tensor Core GPU" (SXM, 80 GB) and "DGX A100": 600 GB/s, 200 Gb/s.
 H100 = Chip(
     "H100", 989e12, 494.5e12, 80e9, 3.35e12, link=4.5e11, domain=8, network=5e10, flash=True
 )
+H200 = dataclasses.replace(H100, name="H200", memory=141e9, bandwidth=4.8e12)
+A100 = Chip("A100", 312e12, 156e12, 80e9, 2.039e12, link=3e11, domain=8, network=2.5e10, flash=True)
 
 PLANNED = ((V5E, 256), (H100, 64))
 """The machines of a plan."""

@@ -138,7 +138,9 @@ def _implementation(dtype: jax.typing.DTypeLike, head_width: int) -> Literal["cu
     # A default device is set where a process with a GPU counts FLOPs on its CPU.
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
-    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+    # "cuda 12090" of a GPU, "NVIDIA H200" of one that is compiled for without it.
+    version = device.client.platform_version
+    if device.platform != "gpu" or not ("cuda" in version or "NVIDIA" in version):
         return "xla"
     recent = tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
     half = dtype in (jnp.bfloat16, jnp.float16)

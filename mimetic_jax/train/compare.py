@@ -107,6 +107,7 @@ class Comparison:
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
         model: a Linen module to train, instead of `config.model`: it is stored by the import path
             of its class and its fields, and `num_classes` comes from the data.
+        devices: all of JAX's unless given; programs for others can be compiled only.
 
     Raises:
         InputError: one line that names what is wrong.
@@ -119,12 +120,14 @@ class Comparison:
         *,
         data: ImageDataset | None = None,
         model: nn.Module | None = None,
+        devices: Sequence[jax.Device] | None = None,
     ) -> None:
         check_settings()
         if data is not None or model is not None:
             config = _with_own(config, data, model)
         configs.check_finite(config)
         self.config = config
+        self._devices = jax.devices() if devices is None else devices
         self.say: Say = say if is_first() else lambda line: None
         self._task = task_module(config.task)
         self.arms: dict[str, Arm] = {}
@@ -399,14 +402,17 @@ class Comparison:
         """The arm, checked; it shares the program of an arm that differs in the scheme alone."""
         per_epoch = self._task.steps_per_epoch(config, source.info)
         # A batch of a population's member is on one device.
-        devices = 1 if config.members else jax.device_count() // max(config.mesh.tensor, 1)
+        devices = 1 if config.members else len(self._devices) // max(config.mesh.tensor, 1)
         configs.check(config, per_epoch, devices)
         key = _program_key(config)
         twins = (arm.program for arm in self.arms.values() if _program_key(arm.config) == key)
         program = next(twins, None)
         if program is None:
             axes = config.mesh.data, config.mesh.fsdp, config.mesh.tensor
-            mesh = population_mesh() if config.members else make_mesh(*axes)
+            if config.members:
+                mesh = population_mesh(devices=self._devices)
+            else:
+                mesh = make_mesh(*axes, devices=self._devices)
             program = Program(config, source.info, mesh)
             if config.members and not program.feed.resident:
                 raise InputError(

@@ -182,32 +182,41 @@ class Program:
             arrays: of the feed's session.
         """
         if members not in self._together:
-
-            def stacked(leaf: Any) -> jax.ShapeDtypeStruct:
-                shape = members, *leaf.shape
-                return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=self.by_member)
-
-            key = stacked(jax.eval_shape(lambda: jax.random.key(0)))
-            self._together[members] = self.run_together.lower(
-                jax.tree.map(stacked, self.shapes),
-                arrays,
-                key,
-                key,
-                jax.ShapeDtypeStruct((), jnp.int32),
-                stacked(jax.ShapeDtypeStruct((), jnp.float32)),
-            ).compile()
+            self._together[members] = self.lower_together(members, arrays).compile()
         return self._together[members]
+
+    def lower_together(self, members: int, arrays: Any) -> jax.stages.Lowered:
+        """`run_together` of so many members, before it is compiled."""
+        key = self.stacked(members, jax.eval_shape(lambda: jax.random.key(0)))
+        return self.run_together.lower(
+            self.stacked(members, self.shapes),
+            arrays,
+            key,
+            key,
+            jax.ShapeDtypeStruct((), jnp.int32),
+            self.stacked(members, jax.ShapeDtypeStruct((), jnp.float32)),
+        )
+
+    def stacked(self, members: int, tree: Any) -> Any:
+        """The shapes of so many members' arrays, of the shapes of one member's."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (members, *leaf.shape), leaf.dtype, sharding=self.by_member
+            ),
+            tree,
+        )
 
     def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
         """`test` of each member of stacked variables."""
-        sums = self.feed.test(self._count_together, variables, data)
+        sums = self.feed.test(self.count_together, variables, data)
         members = len(next(iter(sums.values())))
         return [
             self.task.evaluation({name: values[member] for name, values in sums.items()})
             for member in range(members)
         ]
 
-    def _count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        """The sums that `test` takes over a batch, of each member of stacked variables."""
         count = self._over_members(self.task.count, in_axes=(0, None, None))
         return count(variables, examples, weights)
 
@@ -230,7 +239,8 @@ class Program:
         def one(index: jax.Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, history = carry
             examples = self.feed.examples(arrays, shared, state.step)
-            batch = self.task.prepare(augmentation_key(data_key), state.step, examples)
+            with jax.named_scope("augmentation"):
+                batch = self.task.prepare(augmentation_key(data_key), state.step, examples)
             batch = jax.lax.with_sharding_constraint(batch, self._batched)
             dropout = jax.random.fold_in(dropout_key, state.step)
             state, metrics = self._step(state, batch, dropout, rate_scale)

@@ -67,19 +67,21 @@ def make_train_step(
         state: TrainState, batch: Any, key: jax.Array, rate_scale: jax.Array | float = 1.0
     ) -> tuple[TrainState, Metrics]:
         grads, (metrics, model_state) = mean_gradient(state.params, state.model_state, batch, key)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        updates = jax.tree.map(lambda update: rate_scale * update, updates)
-        params = optax.apply_updates(state.params, updates)
+        with jax.named_scope("optimizer"):
+            updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+            updates = jax.tree.map(lambda update: rate_scale * update, updates)
+            params = optax.apply_updates(state.params, updates)
         model_state = _where_finite(grads, model_state, state.model_state)
         metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
         state = state.replace(
             step=state.step + 1, params=params, model_state=model_state, opt_state=opt_state
         )
         if ema:
-            average = optax.incremental_update(state.variables, state.ema, 1 - ema)
-            state = state.replace(
-                ema=jax.tree.map(lambda x, like: x.astype(like.dtype), average, state.ema)
-            )
+            with jax.named_scope("optimizer"):
+                average = optax.incremental_update(state.variables, state.ema, 1 - ema)
+                state = state.replace(
+                    ema=jax.tree.map(lambda x, like: x.astype(like.dtype), average, state.ema)
+                )
         return state, metrics
 
     return step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,20 @@ Examples: TypeAlias = tuple[jax.Array, ...]
 Sums: TypeAlias = dict[str, jax.Array]
 Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
 """(variables, examples, weights) → sums over the examples, each counted by its weight."""
+
+
+class Shapes(NamedTuple):
+    """Shapes and shardings of a feed's arrays, to compile with.
+
+    Attributes:
+        arrays: of a session.
+        test: examples of a batch of the test set.
+        test_weights: of these.
+    """
+
+    arrays: Any
+    test: Any
+    test_weights: jax.ShapeDtypeStruct
 
 
 class Feed(Protocol):
@@ -30,6 +44,9 @@ class Feed(Protocol):
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         """The arrays that dispatches are called with, from a step on."""
+
+    def shapes(self) -> Shapes:
+        """Shapes and shardings of what training and testing take; without data."""
 
     def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
         """What the steps of one dispatch share, such as the order of an epoch; traced."""
@@ -87,6 +104,21 @@ class Unchanging:
 def place(array: Any, sharding: NamedSharding) -> jax.Array:
     """A host array that every process holds whole, as one global array."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def shaped(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    """The shape of an array on the mesh."""
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def labeled_images(
+    count: int, image_shape: tuple[int, ...], sharding: NamedSharding
+) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Shapes of images with their labels."""
+    return (
+        shaped((count, *image_shape), jnp.uint8, sharding),
+        shaped((count,), jnp.int32, sharding),
+    )
 
 
 def zeros_like(function: Callable[..., Sums], *arguments: Any) -> Sums:

@@ -10,7 +10,17 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums, Unchanging, place, zeros_like
+from mimetic_jax.data.feed.feed import (
+    Count,
+    Examples,
+    Session,
+    Shapes,
+    Sums,
+    Unchanging,
+    place,
+    shaped,
+    zeros_like,
+)
 from mimetic_jax.data.feed.order import padded_batches
 
 Draw: TypeAlias = Callable[[jax.Array], Examples]
@@ -61,6 +71,14 @@ class Generated:
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         return Unchanging(())
+
+    def shapes(self) -> Shapes:
+        indices = shaped((self.test_batch,), jnp.int32, self._batched)
+        examples = jax.tree.map(
+            lambda x: shaped(x.shape, x.dtype, self._batched),
+            jax.eval_shape(self._drawn, jax.random.key(_TEST_SEED), indices),
+        )
+        return Shapes((), examples, shaped((self.test_batch,), jnp.float32, self._batched))
 
     def begin(self, arrays: tuple[()], key: jax.Array, step: jax.Array) -> jax.Array:
         return key

@@ -16,9 +16,12 @@ from mimetic_jax.data.feed.feed import (
     Count,
     Examples,
     Session,
+    Shapes,
     Sums,
     Unchanging,
+    labeled_images,
     place,
+    shaped,
     shown,
     zeros_like,
 )
@@ -79,6 +82,14 @@ class ResidentImages:
 
     def session(self, data: ResidentData, key: jax.Array, first_step: int, steps: int) -> Session:
         return Unchanging(data.train)
+
+    def shapes(self) -> Shapes:
+        size = self.info.image_shape
+        return Shapes(
+            labeled_images(self.info.num_train, size, self._everywhere),
+            labeled_images(self.test_batch, size, self._batched),
+            shaped((self.test_batch,), jnp.float32, self._batched),
+        )
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:
         """The orders of the epochs that a dispatch can touch."""

@@ -7,11 +7,21 @@ import functools
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums, Unchanging, place
+from mimetic_jax.data.feed.feed import (
+    Count,
+    Examples,
+    Session,
+    Shapes,
+    Sums,
+    Unchanging,
+    place,
+    shaped,
+)
 from mimetic_jax.data.text.corpus import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -76,6 +86,16 @@ class TokenRows:
 
     def session(self, data: TextData, key: jax.Array, first_step: int, steps: int) -> Session:
         return Unchanging(data.rows)
+
+    def shapes(self) -> Shapes:
+        windows = self.test_batch, self.length
+        tokens = shaped(windows, jnp.int32, self._batched)
+        rows = self.batch, self.info.num_train // self.batch
+        return Shapes(
+            shaped(rows, jnp.int32, self._batched),
+            (tokens, tokens),
+            shaped(windows, jnp.float32, self._batched),
+        )
 
     def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> None:
         return None

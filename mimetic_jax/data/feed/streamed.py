@@ -12,7 +12,17 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums, added, shown
+from mimetic_jax.data.feed.feed import (
+    Count,
+    Examples,
+    Session,
+    Shapes,
+    Sums,
+    added,
+    labeled_images,
+    shaped,
+    shown,
+)
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.sources import Subset
@@ -86,6 +96,13 @@ class StreamedImages:
             **self._shared(),
         )
         return _Streaming(stream, self._put)
+
+    def shapes(self) -> Shapes:
+        return Shapes(
+            labeled_images(self.batch, self.image_shape, self._batched),
+            labeled_images(self.test_batch, self.image_shape, self._batched),
+            shaped((self.test_batch,), jnp.float32, self._batched),
+        )
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> None:
         return None

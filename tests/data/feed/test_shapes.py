@@ -1,0 +1,63 @@
+"""The shapes that feeds promise to compilers are those of what they train and test on."""
+
+from __future__ import annotations
+
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from configs.default import default, default_dyck, default_text
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.tasks import task_module
+
+
+def text():
+    config = default_text()
+    config.batch, config.data.length, config.data.valid, config.eval.batch = 4, 8, 6, 2
+    return config
+
+
+def dyck():
+    config = default_dyck()
+    config.batch, config.data.length, config.data.num_test = 4, 8, 10
+    return config
+
+
+def images():
+    config = default()
+    config.eval.batch = 20
+    return config
+
+
+@pytest.mark.parametrize("config", [images(), text(), dyck()], ids=lambda config: config.task)
+def test_shapes_are_those_of_the_data(config):
+    task = task_module(config.task)
+    info, dataset = task.describe(config), None
+    if config.task == "images":
+        dataset = task.load(config)
+    elif config.task == "text":
+        sizes = info.num_train, info.num_valid, info.num_test
+        dataset = types.SimpleNamespace(
+            **{
+                name: np.zeros(size, np.int32)
+                for name, size in zip(("train", "valid", "test"), sizes, strict=True)
+            }
+        )
+    _, feed = task.build(config, info, make_mesh(devices=jax.devices()[:1]))
+    data, shapes = feed.place(dataset), feed.shapes()
+    arrays = feed.session(data, jax.random.key(0), 0, 1).arrays()
+    assert described(arrays) == described(shapes.arrays)
+    seen = []
+
+    def count(variables, examples, weights):
+        seen.append((described(examples), described(weights)))
+        return {"count": weights.sum()}
+
+    feed.test(count, {}, data)
+    assert seen[0] == (described(shapes.test), described(shapes.test_weights))
+
+
+def described(tree):
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
