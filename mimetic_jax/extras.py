@@ -6,7 +6,7 @@ import importlib.util
 
 from mimetic_jax.errors import InputError
 
-_DATA = ("PIL", "array_record", "cv2", "grain", "safetensors", "sklearn", "tensorflow_datasets")
+_DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
     "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax"),
@@ -15,7 +15,7 @@ EXTRAS = {
     "gcs": ("gcsfs",),
     "prepare": ("tensorflow",),
 }
-"""Modules of each extra."""
+"""Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""
 
 
 class MissingExtra(InputError, ImportError):

@@ -150,7 +150,10 @@ def test_nnx_module_in_place():
         (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
         (lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))), "four numbers"),
         (lambda: initializers.mean_shift(float("nan"))(KEY, (8, 8)), "b nan is not finite"),
-        (lambda: initializers.mean_shift()(KEY, (8, 2, 4)), r"shape \(8, 2, 4\) is not \[D, F\]"),
+        (
+            lambda: initializers.mean_shift()(KEY, (8, 2, 4)),
+            r"kernel \(8, 2, 4\) is not two positive integers",
+        ),
         (lambda: initializers.identity_gauge()(KEY, (8, 2, 4)), r"not shape \(8, 2, 4\)"),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
         (

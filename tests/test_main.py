@@ -96,7 +96,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),
-        (["--config=", "--config.batch=64"], "there is no config file ''"),
+        (["--config=", "--config.batch=64"], "--config is empty: give a config file"),
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
         pytest.param(
             ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir="],

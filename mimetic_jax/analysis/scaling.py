@@ -240,9 +240,9 @@ def block_bytes(
 ) -> float:
     """Bytes per token that a block saves for its backward pass, as JAX's derivatives do.
 
-    In the precision of the computation: what two norms return, query, key, value, what is
-    attended, four of the hidden width for the exact GELU, and probabilities. In float32 always:
-    three of the width for each norm, and the softmax's exponentials.
+    In the precision of the computation: what two norms take and return, query, key, value, what is
+    attended, what GELU takes and returns, and probabilities. In float32 always: the softmax's
+    exponentials.
 
     Args:
         length: N, tokens that a token attends to.
@@ -256,11 +256,11 @@ def block_bytes(
 
     Example:
         >>> block_bytes(197, 768, 3072, 12, itemsize=2)  # of DeiT-B
-        66536.0
+        38856.0
     """
     scores = 4 * heads if flash else heads * (length * (itemsize + 4) + 8)
-    whole = 2 * width * itemsize + 4 * (6 * width + 8) + 2 * width * dropout
-    return whole + (itemsize * (4 * width + 4 * hidden) + scores) / tensor
+    whole = 4 * width * itemsize + 2 * width * dropout
+    return whole + (itemsize * (4 * width + 2 * hidden) + scores) / tensor
 
 
 # Leaves whose computation, gathers and sums are float32 in any precision.
@@ -328,8 +328,9 @@ def work(
             gathered += sent * (2 if block and (sizes.scan or sizes.remat) else 1)
         if cut and path.endswith("kernel"):
             scattered += sent
-        else:  # tables are summed whole; an embedding for its two uses
-            reduced += sent * (2 if path == "embedding" else 1)
+        else:  # tables are summed whole, positions in float32; an embedding for its two uses
+            summed = 4 * count * (fsdp if cut else 1) if path.endswith("pos_embed") else sent
+            reduced += summed * (2 if path == "embedding" else 1)
         if cut or (size < 4 and not exact):
             buffers += sent / (sizes.depth if block and sizes.remat else 1)
 

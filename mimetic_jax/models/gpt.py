@@ -13,7 +13,7 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, Dropout, stack
-from mimetic_jax.models.lean import LayerNorm
+from mimetic_jax.models.lean import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.weights.position import sincos_1d
 
@@ -114,9 +114,8 @@ class GPT(nn.Module):
         elif train and self.embedding_dropout:
             x *= Dropout()(jnp.ones((self.vocab, 1)), self.embedding_dropout, train)[tokens]
         if self.positions == "learned":
-            x += self.param("pos_embed", init.position, (1, self.max_length, self.width))[
-                :, :length
-            ]
+            table: Any = self.param("pos_embed", init.position, (1, self.max_length, self.width))
+            x = add_table(x, table[:, :length])
         else:
             x = x * self.width**0.5 + sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)

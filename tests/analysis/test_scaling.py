@@ -145,7 +145,7 @@ def test_a_block_saves_what_jax_saves(make, model):
     saved = block_bytes(length, 64, hidden, heads, size, dropout=bool(config.model.dropout))
     expected = length * (64 * size if config.model.remat else saved)
     # What JAX saves beside is constants that masks select, which XLA makes anew.
-    assert 0.85 * measured < expected <= measured
+    assert 0.78 * measured < expected <= measured
 
 
 def test_flash_attention_keeps_no_probabilities():

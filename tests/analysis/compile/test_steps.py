@@ -42,11 +42,13 @@ def by_module(compiled):
 
 
 def test_products_of_modules(compiled):
-    """Each product has two more in the backward pass; that of the pixels has one."""
+    """Each product has two more in the backward pass; that of the pixels has one, and the gradient
+    of positions is one.
+    """
     flops, _ = by_module(compiled)
     assert flops["attention"] == 3 * L * 2 * B * (4 * N * D * D + 2 * N * N * D)
     assert flops["MLP"] == 3 * L * 2 * B * 2 * N * D * F
-    assert flops["other"] == 2 * B * (2 * (N - 1) * 4 * D + 3 * D * CLASSES)
+    assert flops["other"] == 2 * B * (2 * (N - 1) * 4 * D + 3 * D * CLASSES + N * D)
     assert not flops["norms"] + flops["augmentation"] + flops["optimizer"]
 
 
