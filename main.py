@@ -87,12 +87,12 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.workdir.paths import as_path
 
-    if _MODE.value == "compile":
-        _compile(_CONFIG.value, _TARGET.value)
-        return
-    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     config = _CONFIG.value
     _check_config(config)
+    if _MODE.value == "compile":
+        _compile(config, _TARGET.value)
+        return
+    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
     if _MODE.value == "plan":

@@ -267,24 +267,29 @@ def _within(equation: Any) -> Iterator[Any]:
 def _chosen_size(config: ConfigDict, program: Program, data: Any, say: Say) -> int:
     """Members at once: as asked for, if they fit the memory; else what fits."""
     devices = _devices(program)
-    wanted = min(config.chunk or config.members, config.members)
+    asked = wanted(config)
     on_cpu = jax.default_backend() == "cpu"
     if not config.chunk and on_cpu:
-        wanted = min(wanted, _MOST_ON_CPU * devices)
-    size = _rounded(wanted, devices)
+        asked = min(asked, _MOST_ON_CPU * devices)
+    size = rounded(asked, devices)
     free = _free() * devices
     allowed = (_SHARE_ON_CPU if on_cpu else _SHARE) * free
     while (takes := _bytes(program, data, size)) > allowed and size > devices:
-        size = _rounded(min(size - 1, int(size * allowed / takes)), devices)
-    if size < _rounded(wanted, devices):
+        size = rounded(min(size - 1, int(size * allowed / takes)), devices)
+    if size < rounded(asked, devices):
         say(
-            f"{size} members at a time instead of {wanted}: they take {takes / 2**30:,.2f} GiB, "
+            f"{size} members at a time instead of {asked}: they take {takes / 2**30:,.2f} GiB, "
             f"and {free / 2**30:,.2f} GiB are free"
         )
     return size
 
 
-def _rounded(size: int, devices: int) -> int:
+def wanted(config: ConfigDict) -> int:
+    """Members at once that a configuration asks for, whatever the memory."""
+    return min(config.chunk or config.members, config.members)
+
+
+def rounded(size: int, devices: int) -> int:
     """Down to a number that the devices divide, but one each at least."""
     return max(size - size % devices, devices)
 

@@ -62,11 +62,8 @@ def _count(instruction: Instruction, operands: list[Array]) -> float:
     if target == "__cudnn$convBackwardFilter":
         return _convolution(instruction, operands[0], result, operands[1])
     if target.startswith("__cublas"):
-        contracted = re.search(
-            r'"lhs_contracting_dimensions":\s*(\[[^\]]*\])', instruction.attributes
-        )
-        axes = json.loads(contracted[1]) if contracted else []
-        return _product(result, operands[0], tuple(int(axis) for axis in axes))
+        contracted = _numbers("lhs_contracting_dimensions", instruction.attributes)
+        return _product(result, operands[0], contracted)
     if target.startswith("__cudnn$fmha"):
         return _attention(instruction, operands[0])
     return 0.0
@@ -99,17 +96,12 @@ def _convolution(instruction: Instruction, inputs: Array, kernel: Array, outputs
     ]
     taken, weights, made = where
     window = _window(instruction.attributes)
-    spatial = [letter for letter in weights if letter.isdigit()]
+    spatial = sorted((letter for letter in weights if letter.isdigit()), key=int)
     positions = math.prod(
         _positions(axis, taken[letter], weights[letter], made[letter], window)
-        for axis, letter in enumerate(spatial_in_order(spatial))
+        for axis, letter in enumerate(spatial)
     )
     return 2.0 * made["b"] * made["f"] * weights["i"] * positions
-
-
-def spatial_in_order(letters: list[str]) -> list[str]:
-    """The spatial axes of a convolution in the order of its window."""
-    return sorted(letters, key=int)
 
 
 def _window(attributes: str) -> Mapping[str, list[str]]:

@@ -41,6 +41,11 @@ class Array:
         return math.prod(self.dims)
 
     @property
+    def unpadded(self) -> float:
+        """Bytes of its numbers alone."""
+        return self.size * self.itemsize
+
+    @property
     def bytes(self) -> float:
         """Bytes in memory: a TPU pads the last axes of its layout to whole tiles.
 
@@ -51,7 +56,7 @@ class Array:
         """
         tiles = re.search(r":T\(([\d,]+)\)", self.layout)
         if not tiles or not self.dims:
-            return self.size * self.itemsize
+            return self.unpadded
         order = [int(axis) for axis in self.layout.split(":")[0].split(",")]
         lengths = [self.dims[axis] for axis in order]  # the fastest first
         for axis, tile in enumerate(reversed(tiles[1].split(","))):

@@ -30,10 +30,7 @@ _NO_KERNEL = {
     "replica-id",
     "opt-barrier",
     "domain",
-    "copy-done",
-    "slice-done",
     "async-update",
-    "async-done",
 }
 _COLLECTIVES = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|"
@@ -234,9 +231,9 @@ def _used(module: Module, user: Instruction, name: str, whole: float) -> float:
     """Bytes of an operand that an instruction reads: of a slice or a gather, only those."""
     first = user.operands[0] == name
     if user.opcode in _SLICES and first:
-        return sum(array.size * array.itemsize for array in user.result)
+        return sum(array.unpadded for array in user.result)
     if user.opcode == "slice-start":
-        return user.result[1].size * user.result[1].itemsize
+        return user.result[1].unpadded
     if user.opcode in ("dynamic-update-slice", "scatter") and first:
         return 0.0  # written in place
     if user.opcode != "fusion":
@@ -289,7 +286,7 @@ def _made(
     if instruction.opcode in ("dynamic-update-slice", "scatter"):
         at = 1 if instruction.opcode == "dynamic-update-slice" else -1
         (update,) = computation.operands(instruction)[at].result
-        return update.size * update.itemsize
+        return update.unpadded
     return memory_bytes(result)
 
 

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.analysis.compile.hlo import parse
 from mimetic_jax.analysis.compile.kernels import Kernel, step_kernels
 from mimetic_jax.train.cluster.mesh import MEMBERS
+from mimetic_jax.train.population import rounded, wanted
 from mimetic_jax.train.program import Program
 
 _WITHOUT_TRITON: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
@@ -60,9 +61,7 @@ def members_at_once(config: ConfigDict, program: Program) -> int:
     """Members that a population trains at once, if they fit; 1 for single runs."""
     if not config.members:
         return 1
-    devices = program.mesh.shape[MEMBERS]
-    wanted = min(config.chunk or config.members, config.members)
-    return max(wanted // devices, 1) * devices
+    return rounded(wanted(config), program.mesh.shape[MEMBERS])
 
 
 def train_step(program: Program, members: int) -> Compiled:
