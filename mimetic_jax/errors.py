@@ -47,6 +47,19 @@ def reported() -> Iterator[None]:
         sys.exit(2)
 
 
+def in_one_line(error: BaseException) -> str:
+    """The message of the innermost InputError that led to an error, else its own.
+
+    >>> in_one_line(KeyError("no\\nsuch field"))
+    "'no\\\\nsuch field'"
+    """
+    message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
+    while link is not None:
+        message = str(link) if isinstance(link, InputError) else message
+        link = link.__cause__ or link.__context__
+    return message
+
+
 def check_numbers(**values: object) -> None:
     """Check that these are real numbers, finite ones.
 

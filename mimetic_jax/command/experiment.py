@@ -6,7 +6,6 @@ import importlib
 import os
 import pathlib
 import re
-import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.errors import InputError, check_given, in_one_line, unknown
 
 MODES = ("train", "eval", "compare", "plan", "compile", "analyze")
 ANALYSES = {
@@ -146,19 +145,12 @@ def _parse(argv: Sequence[str]) -> list[str]:
     try:
         return list(flags.FLAGS(list(argv)))
     except Exception as error:  # config_flags reports some mistakes by a KeyError
-        found = _unknown_field(argv, _loaded(file, text)) if argument is not None else None
-        raise found or InputError(_reason(error)) from error
-
-
-def _loaded(file: str, text: str) -> ConfigDict:
-    """The config of a file, or the error that names the file if that is at fault."""
-    try:
-        return runpy.run_path(file)["get_config"](*([text] if text else []))
-    except InputError:
-        raise
-    except Exception as error:  # it is a program
-        reason = f"{type(error).__name__}: {_reason(error)}"
-        raise InputError(f"config file {file} can't be read ({reason})") from error
+        found = (
+            _unknown_field(argv, shipped.read(pathlib.Path(file), text))
+            if argument is not None
+            else None
+        )
+        raise found or InputError(in_one_line(error)) from error
 
 
 def _check_config(config: Any) -> None:
@@ -197,15 +189,6 @@ def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
     return [".".join([*prefix, name]) for name in node]
 
 
-def _reason(error: BaseException) -> str:
-    """The message of the innermost InputError, else of the error, in one line."""
-    message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
-    while link is not None:
-        message = str(link) if isinstance(link, InputError) else message
-        link = link.__cause__ or link.__context__
-    return message
-
-
 def run(argv: list[str] | None = None) -> None:
     """Run `main`; bad input ends in one line instead of a traceback.
 
@@ -228,9 +211,9 @@ def run(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         _drop_output()
-        _exit(1, _reason(error), f"error: {_reason(error)}")
+        _exit(1, in_one_line(error), f"error: {in_one_line(error)}")
     except Exception as error:
-        _exit(1, f"{type(error).__name__}: {_reason(error)}", traceback.format_exc().rstrip())
+        _exit(1, f"{type(error).__name__}: {in_one_line(error)}", traceback.format_exc().rstrip())
 
 
 def _drop_output() -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import runpy
 import sys
+from typing import TYPE_CHECKING
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, in_one_line, unknown
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 _PACKAGE = pathlib.Path(__file__).parent.parent
 
@@ -51,6 +56,34 @@ def path_of(name: str) -> pathlib.Path:
     if name not in known:
         raise unknown("config", name, known)
     return folder() / f"{name}.py"
+
+
+def load(config: str) -> ConfigDict:
+    """A configuration by its name and arguments, to change and to give to a `Comparison`.
+
+    >>> load("digits_vit:width=32").model.width
+    32
+
+    Args:
+        config: NAME or NAME:ARGUMENT=VALUE,...; or so with the path of a config file.
+
+    Raises:
+        InputError: there is no such file or argument, or the file can't be read.
+    """
+    name, _, arguments = config.partition(":")
+    return read(path_of(name), arguments)
+
+
+def read(file: pathlib.Path, arguments: str) -> ConfigDict:
+    """The configuration of a file, or the error that names the file if that is at fault."""
+    make_importable()
+    try:
+        return runpy.run_path(str(file))["get_config"](*([arguments] if arguments else []))
+    except InputError:
+        raise
+    except Exception as error:  # it is a program
+        reason = f"{type(error).__name__}: {in_one_line(error)}"
+        raise InputError(f"config file {file} can't be read ({reason})") from error
 
 
 def listing() -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from configs.default import default
 from mimetic_jax import InputError
-from mimetic_jax.command import experiment
+from mimetic_jax.command import experiment, shipped
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.settings import check_settings
 
@@ -37,7 +37,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_a_file_that_is_no_config_is_named(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "odd.py").write_bytes(content)
     with pytest.raises(InputError, match=r"config file .*odd\.py can't be read \(\w+: ") as caught:
-        experiment._loaded(str(tmp_path / "odd.py"), "")
+        shipped.load(str(tmp_path / "odd.py"))
     assert "\n" not in str(caught.value)
 
 
