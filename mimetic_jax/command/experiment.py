@@ -17,7 +17,7 @@ from ml_collections import ConfigDict, config_flags
 from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, check_given, in_one_line, unknown
 
-MODES = ("train", "eval", "compare", "plan", "compile", "analyze")
+MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
     "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
     "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
@@ -43,8 +43,8 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: what train would do; compile: for --target, on "
-    "any machine; analyze: see --what.",
+    "checkpoints; compare: rebuild the table; plan: what train would do; fields: what the config "
+    "says; compile: for --target, on any machine; analyze: see --what.",
 )
 _TARGET = flags.DEFINE_string(
     "target", "", "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8."
@@ -84,6 +84,11 @@ def main(argv: Sequence[str]) -> None:
 
     config = _CONFIG.value
     _check_config(config)
+    if _MODE.value == "fields":
+        from mimetic_jax.analysis import fields
+
+        print(fields.describe(config, shipped.defaults()))
+        return
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
         return
@@ -155,11 +160,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def _check_config(config: Any) -> None:
     """Check that a config file's `get_config` returns a configuration."""
-    from configs.default import default
-
     if not isinstance(config, ConfigDict):
         raise InputError(f"get_config of the config file returns {type(config).__name__}")
-    if lacking := sorted(set(default()) - set(config)):
+    if lacking := sorted(set(shipped.defaults()["images"]()) - set(config)):
         raise InputError(
             f"the config lacks {', '.join(lacking)}: start from `configs.default.default()`"
         )

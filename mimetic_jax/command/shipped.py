@@ -6,6 +6,7 @@ import ast
 import pathlib
 import runpy
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mimetic_jax.errors import InputError, in_one_line, unknown
@@ -84,6 +85,14 @@ def read(file: pathlib.Path, arguments: str) -> ConfigDict:
     except Exception as error:  # it is a program
         reason = f"{type(error).__name__}: {in_one_line(error)}"
         raise InputError(f"config file {file} can't be read ({reason})") from error
+
+
+def defaults() -> dict[str, Callable[[], ConfigDict]]:
+    """By task, the function that sets every field to its default: those of `configs.default`."""
+    make_importable()
+    from configs.default import default, default_dyck, default_text
+
+    return {"images": default, "text": default_text, "dyck": default_dyck}
 
 
 def listing() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,17 @@ def test_configurations_are_listed(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == shipped.names()
     assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_fields_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "fields", "digits_vit:width=24", "--config.batch=8")
+    said = capsys.readouterr().out
+    assert not ended.value.code
+    assert re.search(r"^\* model.width +int +192 +here 24; D, ", said, re.M)
+    assert re.search(r"^\* batch +int +128 +here 8; examples per step", said, re.M)
 
 
 def test_a_package_without_configurations_says_so(
