@@ -87,15 +87,17 @@ def test_configurations_are_listed(
     assert all(len(line.split()) > 3 for line in lines)
 
 
-def test_fields_are_listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, "fields", "digits_vit:width=24", "--config.batch=8")
-    said = capsys.readouterr().out
-    assert not ended.value.code
-    assert re.search(r"^\* model.width +int +192 +here 24; D, ", said, re.M)
-    assert re.search(r"^\* batch +int +128 +here 8; examples per step", said, re.M)
+def test_fields_are_listed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from mimetic_jax.command.console import main; main()"]
+        + ["fields", "digits_vit:width=24", "--config.batch=8"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\* model.width +int +192 +here 24; D, ", done.stdout, re.M)
+    assert re.search(r"^\* batch +int +128 +here 8; examples per step", done.stdout, re.M)
 
 
 def test_a_package_without_configurations_says_so(
