@@ -88,9 +88,9 @@ def test_configurations_are_listed(
 
 
 def test_fields_are_listed() -> None:
+    program = "from mimetic_jax.command.console import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", "from mimetic_jax.command.console import main; main()"]
-        + ["fields", "digits_vit:width=24", "--config.batch=8"],
+        [sys.executable, "-c", program, "fields", "digits_vit:width=24", "--config.batch=8"],
         cwd=ROOT,
         capture_output=True,
         text=True,
