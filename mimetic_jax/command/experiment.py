@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, check_given, in_one_line, unknown
+from mimetic_jax.errors import InputError, check_given, innermost, unknown
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -155,7 +155,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
             if argument is not None
             else None
         )
-        raise found or InputError(in_one_line(error)) from error
+        raise found or InputError(innermost(error)) from error
 
 
 def _check_config(config: Any) -> None:
@@ -214,9 +214,9 @@ def run(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         _drop_output()
-        _exit(1, in_one_line(error), f"error: {in_one_line(error)}")
+        _exit(1, innermost(error), f"error: {innermost(error)}")
     except Exception as error:
-        _exit(1, f"{type(error).__name__}: {in_one_line(error)}", traceback.format_exc().rstrip())
+        _exit(1, f"{type(error).__name__}: {innermost(error)}", traceback.format_exc().rstrip())
 
 
 def _drop_output() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mimetic_jax.errors import InputError, in_one_line, unknown
+from mimetic_jax.errors import InputError, innermost, unknown
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -83,7 +83,7 @@ def read(file: pathlib.Path, arguments: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:  # it is a program
-        reason = f"{type(error).__name__}: {in_one_line(error)}"
+        reason = f"{type(error).__name__}: {innermost(error)}"
         raise InputError(f"config file {file} can't be read ({reason})") from error
 
 

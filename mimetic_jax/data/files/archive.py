@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.data.files.decode import DecodeError, check_bytes
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 _BLOCK = 512
 _MOST_NESTED = 3  # tars in tars; ImageNet's are one deep
@@ -122,9 +122,8 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
     except OSError:
         raise
     except Exception as error:  # zipfile has its own, and those of struct, of text and of integers
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path} can't be read as a zip ({reason}): truncated or damaged"
+            f"{path} can't be read as a zip ({said_by(error)}): truncated or damaged"
         ) from error
     for info in infos:
         if info.flag_bits & 1 or info.compress_type not in (

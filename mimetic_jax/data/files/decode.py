@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 MOST_PIXELS = 2**27
 """Of an image: a larger one counts as damaged. Decoded it takes 400 MB in each thread."""
@@ -130,7 +130,7 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
     except DecodeError:
         raise
     except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = said_by(error)
         if isinstance(error, Image.UnidentifiedImageError):
             reason = f"no known image format in its {len(data)} bytes"
         raise DecodeError(f"{name} can't be decoded ({reason})") from error
