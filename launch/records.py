@@ -9,22 +9,22 @@ import re
 import textwrap
 from collections.abc import Iterator, Set
 
+from mimetic_jax.command import shipped
+
 PATH = pathlib.Path("docs/recipes.md")
-FOLDER = pathlib.Path("configs")
-SHARED = ("__init__", "arms", "default", "recipes")
-"""Files of the folder that hold parts of configurations."""
 
 _INTRODUCTION = """# Recipes
 
-What each file in `configs/` trains: the paper's table, the command, the hardware and scores that the
-paper states, and every known difference. Written by `python launch/reproduce.py --docs` from the
-docstrings of these files. Published scores are the papers'; what was trained with this code is in
-[results.md](results.md).
+What each file in `configs/` trains: the paper's table, the command, the hardware and scores that
+the paper states, and every known difference. Written by `python launch/reproduce.py --docs` from
+the docstrings of these files. Published scores are the papers'; what was trained with this code is
+in [results.md](results.md).
 
-`DIR` is the folder of the data ([your_data.md](your_data.md) says how to download it). `--mode=plan`
-prints steps, schedule, parameters, FLOPs and memory of a command, and computes nothing. Arguments
-follow the file: `--config=configs/NAME.py:argument=value,argument=value`; any field is set by
-`--config.FIELD=VALUE`.
+`DIR` is the folder of the data ([your_data.md](your_data.md) says how to download it).
+`--mode=plan` prints steps, schedule, parameters, FLOPs and memory of a command, and computes
+nothing. Arguments follow the file: `--config=configs/NAME.py:argument=value,argument=value`; any
+field is set by `--config.FIELD=VALUE`. Without a checkout, `mimetic train NAME:argument=value` is
+the same.
 """
 _OTHERS = "No row of a paper"
 _HEADING = re.compile(
@@ -86,7 +86,7 @@ def read(path: pathlib.Path) -> Record:
 
 def render() -> str:
     """The document."""
-    found = [read(path) for path in sorted(FOLDER.glob("*.py")) if path.stem not in SHARED]
+    found = [read(shipped.path_of(name)) for name in shipped.names()]
     names = {record.name for record in found}
     papers = dict.fromkeys([*(record.paper for record in found if record.paper), ""])
     parts = [_INTRODUCTION]

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import math
 import operator
+import sys
 from collections.abc import Iterable, Iterator
 
 
@@ -28,6 +29,35 @@ def blaming(name: str) -> Iterator[None]:
         if not name:
             raise
         raise InputError(f"{name}: {error}") from error
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """End a command for bad input: one line on stderr and exit status 2.
+
+    >>> with reported():
+    ...     raise InputError("batch 0 is not positive")
+    Traceback (most recent call last):
+    SystemExit: 2
+    """
+    try:
+        yield
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The message of the innermost InputError that led to an error, else its own.
+
+    >>> in_one_line(KeyError("no\\nsuch field"))
+    "'no\\\\nsuch field'"
+    """
+    message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
+    while link is not None:
+        message = str(link) if isinstance(link, InputError) else message
+        link = link.__cause__ or link.__context__
+    return message
 
 
 def check_numbers(**values: object) -> None:

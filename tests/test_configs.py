@@ -21,9 +21,9 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
-import main
 from configs import imagenet_structured, procedural_vit, recipes, weight_selection_vit
 from mimetic_jax import data, paths, schemes
+from mimetic_jax.command import experiment, shipped
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.train import config as configs
@@ -34,7 +34,7 @@ from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import task_module
 from tests.training import quiet
 
-FOLDER = pathlib.Path(main.__file__).parent / "configs"
+FOLDER = shipped.folder()
 SHARED = {"arms", "default", "recipes"}  # parts of configurations
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__"})
 
@@ -240,7 +240,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
                 config.update_from_flattened_dict({field: typed})
             else:
                 assert flag in ("mode", "what", "workdir")
-                assert flag != "mode" or value in main.MODES
+                assert flag != "mode" or value in experiment.MODES
         if any(flag.startswith("config.") for flag in values):
             quiet(config)
         elif spec not in ARGUMENTS:  # which another test compares

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import pathlib
 import pkgutil
 import re
@@ -12,6 +11,8 @@ from collections import Counter
 
 import pytest
 from ml_collections import ConfigDict
+
+from mimetic_jax.command import console, experiment, shipped
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,23 +72,19 @@ def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
 
 
 @each_document
-def test_commands_are_accepted(path: pathlib.Path) -> None:
+def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Config files exist, and take the arguments and fields that a command gives them."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(ROOT)
     text = path.read_text().replace("\\\n", " ")
-    for command in re.findall(r"main\.py (--config=[^`\n]*)", text):
-        flags = [word for word in shlex.split(command, comments=True) if word.startswith("--")]
-        values = dict(flag[2:].split("=", 1) for flag in flags if "=" in flag)
-        config = get(values.pop("config"))
+    for command in re.findall(r"(main\.py --config=[^`\n]*|\bmimetic train [a-z][^`\n]*)", text):
+        name, *words = shlex.split(command, comments=True)
+        flags = words if name == "main.py" else console.translate(words, experiment.MODES)
+        values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)
+        config = shipped.load(values.pop("config"))
         for flag in values:
             if flag.startswith("config."):
                 assert has(config, flag.removeprefix("config.")), f"{command}: no {flag}"
-
-
-def get(spec: str) -> ConfigDict:
-    """The configuration of `--config=configs/NAME.py:ARGUMENTS`."""
-    file, _, text = spec.partition(":")
-    name = re.sub(r"/", ".", file.removesuffix(".py"))
-    return importlib.import_module(name).get_config(text)
 
 
 def has(config: ConfigDict, field: str) -> bool:

@@ -59,6 +59,7 @@ ALLOWED = {
         "data",
         "train",
     },
+    "command": {"errors", "extras", "data", "train", "analysis"},
     "__init__": {
         "errors",
         "version",

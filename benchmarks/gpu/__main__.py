@@ -18,12 +18,11 @@ import argparse
 import functools
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Sequence
 
 from benchmarks.gpu import jobs, machine
 from benchmarks.gpu.throughput import Measurement, measure
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, reported
 
 COMMAND = "python -m benchmarks.gpu"
 SECONDS = 10.0
@@ -63,11 +62,8 @@ def main() -> None:
     # So that a call of a few minutes doesn't spend one of them compiling again.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(flags.workdir / "compiled")
     say = functools.partial(print, flush=True)  # a log is complete even after a kill
-    try:
+    with reported():
         measure_all(jobs.measurements(), flags.results, say=say)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m mimetic_jax.analysis.curves WORKDIR... --png=FILE
 
-prints the table of each workdir and draws them side by side, one panel per workdir.
+prints the table of each workdir and draws them side by side, one panel per workdir; what is drawn
+is written as numbers to the CSV file of the same name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,17 +71,17 @@ def spread(result: ArmResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
-    """Draw the learning curves of comparisons as PNG, one panel per workdir.
+    """Draw the learning curves of comparisons as PNG, one panel per workdir, with a CSV beside it.
 
     Lines are means over the seeds of finished runs; bands reach one standard deviation to either
-    side.
+    side. The CSV has a row per comparison, arm and step.
 
     Args:
         workdirs: of comparisons.
-        path: of the picture.
+        path: of the picture; the numbers go to the file of that name that ends in `.csv`.
 
     Returns:
-        A line with the path.
+        A line with both paths.
 
     Raises:
         InputError: a workdir has no finished run, or matplotlib isn't installed.
@@ -93,11 +94,21 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
         ):
             panel(axes, f"{name}, mean ± sd over seeds", results)
         style.save(figure, path)
-    return f"learning curves drawn: {path}"
+    table = path.with_suffix(".csv")
+    header = ["comparison", "arm", "score", "n", "step", "mean", "sd"]
+    style.write_rows(table, header, (row for found in comparisons for row in _rows(*found)))
+    return f"learning curves drawn: {path}, their numbers: {table}"
+
+
+def _rows(name: str, results: Sequence[ArmResult]) -> Iterator[list[Any]]:
+    for result in results:
+        n = len(result.reached)
+        for step, mean, sd in zip(*spread(result), strict=True):
+            yield [name, result.arm, result.score.label, n, step, mean, sd if n > 1 else None]
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
-    """Draw the learning curves of a workdir: WORKDIR/curves.png."""
+    """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
     return draw([workdir], workdir / "curves.png")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,8 +11,8 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.extras import need
-from mimetic_jax.train.report import BASELINES, ArmResult
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.report import BASELINES, ArmResult, csv_text
+from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
 
 COLUMN, PAGE = 3.3, 6.8
 """Widths in inches of a column and of a page of a paper; type is 7 points or more at these."""
@@ -138,15 +136,16 @@ def write(
     Returns:
         PATH.png and PATH.csv.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     png, table = (path.parent / f"{path.name}.{suffix}" for suffix in ("png", "csv"))
     save(figure, png)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_shown(cell) for cell in row] for row in rows)
-    table.write_text(text.getvalue())
+    write_rows(table, header, rows)
     return [png, table]
+
+
+def write_rows(path: AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write the numbers of a figure as CSV, floating-point numbers with six digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, csv_text(header, ([_shown(cell) for cell in row] for row in rows)))
 
 
 def save(figure: Any, path: AnyPath) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import REMOTE, Remote
-from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.errors import InputError, check_given, reported, unknown
 
 _BLOCK = 1 << 20
 _PATIENCE = 30  # seconds without a byte
@@ -54,7 +54,10 @@ def download(name: str, data_dir: str) -> Path:
             continue
         path = root / ("downloads" if remote.gives else remote.folder) / remote.name
         if not path.exists():
-            _fetch(remote, path)
+            try:
+                _fetch(remote, path)
+            finally:
+                _show("\n")
         if remote.gives:
             _unpack(path, root, remote.gives)
     return root
@@ -124,16 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(sorted(REMOTE))}")
     parser.add_argument(
-        "--data_dir", required=True, metavar="DIR", help="the folder to write it to"
+        "--data_dir", "--data-dir", required=True, metavar="DIR", help="the folder to write it to"
     )
     options = parser.parse_args(arguments)
-    try:
+    with reported():
         check_given("--data_dir", options.data_dir)
         folder = download(options.name, options.data_dir)
-    except InputError as error:
-        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    _show("\n")
     print(f"{options.name} is in {folder}: train with --config.data.dir={options.data_dir}")
 
 

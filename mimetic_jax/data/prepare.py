@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from mimetic_jax.data.files import array_record
 from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.errors import InputError, check_given, reported
 from mimetic_jax.extras import need
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
@@ -103,22 +102,20 @@ def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) 
     by_hand = [name for name in known if describe(name).manual]
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(known)}")
     parser.add_argument(
-        "--data_dir", required=True, metavar="DIR", help="the folder to write it to"
+        "--data_dir", "--data-dir", required=True, metavar="DIR", help="the folder to write it to"
     )
     parser.add_argument(
         "--manual_dir",
+        "--manual-dir",
         metavar="DIR",
         help="the folder of files that need an account to download "
         f"({', '.join(by_hand)}); DATA_DIR/downloads/manual unless given",
     )
     options = parser.parse_args(arguments)
-    try:
+    with reported():
         check_given("--data_dir", options.data_dir)
         check_given("--manual_dir", options.manual_dir)
         folder = prepare(options.name, options.data_dir, options.manual_dir, build=build)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     print(f"{options.name} is in {folder}: train with --config.data.dir={options.data_dir}")
 
 

@@ -29,8 +29,8 @@ class ConvMixer(nn.Module):
 
     Attributes:
         num_classes: width of the logits.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         patch: side of a square patch in pixels.
         filter_size: side of the depthwise filters.
         scan: one loop over a block, see `ViT`.

@@ -23,11 +23,11 @@ class ConvNeXt(nn.Module):
 
     Attributes:
         num_classes: width of the logits.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         patch: side of a square patch in pixels.
         filter_size: side of the depthwise filters.
-        mlp_ratio: F / D.
+        mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on, see `ViT`.
         base: the initialization that schemes start from: "torch", which the paper on MLPs takes;
             or "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own.

@@ -33,10 +33,10 @@ class GPT(nn.Module):
 
     Attributes:
         vocab: V.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         heads: H, a divisor of D.
-        mlp_ratio: F / D.
+        mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         positions: "sinusoidal", a fixed table of any length, added to √D times the embedding:
             tied embeddings must be small for the logits, and sines of amplitude 1 would drown
             them. Or "learned", a table `pos_embed` as small as the embedding, which is added

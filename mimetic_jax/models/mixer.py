@@ -22,8 +22,8 @@ class Mixer(nn.Module):
 
     Attributes:
         num_classes: width of the logits.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         patch: side of a square patch in pixels.
         token_ratio: hidden width of the token-mixing MLP, over the number of tokens N.
         mlp_ratio: hidden width of the channel MLP, over D.

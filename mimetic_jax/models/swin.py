@@ -47,7 +47,7 @@ class Swin(nn.Module):
         num_classes: width of the logits.
         form: "microsoft", the released code of the paper, or "cifar", that of
             kentaroy47/vision-transformers-cifar10.
-        width: D, of the first stage.
+        width: D, of the activations in the first stage.
         depths: number of blocks per stage.
         downscaling: by how much each stage divides both sides of the grid; the first number is the
             side of a patch in pixels.

@@ -30,10 +30,10 @@ class TokenViT(nn.Module):
 
     Attributes:
         vocab: V, tokens and width of the logits; token V is the mask, which is never predicted.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         heads: H, a divisor of D.
-        mlp_ratio: F / D.
+        mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         base: the initialization that schemes start from, as in `ViT`; so are the next.
         qkv_bias: whether query, key and value have biases.
         fused_qkv: one product for query, key and value, of the same parameters.

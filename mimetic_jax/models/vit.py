@@ -39,11 +39,11 @@ class ViT(nn.Module):
 
     Attributes:
         num_classes: width of the logits.
-        width: D.
-        depth: L.
+        width: D, of the activations.
+        depth: L, the number of blocks.
         heads: H, a divisor of D.
         patch: side of a square patch in pixels.
-        mlp_ratio: F / D.
+        mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         pool: "token" (a class token, first in the sequence) or "mean" over patches.
         token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
             2022; later timm draws 1e-6, and 0 where it skips initialization. Near 0, the first

@@ -78,7 +78,18 @@ RANGES = {
     "steps": _STEPS,
     "together": _COUNT,
 }
-"""By field. Other numbers are at least 0; those of a model are its own matter."""
+"""By field; see `allowed` for the others."""
+
+
+def allowed(name: str) -> Range | None:
+    """The range of a field that holds numbers; None for a model's own fields, which it checks.
+
+    >>> print(allowed("optimizer.warmup"), allowed("model.scale_init"))
+    at least 0 None
+    """
+    if name == "optimizer.betas":  # each of them
+        return _DECAY
+    return RANGES.get(name, None if name.startswith("model.") else Range())
 
 
 def check_ranges(config: ConfigDict) -> None:
@@ -88,11 +99,8 @@ def check_ranges(config: ConfigDict) -> None:
         InputError: names the first field that is out of its range, with the range.
     """
     for name, value in numbers(config):
-        allowed = RANGES.get(name)
-        if allowed is None and not name.startswith("model."):
-            allowed = Range()
-        if allowed and value not in allowed:
-            raise InputError(f"{name} {value:,} is not {allowed}")
+        if (within := allowed(name)) and value not in within:
+            raise InputError(f"{name} {value:,} is not {within}")
     if not str(config.name):
         raise InputError("name is empty: the workdir is runs/NAME")
     betas = tuple(config.optimizer.betas)

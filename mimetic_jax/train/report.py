@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,7 +142,9 @@ def _counting(run: Run, score: Score) -> int:
 
 
 def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
-    """The table of a workdir's finished runs; their numbers go to `summary.json`.
+    """The table of a workdir's finished runs, written to its `table.md` too.
+
+    The first process writes its numbers to `table.csv`, and those of every seed to `summary.json`.
 
     Args:
         workdir: of the comparison.
@@ -148,17 +152,62 @@ def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
 
     Returns:
         What `table` makes of them.
+
+    Raises:
+        InputError: if a file can't be written.
     """
-    if not is_first():
-        return table(results)
-    finished = _finished(results)
-    if records := [_record(result, _baselines(result, finished)) for result in finished]:
-        path = workdir / "summary.json"
-        try:
-            write_atomically(path, json.dumps(records, indent=2) + "\n")
-        except OSError as error:
-            raise InputError(f"{path} can't be written: {error.strerror or error}") from error
-    return table(results)
+    shown, finished = table(results), _finished(results)
+    if is_first() and finished:
+        records = [_record(result, _baselines(result, finished)) for result in finished]
+        _write(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
+        _write(workdir / "table.md", f"{shown}\n")
+        _write(workdir / "table.csv", csv_text(*numbers(finished)))
+    return shown
+
+
+def numbers(results: Sequence[ArmResult]) -> tuple[list[str], list[list[Any]]]:
+    """The numbers of a table as (header, rows), unrounded; None where there is none.
+
+    >>> default = ArmResult("default", {0: 60.0, 1: 62.0}, {0: [], 1: []}, {0: 3.0, 1: 3.0})
+    >>> header, rows = numbers([default, dataclasses.replace(default, arm="mimetic")])
+    >>> header[5:]
+    ['difference to default', 'difference to default low', 'difference to default high']
+    >>> rows[1]
+    ['mimetic', 'accuracy %', 2, 61.0, 1.4142135623730951, 0.0, 0.0, 0.0]
+
+    Args:
+        results: of finished runs, in the order of the table.
+
+    Returns:
+        A row per arm: the mean and standard deviation over its n seeds, and the paired difference
+        to each baseline of the comparison with the ends of its 95 % confidence interval.
+    """
+    names = _baseline_names(results)
+    header = ["arm", "score", "n", "mean", "sd"]
+    for name in names:
+        header += [f"difference to {name}{end}" for end in ("", " low", " high")]
+    rows = []
+    for result in results:
+        row = [result.arm, result.score.label, len(result.reached), result.mean, result.sd]
+        for name in names:
+            baseline = _baseline(name, result, results)
+            difference = result.versus(baseline) if baseline else None
+            row += [difference.mean, difference.low, difference.high] if difference else [None] * 3
+        rows.append(row)
+    return header, rows
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV, an observation per line; an absent number is an empty cell.
+
+    >>> csv_text(["arm", "sd"], [["a, b", None]])
+    'arm,sd\\n"a, b",\\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def table(results: Sequence[ArmResult]) -> str:
@@ -167,15 +216,14 @@ def table(results: Sequence[ArmResult]) -> str:
     Arms are compared with the baselines of their own row, which has a column where results have it.
 
     >>> print(table([ArmResult("default", {0: 61.5}, {0: [(10, 61.5)]}, {0: 3.0})]))
-    | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's accuracy | train s |
-    | ------- | ---------- | --- | ------------------- | --------------------------- | ------- |
-    | default | 61.50      | 1   |                     | 10                          | 3.0     |
+    | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's score | train s |
+    | ------- | ---------- | --- | ------------------- | ------------------------ | ------- |
+    | default | 61.50      | 1   |                     | 10                       | 3.0     |
     """
     finished = _finished(results)
     if not finished:
         return "no finished run yet"
-    names = [name for name in BASELINES if any(result.arm == name for result in finished)]
-    score = finished[0].score
+    names, score = _baseline_names(finished), finished[0].score
     columns: dict[str, list[str]] = {}
     if any(result.row for result in finished):
         columns["row"] = [result.row for result in finished]
@@ -186,7 +234,7 @@ def table(results: Sequence[ArmResult]) -> str:
         columns[f"Δ {name} [95 % CI]"] = [
             _difference_cell(result, _baseline(name, result, finished)) for result in finished
         ]
-    columns[f"steps to default's {score.name}"] = [
+    columns["steps to default's score"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
     columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
@@ -206,8 +254,20 @@ def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
 
 
+def _write(path: AnyPath, text: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror or error}") from error
+
+
 def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
     return [result for result in results if result.reached]
+
+
+def _baseline_names(results: Sequence[ArmResult]) -> list[str]:
+    """Of the baselines that a comparison has."""
+    return [name for name in BASELINES if any(result.arm == name for result in results)]
 
 
 def _baseline(name: str, of: ArmResult, results: Sequence[ArmResult]) -> ArmResult | None:

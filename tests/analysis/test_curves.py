@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -71,10 +72,24 @@ def test_a_panel_per_workdir(images, text, tmp_path):
     shapes = []
     for number, workdirs in enumerate(([images], [images, text])):
         path = tmp_path / "new" / f"{number}.png"
-        assert curves.draw(workdirs, path) == f"learning curves drawn: {path}"
+        table = path.with_suffix(".csv")
+        drawn = f"learning curves drawn: {path}, their numbers: {table}"
+        assert curves.draw(workdirs, path) == drawn
         shapes.append(image.imread(path).shape)
     assert shapes[1][0] == shapes[0][0]
     assert shapes[1][1] == 2 * shapes[0][1]
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * 3  # arms of both, steps
+    last = dict(zip(("step", "mean", "sd"), ("20", "62", "2.82843"), strict=True))
+    assert rows[2] == {
+        "comparison": "digits",
+        "arm": "default",
+        "score": "accuracy %",
+        "n": "2",
+        **last,
+    }
+    assert rows[5]["sd"] == ""  # of one seed
 
 
 def test_panel_names_arms_score_and_direction(images, text):
@@ -98,7 +113,7 @@ def test_command_prints_tables_and_draws(images, text, tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.index("| mimetic ") < said.index("mimetic against norm_matched: +10.00")
     assert said.index("digits\n") < said.index("docs\n") < said.index("| run ")
-    assert said.endswith(f"learning curves drawn: {path}\n")
+    assert f"learning curves drawn: {path}, " in said
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -60,6 +61,17 @@ def test_summary(workdir):
     assert mimetic["differences"]["norm_matched"]["mean"] == pytest.approx(9.0)
     assert mimetic["steps_to"]["default"] == [10, 10, 10]
     assert rows["slow"]["steps_to"]["default"] == [None]
+    assert (workdir / "table.md").read_text() == f"{text}\n"
+    with (workdir / "table.csv").open() as file:
+        written = {row["arm"]: row for row in csv.DictReader(file)}
+    assert list(written) == list(rows)
+    for name in ("n", "mean", "sd"):
+        key = name if name == "n" else f"accuracy_{name}"
+        assert float(written["mimetic"][name]) == mimetic[key]
+    for name, end in (("", "mean"), (" low", "low"), (" high", "high")):
+        cell = written["mimetic"][f"difference to norm_matched{name}"]
+        assert float(cell) == mimetic["differences"]["norm_matched"][end]
+    assert written["default"]["difference to default"] == written["slow"]["sd"] == ""
     assert "| never " in text
     assert "mimetic against norm_matched: +9.00" in text
     assert "slow against default: -30.00 points, n=1: too few seeds" in text

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
-from types import ModuleType
 
 import jax
 import pytest
 
 from configs.default import default
 from mimetic_jax import InputError
+from mimetic_jax.command import experiment, shipped
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.settings import check_settings
 
-ROOT = pathlib.Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def main() -> ModuleType:
-    if "main" not in sys.modules:  # its flags can be defined once
-        spec = importlib.util.spec_from_file_location("main", ROOT / "main.py")
-        assert spec
-        assert spec.loader
-        sys.modules["main"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["main"])
-    return sys.modules["main"]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +34,10 @@ def main() -> ModuleType:
         b"[" * 2_000,
     ],
 )
-def test_a_file_that_is_no_config_is_named(
-    main: ModuleType, tmp_path: pathlib.Path, content: bytes
-) -> None:
+def test_a_file_that_is_no_config_is_named(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "odd.py").write_bytes(content)
     with pytest.raises(InputError, match=r"config file .*odd\.py can't be read \(\w+: ") as caught:
-        main._loaded(str(tmp_path / "odd.py"), "")
+        shipped.load(str(tmp_path / "odd.py"))
     assert "\n" not in str(caught.value)
 
 
@@ -66,24 +52,24 @@ def test_a_file_that_is_no_config_is_named(
         (["--config=:width=3"], "there is no config file ''"),
     ],
 )
-def test_a_config_that_is_not_there(main: ModuleType, argv: list[str], words: str) -> None:
+def test_a_config_that_is_not_there(argv: list[str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        main._parse(["main.py", *argv])
+        experiment._parse(["main.py", *argv])
 
 
 @pytest.mark.parametrize("value", [None, {"batch": 3}, 3])
-def test_a_config_of_another_type(main: ModuleType, value: object) -> None:
+def test_a_config_of_another_type(value: object) -> None:
     with pytest.raises(InputError, match=f"returns {type(value).__name__}$"):
-        main._check_config(value)
+        experiment._check_config(value)
 
 
-def test_a_config_without_all_fields(main: ModuleType) -> None:
+def test_a_config_without_all_fields() -> None:
     config = default()
-    main._check_config(config)
+    experiment._check_config(config)
     for name in ("batch", "arms"):
         del config[name]
     with pytest.raises(InputError, match="the config lacks arms, batch: start from"):
-        main._check_config(config)
+        experiment._check_config(config)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Commands: what `main.py` and the installed `mimetic` run."""

@@ -1,0 +1,86 @@
+"""The installed command `mimetic`: experiments with the package's own configurations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from mimetic_jax.command import shipped
+from mimetic_jax.errors import InputError, reported, unknown
+from mimetic_jax.extras import need
+
+USAGE = """mimetic: initialize, train and compare transformers.
+
+    mimetic train digits_vit
+    mimetic train cifar10_vit:width=96,patch=8 --data-dir=DIR --workdir=runs/cifar
+    mimetic plan my_config.py --config.batch=256
+    mimetic analyze digits_vit --what=schemes
+    mimetic configs
+    mimetic download cifar10 --data-dir=DIR
+
+COMMAND CONFIG [FLAGS] does what `python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]`
+does in a checkout. CONFIG is a name of the list below, or the path of a config file; --data-dir is
+short for --config.data.dir."""
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    with reported():
+        argv = sys.argv[1:]
+        if argv and argv[0] in _DATA:
+            _DATA[argv[0]](argv[1:])
+            return
+        need("the command", "train")
+        from mimetic_jax.command import experiment
+
+        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
+            print(f"{USAGE}\n\n{experiment.usage()}")
+            return
+        if argv == ["configs"]:
+            print(shipped.listing())
+            return
+        translated = translate(argv, experiment.MODES)
+    experiment.run(["mimetic", *translated])
+
+
+def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
+    """The flags of `main.py` that say what a command says.
+
+    >>> translate(["plan", "mine.py:width=96", "--data-dir=DIR"], ("train", "plan"))
+    ['--mode=plan', '--config=mine.py:width=96', '--config.data.dir=DIR']
+
+    Args:
+        argv: COMMAND, CONFIG, flags.
+        modes: what COMMAND may be.
+
+    Raises:
+        InputError: unknown command or config, or a command without config.
+    """
+    command, *rest = argv
+    if command not in modes:
+        raise unknown("command", command, [*modes, *_DATA, "configs"])
+    if not rest or rest[0].startswith("-"):
+        raise InputError(f"mimetic {command} needs a config: mimetic {command} digits_vit")
+    name, colon, arguments = rest[0].partition(":")
+    flags = [_full(flag) for flag in rest[1:]]
+    return [f"--mode={command}", f"--config={shipped.path_of(name)}{colon}{arguments}", *flags]
+
+
+def _full(flag: str) -> str:
+    name, equals, value = flag.partition("=")
+    return f"--config.data.dir{equals}{value}" if name in ("--data-dir", "--data_dir") else flag
+
+
+def _download(arguments: Sequence[str]) -> None:
+    from mimetic_jax.data import download
+
+    download.main(arguments)
+
+
+def _prepare(arguments: Sequence[str]) -> None:
+    from mimetic_jax.data import prepare
+
+    prepare.main(arguments)
+
+
+_DATA: dict[str, Callable[[Sequence[str]], None]] = {"download": _download, "prepare": _prepare}

@@ -1,0 +1,229 @@
+"""The command line of experiments: its flags, its modes, and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from mimetic_jax.command import shipped
+from mimetic_jax.errors import InputError, check_given, in_one_line, unknown
+
+MODES = ("train", "eval", "compare", "plan", "compile", "analyze")
+ANALYSES = {
+    "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
+    "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
+    "health": ("health", "activations, attention, logits and gradients before the first step"),
+    "attention": ("attention", "where layers look; WORKDIR/attention.png"),
+    "rank": ("rank", "stable rank of what enters each block"),
+    "span": ("span", "disjoint subsets of depthwise filters that span all"),
+    "covariance": ("population", "covariance of MLP weights over a population's members"),
+    "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
+    "curves": ("curves", "a picture of the score per training step, WORKDIR/curves.png"),
+}
+"""Values of --what: the module of `mimetic_jax.analysis` with that `analyze(comparison, workdir)`,
+which returns what to print, and what it is."""
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
+)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of the runs, local or gs://BUCKET/FOLDER; runs/NAME unless given."
+)
+_MODE = flags.DEFINE_enum(
+    "mode",
+    "train",
+    MODES,
+    "train: train the runs that aren't finished, then print the table; eval: test the newest "
+    "checkpoints; compare: rebuild the table; plan: what train would do; compile: for --target, on "
+    "any machine; analyze: see --what.",
+)
+_TARGET = flags.DEFINE_string(
+    "target", "", "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8."
+)
+_ONLY = flags.DEFINE_string(
+    "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
+)
+_DISTRIBUTED = flags.DEFINE_boolean(
+    "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
+)
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, by hand.")
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
+_WHAT = flags.DEFINE_string(
+    "what", "products", "; ".join(f"{name}: {help}" for name, (_, help) in ANALYSES.items()) + "."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the mode; `argv` is what remains after the flags."""
+    if len(argv) > 1:
+        raise InputError(f"unexpected argument {argv[1]!r}: flags start with --")
+    if _CONFIG.value is None:
+        raise InputError("give a config: --config=configs/digits_vit.py")
+    check_given("--workdir", _WORKDIR.value)
+    if _WHAT.value not in ANALYSES:
+        raise unknown("analysis", _WHAT.value, ANALYSES)
+    if bool(_TARGET.value) != (_MODE.value == "compile"):
+        raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
+    # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
+    logging.set_verbosity(logging.FATAL)
+    # After the flags: importing JAX takes a second, which a typo shouldn't cost.
+    from mimetic_jax.analysis.plan import describe
+    from mimetic_jax.train import compare
+    from mimetic_jax.train.cluster import preemption, processes
+    from mimetic_jax.train.workdir.paths import as_path
+
+    config = _CONFIG.value
+    _check_config(config)
+    if _MODE.value == "compile":
+        _compile(config, _TARGET.value)
+        return
+    processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
+    workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
+    comparison = compare.Comparison(config)
+    if _MODE.value == "plan":
+        print(describe(comparison))
+    elif _MODE.value == "train":
+        try:
+            table = comparison.train(workdir, _ONLY.value)
+        except preemption.Preempted as stopped:
+            print(f"{stopped}: the same command continues", flush=True)
+            sys.exit(preemption.EXIT_CODE)
+        if processes.is_first():
+            print(table)
+    elif _MODE.value == "compare":
+        print(comparison.table(workdir))
+    elif _MODE.value == "eval":
+        print(comparison.evaluate(workdir))
+    else:
+        analysis = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[_WHAT.value][0]}")
+        print(analysis.analyze(comparison, workdir))
+
+
+def _compile(config: ConfigDict, name: str) -> None:
+    """Print what the steps of a config cost on hardware that needn't be here."""
+    from mimetic_jax.analysis.compile import report, target
+    from mimetic_jax.train.compare import Comparison
+
+    chosen = target.Target.of(name)
+    comparison = Comparison(config, devices=chosen.devices())
+    for text in report.describe(comparison, chosen):
+        print(text, flush=True)
+
+
+def usage() -> str:
+    """The flags, how fields are set, and the configurations that come with the package."""
+    return (
+        f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n"
+        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
+        "NAME:ARGUMENT=VALUE,... gives arguments, which the file of the configuration explains.\n\n"
+        f"configurations:\n{shipped.listing()}"
+    )
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parse the flags; every mistake in them is an error of one line."""
+    if not {"--help", "-help", "-h"}.isdisjoint(argv):
+        print(f"{sys.modules['__main__'].__doc__}\n{usage()}")
+        sys.exit(0)
+    shipped.make_importable()
+    argument = _config_argument(argv)
+    file, _, text = (argument or "").partition(":")
+    if argument is not None and (not argument or argument.startswith("--")):
+        raise InputError("--config is empty: give a config file")
+    if argument is not None and not pathlib.Path(file).is_file():
+        raise InputError(f"there is no config file {file!r}")
+    try:
+        return list(flags.FLAGS(list(argv)))
+    except Exception as error:  # config_flags reports some mistakes by a KeyError
+        found = (
+            _unknown_field(argv, shipped.read(pathlib.Path(file), text))
+            if argument is not None
+            else None
+        )
+        raise found or InputError(in_one_line(error)) from error
+
+
+def _check_config(config: Any) -> None:
+    """Check that a config file's `get_config` returns a configuration."""
+    from configs.default import default
+
+    if not isinstance(config, ConfigDict):
+        raise InputError(f"get_config of the config file returns {type(config).__name__}")
+    if lacking := sorted(set(default()) - set(config)):
+        raise InputError(
+            f"the config lacks {', '.join(lacking)}: start from `configs.default.default()`"
+        )
+
+
+def _config_argument(argv: Sequence[str]) -> str | None:
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
+            return following if match["value"] is None else match["value"]
+    return None
+
+
+def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None:
+    """The error for the first `--config.a.b` that the config doesn't have."""
+    for argument in argv:
+        if match := re.match(r"--?config\.([\w.]+)", argument):
+            node: Any = config
+            seen: list[str] = []
+            for name in match[1].split("."):
+                if name not in node:
+                    return unknown("config field", ".".join([*seen, name]), _dotted(node, seen))
+                node, seen = node[name], [*seen, name]
+    return None
+
+
+def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
+    return [".".join([*prefix, name]) for name in node]
+
+
+def run(argv: list[str] | None = None) -> None:
+    """Run `main`; bad input ends in one line instead of a traceback.
+
+    Args:
+        argv: the program and its flags; those of this process unless given.
+    """
+    for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        try:
+            app.run(main, argv=argv, flags_parser=_parse)
+        finally:
+            sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
+    except InputError as error:
+        _exit(2, str(error), f"error: {error}")
+    except KeyboardInterrupt:
+        _exit(130, "interrupted", "interrupted")
+    except BrokenPipeError:  # the reader closed the pipe: `… --mode=plan | head`
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        _exit(1, in_one_line(error), f"error: {in_one_line(error)}")
+    except Exception as error:
+        _exit(1, f"{type(error).__name__}: {in_one_line(error)}", traceback.format_exc().rstrip())
+
+
+def _drop_output() -> None:
+    """Send what is left to print nowhere: stdout takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit(code: int, reason: str, text: str) -> None:
+    """End this process, and others that would wait for it."""
+    if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
+        processes.leave(code, reason, text)
+    print(text, file=sys.stderr)
+    sys.exit(code)

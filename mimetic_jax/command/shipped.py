@@ -1,0 +1,106 @@
+"""The configurations that come with the package: those of `configs/`, by name."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import runpy
+import sys
+from typing import TYPE_CHECKING
+
+from mimetic_jax.errors import InputError, in_one_line, unknown
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+_PACKAGE = pathlib.Path(__file__).parent.parent
+
+
+def folder() -> pathlib.Path:
+    """The folder of the configurations: of a checkout, or the copy inside an installed package."""
+    copy = _PACKAGE / "shipped" / "configs"
+    return copy if copy.is_dir() else _PACKAGE.parent / "configs"
+
+
+def make_importable() -> None:
+    """Let config files import their shared parts as `configs.default`, from any directory."""
+    root = str(folder().parent)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+
+
+def names() -> list[str]:
+    """The names of all configurations.
+
+    >>> {"cifar10_vit", "imagenet_deit", "wikitext103"} <= set(names())
+    True
+    >>> "default" in names()  # a shared part
+    False
+    """
+    return sorted(path.stem for path in folder().glob("*.py") if _is_config(path))
+
+
+def path_of(name: str) -> pathlib.Path:
+    """The file of a configuration: a name of `names`, or a path to a file of one's own.
+
+    >>> path_of("cifar10_vit").name
+    'cifar10_vit.py'
+
+    Raises:
+        InputError: there is none; names the nearest.
+    """
+    if name.endswith(".py"):
+        return pathlib.Path(name)
+    if not (known := names()):
+        raise InputError(f"{folder()} has no configurations: give the path of a config file")
+    if name not in known:
+        raise unknown("config", name, known)
+    return folder() / f"{name}.py"
+
+
+def load(config: str) -> ConfigDict:
+    """A configuration by its name and arguments, to change and to give to a `Comparison`.
+
+    >>> load("digits_vit:width=32").model.width
+    32
+
+    Args:
+        config: NAME or NAME:ARGUMENT=VALUE,...; or so with the path of a config file.
+
+    Raises:
+        InputError: there is no such file or argument, or the file can't be read.
+    """
+    name, _, arguments = config.partition(":")
+    return read(path_of(name), arguments)
+
+
+def read(file: pathlib.Path, arguments: str) -> ConfigDict:
+    """The configuration of a file, or the error that names the file if that is at fault."""
+    make_importable()
+    try:
+        return runpy.run_path(str(file))["get_config"](*([arguments] if arguments else []))
+    except InputError:
+        raise
+    except Exception as error:  # it is a program
+        reason = f"{type(error).__name__}: {in_one_line(error)}"
+        raise InputError(f"config file {file} can't be read ({reason})") from error
+
+
+def listing() -> str:
+    """One line for each configuration: its name and what it trains."""
+    width = max(map(len, names()), default=0)
+    return "\n".join(f"  {name:{width}}  {_summary(path_of(name))}" for name in names())
+
+
+def _is_config(path: pathlib.Path) -> bool:
+    functions = (node for node in _tree(path).body if isinstance(node, ast.FunctionDef))
+    return any(function.name == "get_config" for function in functions)
+
+
+def _summary(path: pathlib.Path) -> str:
+    """The first line of a file's docstring."""
+    return (ast.get_docstring(_tree(path)) or "").partition("\n")[0]
+
+
+def _tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))

@@ -1,0 +1,127 @@
+"""The installed command: what it makes of its arguments, and a package as a user installs it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import venv
+
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.command import console, experiment, shipped
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *argv: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["mimetic", *argv])
+    console.main()
+
+
+def test_a_name_is_a_file_that_comes_with_the_package() -> None:
+    path = ROOT / "configs" / "digits_vit.py"
+    assert console.translate(["train", "digits_vit"], experiment.MODES) == [
+        "--mode=train",
+        f"--config={path}",
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--data-dir", "--data_dir", "--config.data.dir"])
+def test_the_data_folder_is_a_field(flag: str) -> None:
+    given = ["plan", "mine.py", f"{flag}=a-b/c=d", "--config.batch=3"]
+    assert console.translate(given, experiment.MODES)[2:] == [
+        "--config.data.dir=a-b/c=d",
+        "--config.batch=3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["trian", "digits_vit"], "did you mean 'train'?"),
+        (["train"], "mimetic train needs a config: mimetic train digits_vit"),
+        (["plan", "--workdir=x"], "mimetic plan needs a config"),
+        (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
+        (["plan", "digits_vit:width=x"], "width"),
+        (["plan", "nowhere.py"], "there is no config file 'nowhere.py'"),
+        (["download", "cifar11", "--data-dir=x"], "did you mean 'cifar10'"),
+        (["prepare", "cifar10", "--data-dir="], "--data_dir is empty"),
+    ],
+)
+def test_mistakes_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    words: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, *argv)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert words in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [[], ["help"], ["--help"], ["train", "--help"]])
+def test_help_lists_commands_flags_and_configurations(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    run(monkeypatch, *argv)
+    said = capsys.readouterr().out
+    for words in ("mimetic download", "--workdir", "--config.FIELD=VALUE", "  imagenet_deit "):
+        assert words in said
+
+
+def test_configurations_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, "configs")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == shipped.names()
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_a_package_without_configurations_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(shipped, "_PACKAGE", tmp_path / "mimetic_jax")
+    with pytest.raises(InputError, match="has no configurations: give the path"):
+        shipped.path_of("digits_vit")
+
+
+@pytest.mark.slow
+def test_an_installed_package_trains_its_own_configurations(tmp_path: pathlib.Path) -> None:
+    """A wheel in an environment of its own, from a directory that has no checkout."""
+    source, work = tmp_path / "source", tmp_path / "work"
+    for name in ("mimetic_jax", "configs"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    venv.create(tmp_path / "env", with_pip=True)
+    programs = tmp_path / "env" / "bin"
+    pip = [programs / "python", "-m", "pip", "install", "-q"]
+    if subprocess.run([*pip, "setuptools>=77"]).returncode:
+        pytest.skip("needs a package index, for setuptools")
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", source], check=True)
+    shutil.rmtree(source)
+    # What the package imports is this environment's.
+    site = next((tmp_path / "env").glob("lib/*/site-packages"))
+    (site / "needs.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
+    work.mkdir()
+    flags = ["--config.steps=2", "--config.optimizer.warmup=1", "--config.seeds=(0,)"]
+    done = subprocess.run(
+        [programs / "mimetic", "train", "digits_vit", *flags],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "norm_matched" in done.stdout
+    assert (work / "runs" / "digits_vit" / "config.json").is_file()
+    assert (site / "mimetic_jax" / "shipped" / "configs" / "digits_vit.py").is_file()
