@@ -45,9 +45,11 @@ def test_links_lead_somewhere(path: pathlib.Path) -> None:
         target = (path.parent / file).resolve() if file else path
         if "://" in link:
             continue
-        if not target.is_relative_to(ROOT) or not target.exists():
-            dangling.append(link)
-        elif anchor and anchor not in anchors(target):
+        if (
+            not target.is_relative_to(ROOT)
+            or not target.exists()
+            or (anchor and anchor not in anchors(target))
+        ):
             dangling.append(link)
     assert dangling == []
 
@@ -75,9 +77,11 @@ def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
 def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Config files exist, and take the arguments and fields that a command gives them."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.chdir(ROOT)
     text = path.read_text().replace("\\\n", " ")
-    for command in re.findall(r"(main\.py --config=[^`\n]*|\bmimetic train [a-z][^`\n]*)", text):
+    pattern = r"main\.py --config=configs/[a-z][^`\n]*|\bmimetic train [a-z][^`\n]*"
+    for command in re.findall(pattern, text):
+        if "PACKAGE" in command:  # stands for a module of the reader's
+            continue
         name, *words = shlex.split(command, comments=True)
         flags = words if name == "main.py" else console.translate(words, experiment.MODES)
         values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)
