@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test slow check bench clean
+.PHONY: demo test slow check bench docs clean
 
 demo: .venv/installed  ## train on digits and on text, with and without mimetic init: tables and curves
 	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo/digits
@@ -25,6 +25,10 @@ bench: .venv/installed  ## time initialization against NumPy SVDs and on eight d
 	$(BIN)/python benchmarks/devices.py
 	$(BIN)/python benchmarks/pipeline.py
 	$(BIN)/python benchmarks/input.py
+
+docs: .venv/installed  ## the documentation as a site, in site/
+	$(BIN)/pip install -q --constraint requirements.txt -e ".[docs]"
+	$(BIN)/mkdocs build --strict
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'

@@ -28,5 +28,8 @@ from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: those of `recipes.small_images_vit`."""
+    """Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, pretrained, init.
+
+    `recipes.small_images_vit` describes them.
+    """
     return small_images_vit(text, "cifar10")

@@ -1,6 +1,6 @@
 """The start that each scheme of attention gives, side by side: for `--mode=analyze --what=schemes`.
 
-Papers: all three; for looking, not for training (though the arms can be trained).
+Papers: all three (no row of it; for looking, though the arms can be trained).
 Command: python main.py --config=configs/schemes.py --mode=analyze --what=schemes
 """
 

@@ -1,7 +1,7 @@
 """WikiText-2 with the recipe of word-level Penn Treebank; no row of a paper.
 
-Paper: Mimetic Initialization of Self-Attention Layers has no such row; it is the size at which
-    WikiText can be tried without a cluster.
+Paper: Mimetic Initialization of Self-Attention Layers (no row of it; the size at which WikiText can
+    be tried without a cluster).
 Command: python main.py --config=configs/wikitext2.py --config.data.dir=DIR --workdir=runs/wikitext2
 Published: nothing.
 Hardware: any.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import pathlib
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from launch import beside
 from launch.findings import findings
+from launch.records import read, wrapped
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS, TABLES
@@ -50,7 +49,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Secondary source: {table.source}."] if table.source else []
     facts += [f"Hardware: {table.hardware}."] if table.hardware else []
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
-    yield _wrapped(" ".join(facts))
+    yield wrapped(" ".join(facts))
     full = entries(name)
     yield beside.table(full, results, beside.digests(full, results)) + "\n"
     doubts = [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in full if n.row.doubt]
@@ -59,28 +58,15 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
         yield "\n".join(doubts) + "\n"
     if ran := [entry for entry in scaled_entries(name) if results.of(entry.spec)]:
         says = dict.fromkeys(small.says for n in ran if (small := n.row.small or table.small))
-        yield _wrapped(f"Scaled down ({'; '.join(says)}):")
+        yield wrapped(f"Scaled down ({'; '.join(says)}):")
         yield beside.table(ran, results, beside.digests(ran, results)) + "\n"
         yield _origins(ran, results)
     if origins := _origins(full, results):
         yield origins
     files = dict.fromkeys(entry.spec.config for entry in full if beside.is_published(entry))
     for file in files:
-        if departures := departures_of(file):
-            yield _wrapped(f"`{file}` differs from the paper: {departures}")
-
-
-def departures_of(file: str) -> str:
-    """The paragraph of a config's record that says how it differs from the paper."""
-    text = ast.get_docstring(ast.parse(pathlib.Path(file).read_text())) or ""
-    _, _, rest = text.partition("\nDiffers from the paper: ")
-    lines = rest.splitlines()
-    indented = [lines[0]] if lines else []
-    for line in lines[1:]:
-        if not line.startswith(" "):
-            break
-        indented.append(line.strip())
-    return " ".join(indented)
+        if departures := read(pathlib.Path(file))["Differs from the paper"]:
+            yield wrapped(f"`{file}` differs from the paper: {departures}")
 
 
 def _origins(rows: Sequence[Entry], results: Results) -> str:
@@ -91,8 +77,4 @@ def _origins(rows: Sequence[Entry], results: Results) -> str:
         f"commit {(line.get('commit') or 'unknown')[:7]}"
         for line in lines
     )
-    return _wrapped(f"Runs: {'; '.join(made)}.") if made else ""
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+    return wrapped(f"Runs: {'; '.join(made)}.") if made else ""

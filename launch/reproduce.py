@@ -96,7 +96,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
     parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
-    parser.add_argument("--docs", action="store_true", help="write docs/results.md and end")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/results.md and docs/recipes.md, and end"
+    )
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
     flags = parser.parse_args(arguments)
     for name in ("workdir", "results", "file"):
@@ -212,11 +214,12 @@ def _reproduce(
 
 
 def _write_docs(results: Results, say: Say) -> int:
-    from launch.docs import PATH, render
+    from launch import docs, records
     from mimetic_jax.train.workdir.paths import write_atomically
 
-    write_atomically(PATH, render(results))
-    say(f"written: {PATH}")
+    for path, text in ((docs.PATH, docs.render(results)), (records.PATH, records.render())):
+        write_atomically(path, text)
+        say(f"written: {path}")
     return 0
 
 

@@ -440,7 +440,8 @@ class Comparison:
 
 def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:
     """The configuration with data and a model that are there already."""
-    config = config.copy_and_resolve_references()
+    arms, config = config.arms, config.copy_and_resolve_references()
+    config.arms = ConfigDict(arms.to_dict(), sort_keys=False)  # a copy sorts by default
     if data is not None:
         if config.task != "images":
             raise InputError(f"data of one's own is for task images, this is {config.task}")

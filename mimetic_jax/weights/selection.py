@@ -47,10 +47,12 @@ def select(
 ) -> dict[str, Array]:
     """A student's weights: evenly spaced indices of the teacher's leaves of the same paths.
 
-    student[path][i, j, …] = teacher[path][t_i, t_j, …], t = `select_indices` of each dimension.
-    Layers match by name, so a deeper teacher gives its first layers. The storage decides about
-    heads: flattened into one axis, a student's head may mix two of the teacher's (as in the
-    released code); with an axis of their own, whole heads are chosen.
+        student[path][i, j, …] = teacher[path][t_i, t_j, …],
+
+    where t is `select_indices` of each dimension. Layers match by name, so a deeper teacher gives
+    its first layers. The storage decides about heads: flattened into one axis, a student's head may
+    mix two of the teacher's (as in the released code); with an axis of their own, whole heads are
+    chosen.
 
     Args:
         teacher: arrays by path, such as those of a flattened checkpoint.

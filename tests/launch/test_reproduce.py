@@ -555,12 +555,6 @@ def test_the_documents_are_those_of_the_results(monkeypatch):
     )
 
 
-def test_the_departures_are_those_of_the_record():
-    text = docs.departures_of(str(ROOT / "configs/tiny_imagenet_vit.py"))
-    assert text.startswith("as configs/cifar10_vit.py; the padding before the crop is 8 pixels")
-    assert text.endswith("validation images.")
-
-
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.delitem(papers.TABLES, "tests/tiny")

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 from PIL import Image
 
 from configs.default import default
@@ -74,6 +75,14 @@ def test_the_callers_config_stays_as_it_is():
     config = tiny()
     Comparison(config, say=lambda line: None, data=arrays(), model=TinyMLPMixer(2, 8, 1))
     assert (config.data.name, config.model.name) == ("digits", "vit")
+
+
+def test_arms_stay_in_their_order():
+    config = tiny()
+    arms = {"zero": {}, "default": {}}
+    config.arms = ConfigDict(arms, sort_keys=False)
+    own = {"data": arrays(), "model": TinyMLPMixer(2, 8, 1)}
+    assert list(Comparison(config, say=lambda line: None, **own).arms) == list(arms)
 
 
 def test_one_of_our_models_keeps_its_name():

@@ -1,0 +1,26 @@
+"""An extension of Griffe for the site's reference: examples of docstrings as blocks of code.
+
+Griffe takes the text under "Example:" for Markdown, in which `>>>` is a quotation in a quotation.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n *\S.*)*", re.MULTILINE)
+
+
+class Fences(griffe.Extension):
+    """Put a fence around each example of each docstring."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(docstring: str) -> str:
+    """A docstring with its examples, up to the next empty line, as Markdown's blocks of code."""
+    return _EXAMPLE.sub(r"\g<indent>```python\n\g<0>\n\g<indent>```", docstring)

@@ -1,0 +1,100 @@
+"""README and docs/: their links, anchors, paths, names and commands exist."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import pkgutil
+import re
+import shlex
+from collections import Counter
+
+import pytest
+from ml_collections import ConfigDict
+
+from mimetic_jax.command import console, experiment, shipped
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+
+def prose(path: pathlib.Path) -> str:
+    """A document without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@functools.cache
+def anchors(path: pathlib.Path) -> set[str]:
+    """The anchors that GitHub and the site give to the headings of a document."""
+    counts: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(f"{anchor}-{counts[anchor]}" if counts[anchor] else anchor)
+        counts[anchor] += 1
+    return found
+
+
+@each_document
+def test_links_lead_somewhere(path: pathlib.Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(path))
+    dangling = []
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if "://" in link:
+            continue
+        if (
+            not target.is_relative_to(ROOT)
+            or not target.exists()
+            or (anchor and anchor not in anchors(target))
+        ):
+            dangling.append(link)
+    assert dangling == []
+
+
+def test_the_site_has_every_document() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    pages = re.findall(r"^ +- .*: (\w+\.md)$", navigation, re.MULTILINE)
+    assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+@each_document
+def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
+    """Such as `mimetic_jax/train/loop.py`, or `models/lean.py` inside of the package."""
+    text = prose(path)
+    folders = "mimetic_jax|configs|launch|papers|benchmarks|tests|results"
+    inside = "|".join(p.name for p in (ROOT / "mimetic_jax").iterdir() if p.is_dir())
+    pattern = rf"(?<![\w/.])(?:(?:{folders})/[a-z_\d/]*(?:\.\w+)?|(?:{inside})/[\w/]+\.py)"
+    places = (ROOT, ROOT / "mimetic_jax")
+    assert [x for x in re.findall(pattern, text) if not any((p / x).exists() for p in places)] == []
+    for name in re.findall(r"(?:^:::|python -m) (mimetic_jax[\w.]*)", text, re.MULTILINE):
+        pkgutil.resolve_name(name)
+
+
+@each_document
+def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Config files exist, and take the arguments and fields that a command gives them."""
+    monkeypatch.chdir(ROOT)
+    text = path.read_text().replace("\\\n", " ")
+    pattern = r"main\.py --config=configs/[a-z][^`\n]*|\bmimetic train [a-z][^`\n]*"
+    for command in re.findall(pattern, text):
+        if "PACKAGE" in command:  # stands for a module of the reader's
+            continue
+        name, *words = shlex.split(command, comments=True)
+        flags = words if name == "main.py" else console.translate(words, experiment.MODES)
+        values = dict(flag.removeprefix("--").split("=", 1) for flag in flags if "=" in flag)
+        config = shipped.load(values.pop("config"))
+        for flag in values:
+            if flag.startswith("config."):
+                assert has(config, flag.removeprefix("config.")), f"{command}: no {flag}"
+
+
+def has(config: ConfigDict, field: str) -> bool:
+    node = config
+    for name in field.split("."):
+        if not isinstance(node, ConfigDict) or name not in node:
+            return False
+        node = node[name]
+    return True
