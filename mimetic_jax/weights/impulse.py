@@ -19,6 +19,7 @@ from mimetic_jax.errors import InputError, check_pair, unknown
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
+from mimetic_jax.weights.keys import check_key
 
 Order = Literal["released", "random"]
 
@@ -88,6 +89,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
     Reference: Structured Initialization for Vision Transformers, corollary 2 ("random impulse
     filters"). That no offset repeats is our choice.
     """
+    check_key(key)
     half = _half(kernel_size)
     cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
     return jnp.stack(jnp.divmod(cells, kernel_size), axis=-1) - half
@@ -189,6 +191,7 @@ def impulse_query_key(
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14; constants, order
     of offsets, rank and padding are those of its released code.
     """
+    check_key(key)
     count = _tokens(grid)
     if position.ndim != 2 or position.shape[0] != count:
         raise InputError(
@@ -319,6 +322,7 @@ def mixer_token_mixing(
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
+    check_key(key)
     count = _tokens(grid)
     if hidden < 1 or hidden % count:
         raise InputError(
