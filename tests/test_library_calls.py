@@ -24,13 +24,14 @@ PARAMS = {
 TABLE = {"pos_embed": jnp.ones((1, 16, 8))}
 NO_NUMBERS = ("x", None, [], "0.7", 1j, {}, object(), np.ones(3), math.nan, math.inf)
 NO_KEYS = (0, None, "x", 1.5, np.zeros(3), np.array([0, 1], np.int32), jax.random.split(KEY))
+POSITIONS = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
 SQUARE = np.eye(4, dtype=np.float32)
 DRAWS = {
     "conv_filters": lambda key: weights.conv_filters(key, 3, 4),
     "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
         key, 4, 8, np.zeros(2), np.zeros((3, 4))
     ),
-    "impulse_query_key": lambda key: weights.impulse_query_key(key, jnp.ones((16, 8)), (4, 4), 2),
+    "impulse_query_key": lambda key: weights.impulse_query_key(key, POSITIONS, (4, 4), 2),
     "mean_shift_per_input": lambda key: weights.mean_shift_per_input(key, SQUARE),
     "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8),
     "norm_matched": lambda key: weights.norm_matched(key, SQUARE),

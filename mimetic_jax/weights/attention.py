@@ -180,7 +180,7 @@ def _factors(
     def chunk(keys: jax.Array) -> tuple[Array, Array]:
         drawn = _draw(keys, dim, noise)
         if traced:
-            return factorize(alpha * drawn + beta * jnp.eye(dim), rank, method)
+            return factorize(alpha * drawn + beta * jnp.eye(dim)[None], rank, method)
         targets = np.asarray(drawn) * np.float32(alpha)
         targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
         return factorize(targets, rank, method)

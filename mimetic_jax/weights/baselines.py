@@ -160,6 +160,6 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     if fan_out <= fan_in:
         return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
     # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.
-    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)
+    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)[None]
     signs = 1 - 2 * (jax.lax.population_count(common) & 1)
     return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)

@@ -173,7 +173,7 @@ def _root(covariance: Array) -> Array:
     """The symmetric root of a covariance, with negative eigenvalues clipped to 0."""
     if isinstance(covariance, jax.core.Tracer):
         values, vectors = traced_eigh(covariance)
-        scaled = vectors * jnp.sqrt(values.clip(min=0))
+        scaled = vectors * jnp.sqrt(values.clip(min=0))[None]
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.
     matrix = np.asarray(covariance, np.float64)

@@ -120,11 +120,11 @@ def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
     """
     count = _tokens(grid)
     h, w = grid
-    row, column = np.divmod(np.arange(count), w)
+    row, column = np.divmod(np.arange(count)[None], w)
     row, column = row + shifts[:, :1], column + shifts[:, 1:]
     inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
     target = row * w + column
-    hit = inside[:, :, None] & (target[:, :, None] == np.arange(count))
+    hit = inside[:, :, None] & (target[:, :, None] == np.arange(count)[None, None])
     return hit.astype(np.float32)
 
 
@@ -374,7 +374,7 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
     image = inputs @ basis
-    power = (image**2).sum(axis=0)
+    power = (image**2).sum(axis=0, keepdims=True)
     strong = power > RCOND**2 * power.max()
     if traced:
         return basis, jnp.where(strong, image / power, 0)
