@@ -172,4 +172,5 @@ def _draw_arms(figure: Any, grid: Any, pictures: Mapping[str, _Picture | None]) 
     ):
         panels = list(grid[:, column])
         panels[-1].set_xlabel(label)
-        figure.colorbar(image, ax=panels, location="top", label=title, extend=extend, shrink=0.8)
+        bar = {"location": "top", "pad": 0.05 / len(grid), "shrink": 0.8, "extend": extend}
+        figure.colorbar(image, ax=panels, label=title, **bar)
