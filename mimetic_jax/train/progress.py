@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -90,6 +91,7 @@ class LiveLine(Progress):
             pace = (self._seconds + seconds) / (self._steps + steps)
             eta += f", all runs {clock(left + self._waiting * pace)}"
         self._bar.set_description_str(f"{self._label}  {loss}  {eta}  {speed}", refresh=False)
+        self._bar.ncols = _width()  # it may have changed
         self._bar.update(taken - self._bar.n)
 
     def end(self) -> None:
@@ -132,8 +134,18 @@ def _bar(stream: TextIO, text: str) -> Any:
     class Bar(tqdm):
         monitor_interval = 0  # no thread that watches bars
 
-    shape = "{desc} |{bar}| {percentage:3.0f} %"
-    # With miniters=0 it redraws for any number of steps, at most ten times a second.
+    # miniters=0: any number of steps is drawn, at most ten times a second. Sizes are given, since
+    # tqdm draws nothing on a terminal that doesn't tell its own.
     return Bar(
-        desc=text, bar_format=shape, file=stream, leave=False, dynamic_ncols=True, miniters=0
+        desc=text,
+        bar_format="{percentage:3.0f} %|{bar}| {desc}",
+        file=stream,
+        leave=False,
+        miniters=0,
+        ncols=_width(),
+        nrows=2,
     )
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 1

@@ -16,6 +16,11 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 @pytest.fixture
 def now(monkeypatch):
     """A clock to set, in seconds."""
@@ -43,8 +48,8 @@ def test_estimates_are_of_this_run_and_of_all(now):
     live, lines = shown(terminal)
     assert any("[1/3] default seed 0  compiling …" in text for text in live)
     at = "step 50/200  loss 1.5000  ETA 0:30, all runs 1:50  640 images/s"  # 30 s and 400 of .2 s
-    assert f"[1/3] default seed 0  {at}" in live[-1]
-    assert live[-1].endswith("25 %")
+    assert live[-1].startswith("25 %|#")
+    assert live[-1].endswith(f"| [1/3] default seed 0  {at}")
     assert lines == ["a line that stays"]
     line.prepare("[2/3] default seed 1", waiting=200)
     line.begin(100, 200)
@@ -78,7 +83,7 @@ def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
     assert lines[0] == "[1/1] run seed 0: starts"
     assert not any("ETA" in line for line in lines)
     assert any(line.startswith("step     12/12  test accuracy") for line in lines)
-    assert all(text.startswith("[1/1] run seed 0  ") for text in live)
+    assert all("| [1/1] run seed 0  " in text for text in live)
     doing = ("preparing …", "compiling …", "testing …", "step 2/12  loss ", "writing a checkpoint")
     for words in doing:
         assert any(words in text for text in live), words
