@@ -18,6 +18,7 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
+from etils import epath
 
 import papers
 from launch import (
@@ -38,6 +39,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Empirical
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.workdir import paths
 from mimetic_jax.train.workdir.lock import locked
 from papers.record import Row, Small, Table
 
@@ -653,6 +655,12 @@ def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
     assert words in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_workdir_in_a_bucket_keeps_its_scheme(monkeypatch):
+    monkeypatch.setattr(paths, "as_path", epath.Path)
+    flags = reproduce.parse(["--workdir=gs://bucket/runs"])
+    assert str(flags.workdir / Spec(TINY, "").folder).startswith("gs://bucket/runs/tiny")
 
 
 def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
