@@ -49,7 +49,7 @@ def get_config(kind):
     if kind == "vision":
         config.data.augment.crop = 1
     else:
-        config.batch, config.steps, config.eval.batch, config.model.patch = 8, 960, 10, 8
+        config.batch, config.steps, config.eval.batch, config.model.patch = 8, 240, 10, 8
         config.data.update(name="folder_streamed", size=16)
         config.data.augment.crop_scale = (0.3, 1.0)
     return config
@@ -101,7 +101,7 @@ Queue._of_run = lambda queue, job: {
 }
 sys.exit(reproduce.main(sys.argv[1:]))
 """
-"""launch/reproduce.py with a training that is instant; its queue and its lines are the real ones."""
+"""launch/reproduce.py with a training that is instant; its queue and its lines are real."""
 
 
 @pytest.fixture(scope="module")
