@@ -200,6 +200,7 @@ def run(argv: list[str] | None = None) -> None:
     """
     for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.unraisablehook = _unraisable
     try:
         try:
             app.run(main, argv=argv, flags_parser=_parse)
@@ -217,6 +218,16 @@ def run(argv: list[str] | None = None) -> None:
         _exit(1, innermost(error), f"error: {innermost(error)}")
     except Exception as error:
         _exit(1, f"{type(error).__name__}: {innermost(error)}", traceback.format_exc().rstrip())
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Print an error that no caller gets, except those that follow one that is reported.
+
+    When one array of a checkpoint can't be written, as on a full disk, Orbax closes the event loop
+    at which the writes of the other arrays still report.
+    """
+    if str(found.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(found)
 
 
 def _drop_output() -> None:
