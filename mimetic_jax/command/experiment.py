@@ -27,7 +27,7 @@ ANALYSES = {
     "span": ("span", "disjoint subsets of depthwise filters that span all"),
     "covariance": ("population", "covariance of MLP weights over a population's members"),
     "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
-    "curves": ("curves", "a picture of the score per training step, WORKDIR/curves.png"),
+    "curves": ("curves", "the score per training step, WORKDIR/curves.png and curves.csv"),
 }
 """Values of --what: the module of `mimetic_jax.analysis` with that `analyze(comparison, workdir)`,
 which returns what to print, and what it is."""

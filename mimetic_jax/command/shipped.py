@@ -90,9 +90,9 @@ def read(file: pathlib.Path, arguments: str) -> ConfigDict:
 def defaults() -> dict[str, Callable[[], ConfigDict]]:
     """By task, the function that sets every field to its default: those of `configs.default`."""
     make_importable()
-    from configs.default import default, default_dyck, default_text
+    from configs.default import DEFAULTS
 
-    return {"images": default, "text": default_text, "dyck": default_dyck}
+    return DEFAULTS
 
 
 def listing() -> str:
