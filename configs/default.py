@@ -45,6 +45,8 @@ def default() -> ConfigDict:
     config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps
     config.data.threads = 0  # that decode streamed images; 0: one per core
     config.data.strict = False  # stop at a damaged image instead of replacing it
+    config.data.max_pixels = 0  # of an image; a larger one counts as damaged; 0: 2**27
+    config.data.max_bytes = 0  # of its file, unpacked; 0: 2**28
     config.data.augment = _fields(Augmentation, without="size")  # see its docstring
     config.data.mix = _fields(Mixing)  # see its docstring
 

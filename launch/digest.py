@@ -16,7 +16,7 @@ _NO_RESULT = (
     *("name", "seeds", "log_every", "checkpoint_every", "keep_checkpoints", "keep_best"),
     *("max_dispatch", "tensorboard", "mesh", "members", "chunk", "together"),
 )
-_NO_DATA = ("dir", "threads", "strict")
+_NO_DATA = ("dir", "threads", "strict", "max_pixels", "max_bytes")
 
 
 def digest(config: ConfigDict, weights: Weights | None = None) -> str:

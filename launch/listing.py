@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from launch.cost import SHARE, Costs
 from launch.registry import SEEDS, Entry, entries, scaled_entries
@@ -11,8 +11,11 @@ from launch.results import Results
 from papers import PAPERS
 from papers.record import Table
 
+if TYPE_CHECKING:
+    from mimetic_jax.train.workdir.paths import AnyPath
 
-def listing(results: Results, workdir: pathlib.Path, costs: Costs, speed: float) -> Iterator[str]:
+
+def listing(results: Results, workdir: AnyPath, costs: Costs, speed: float) -> Iterator[str]:
     """A line for each row.
 
     Args:
@@ -31,7 +34,7 @@ def listing(results: Results, workdir: pathlib.Path, costs: Costs, speed: float)
 
 
 def _table(
-    name: str, table: Table, results: Results, workdir: pathlib.Path, costs: Costs, speed: float
+    name: str, table: Table, results: Results, workdir: AnyPath, costs: Costs, speed: float
 ) -> Iterator[str]:
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
@@ -50,7 +53,7 @@ def _table(
         yield f"    {entry.number:>2} {entry.row.label}: {'; '.join(filter(None, parts))}"
 
 
-def _state(entry: Entry, results: Results, workdir: pathlib.Path) -> str:
+def _state(entry: Entry, results: Results, workdir: AnyPath) -> str:
     """How far a row's arms are, for as many seeds as a claim takes; empty if nothing began.
 
     Lines of an earlier configuration count too: telling them apart needs the training code, whose
@@ -72,7 +75,7 @@ def _state(entry: Entry, results: Results, workdir: pathlib.Path) -> str:
     return progress or "begun" * bool(begun)
 
 
-def _held(folders: Sequence[pathlib.Path]) -> bool:
+def _held(folders: Sequence[AnyPath]) -> bool:
     """Whether a process trains one of these runs."""
     locks = [folder for folder in folders if (folder / "lock").exists()]
     if not locks:

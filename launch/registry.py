@@ -20,6 +20,8 @@ from papers.record import Figure, Row, Small, Table
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
+    from mimetic_jax.train.workdir.paths import AnyPath
+
 SEEDS = tuple(range(ENOUGH))
 """Of each row unless others are asked for: the fewest that a claim takes."""
 
@@ -66,7 +68,7 @@ class Spec:
         folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
         return f"{folder}{_FROM}{self.weights.mark}" if self.weights else folder
 
-    def folders(self, workdir: pathlib.Path) -> list[pathlib.Path]:
+    def folders(self, workdir: AnyPath) -> list[AnyPath]:
         """Its workdirs in a folder: one, or one for each file that it was trained from."""
         return [workdir / self.folder, *sorted(workdir.glob(f"{self.folder}{_FROM}*"))]
 

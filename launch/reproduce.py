@@ -37,6 +37,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -47,6 +48,9 @@ from launch.registry import SEEDS, Entry, entries, scaled_entries, with_weights
 from launch.results import Results
 from mimetic_jax.errors import InputError, check_given, unknown
 from papers import FIGURES, PAPERS, TABLES
+
+if TYPE_CHECKING:
+    from mimetic_jax.train.workdir.paths import AnyPath
 
 Say = Callable[[str], None]
 
@@ -105,9 +109,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         check_given(f"--{name}", getattr(flags, name))
     for value in flags.data_dir:
         check_given(f"--data_dir={value}", value.rpartition("=")[2])
-    flags.workdir, flags.results = pathlib.Path(flags.workdir), pathlib.Path(flags.results)
+    flags.workdir, flags.results = _workdir(flags.workdir), pathlib.Path(flags.results)
     flags.file = flags.file or ""
     return flags
+
+
+def _workdir(text: str) -> AnyPath:
+    """The folder of a local workdir, or the path of one in a bucket."""
+    if "://" not in text:
+        return pathlib.Path(text)
+    # Its module takes seconds to import, which a list of local runs shouldn't cost.
+    from mimetic_jax.train.workdir.paths import as_path
+
+    return as_path(text)
 
 
 def run(flags: argparse.Namespace, say: Say) -> int:
@@ -162,8 +176,11 @@ def _reproduce(
     from launch.sweep import options_of
     from launch.training import Queue
     from mimetic_jax.train.cluster import preemption
+    from mimetic_jax.train.workdir.paths import in_bucket
 
     launcher = options_of(flags.launcher)
+    if flags.to == "slurm" and in_bucket(flags.workdir):
+        raise InputError(f"--workdir={flags.workdir}: --to=slurm needs a folder")
     queue = Queue(
         wanted,
         _seeds(flags.seeds),
@@ -223,7 +240,7 @@ def _write_docs(results: Results, say: Say) -> int:
     return 0
 
 
-def _cache_compilations(workdir: pathlib.Path) -> None:
+def _cache_compilations(workdir: AnyPath) -> None:
     """So that a call of a few minutes doesn't spend one of them compiling again."""
     import jax
 

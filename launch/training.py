@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import pathlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.tasks.task import score_of
 from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.members import MembersFolder
+from mimetic_jax.train.workdir.paths import AnyPath
 from mimetic_jax.train.workdir.runs import Run
 
 Say = Callable[[str], None]
@@ -73,7 +73,7 @@ class Queue:
         seeds: Sequence[int],
         only: Sequence[str],
         results: Results,
-        workdir: pathlib.Path,
+        workdir: AnyPath,
         data: Mapping[str, str],
         command: str,
         say: Say = print,
@@ -120,7 +120,7 @@ class Queue:
         ]
         return [job for job in dict.fromkeys(left) if not self._has_line(job)]
 
-    def folder(self, spec: Spec) -> pathlib.Path:
+    def folder(self, spec: Spec) -> AnyPath:
         """The workdir of a comparison."""
         return self.workdir / spec.folder
 

@@ -47,12 +47,19 @@ def reported() -> Iterator[None]:
         sys.exit(2)
 
 
-def in_one_line(error: BaseException) -> str:
-    """The message of the innermost InputError that led to an error, else its own.
+def said_by(error: BaseException) -> str:
+    """What an error of another library says, in one line, its type first.
 
-    >>> in_one_line(KeyError("no\\nsuch field"))
-    "'no\\\\nsuch field'"
+    >>> said_by(ValueError("truncated"))
+    'ValueError: truncated'
+    >>> said_by(OSError())
+    'OSError'
     """
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300].removesuffix(":")
+
+
+def innermost(error: BaseException) -> str:
+    """The message of the innermost InputError that led to an error, else its own, in one line."""
     message, link = " ".join(str(error).split()), error.__cause__ or error.__context__
     while link is not None:
         message = str(link) if isinstance(link, InputError) else message

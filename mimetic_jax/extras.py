@@ -9,7 +9,7 @@ from mimetic_jax.errors import InputError
 _DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
-    "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax"),
+    "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax", "tqdm"),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),

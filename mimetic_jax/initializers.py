@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from mimetic_jax.errors import InputError, check_pair
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.weights.attention import attention_sizes
+from mimetic_jax.weights.keys import check_key
 
 
 class Initializer(Protocol):
@@ -61,6 +62,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
         layer: int = 0,
         num_layers: int = 1,
     ) -> dict[str, dict[str, jax.Array]]:
+        check_key(key)
         dim, num_heads, width, groups = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
         shapes: Mapping[str, tuple[int, ...]] = {
             "query": (dim, num_heads, width),
@@ -122,6 +124,7 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         noise, basis = math.sqrt(variance / (beta_qk + noise**2)), beta_vo / basis
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_key(key)
         if len(shape) != 2:
             raise InputError(f"the identity gauge is for a kernel matrix, not shape {tuple(shape)}")
         dim = shape[1] if out else shape[0]
@@ -162,6 +165,7 @@ def fused_query_key_value(
     only_query_key = dataclasses.replace(scheme or Mimetic(), alpha_vo=None, beta_vo=None)
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_key(key)
         check_pair("the shape of a fused kernel", shape)
         if shape[1] % (3 * num_heads):
             raise InputError(
@@ -211,6 +215,7 @@ def mean_shift(
     base = base or jax.nn.initializers.lecun_normal()
 
     def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_key(key)
         check_pair("mean_shift: the shape of a kernel", shape)
         kernel = base(key, shape, jnp.float32)
         shift_key = jax.random.fold_in(key, 1)

@@ -26,6 +26,7 @@ from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.weights.keys import check_key
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
@@ -187,10 +188,8 @@ def block_key(key: jax.Array, path: str, layer: int | None = None) -> jax.Array:
         >>> bool((same == block_key(jax.random.key(0), "block_0/attention")).all())
         True
     """
-    try:
-        key = jax.random.fold_in(key, zlib.crc32(path.encode()))
-    except TypeError as error:
-        raise InputError(f"{repr(key)[:80]} is no key: make one with jax.random.key") from error
+    check_key(key)
+    key = jax.random.fold_in(key, zlib.crc32(path.encode()))
     return key if layer is None else jax.random.fold_in(key, layer)
 
 
@@ -484,9 +483,7 @@ def _check_agreement(checksum: int) -> None:
 
 def _local(key: jax.Array) -> jax.Array:
     """The key on this process's default device; with a key on a mesh, draws would run there."""
-    if not isinstance(key, jax.Array):
-        what = f"{key!r}" if isinstance(key, int) else f"a {type(key).__name__}"
-        raise InputError(f"the key must be jax.random.key(seed), not {what}")
+    check_key(key)
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit

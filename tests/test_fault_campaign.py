@@ -1,4 +1,4 @@
-"""Processes are killed at random moments, again and again: no step is lost or recorded twice."""
+"""Processes get signals at random moments, again and again: nothing is lost or recorded twice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,87 +15,222 @@ import time
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
+from launch.results import Results
 from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.workdir.members import MembersFolder
+from mimetic_jax.train.workdir.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
-KILLS, SECONDS = 50, 4.0
+SIGNALS = 25  # of each kind of run and mix of signals
+MIXES = {
+    "kill": [signal.SIGKILL],
+    "every": [signal.SIGINT, signal.SIGTERM, signal.SIGKILL],
+}
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default
+from configs.default import default, default_text
 
 
-def get_config(text=""):
-    config = default()
-    config.name = "tiny"
+def get_config(kind):
+    config = default_text() if kind == "text" else default()
+    config.name = kind
     config.batch, config.steps, config.max_dispatch = 32, 2400, 3
-    config.model.update(width=16, depth=1, heads=2, dropout=0.1)
-    config.data.augment.crop = 1
     config.eval.batch, config.eval.every = 360, 36
     config.log_every, config.checkpoint_every = 6, 24
+    if kind == "text":
+        config.data.update(name="text_char", length=12, valid=8)
+        config.model.update(width=18, depth=1, heads=2, dropout=0.1)
+        config.scheme = (Mimetic(),)
+        return config
+    config.model.update(width=16, depth=1, heads=2, dropout=0.1)
     config.scheme = (SinCos(), Mimetic())
+    if kind == "vision":
+        config.data.augment.crop = 1
+    else:
+        config.batch, config.steps, config.eval.batch, config.model.patch = 8, 240, 10, 8
+        config.data.update(name="folder_streamed", size=16)
+        config.data.augment.crop_scale = (0.3, 1.0)
     return config
 """
+POPULATION = (
+    "--config=configs/mlp_population.py:model=vit,init=mean_shift",
+    "--config.data.name=digits",
+    "--config.members=64",
+    "--config.chunk=16",
+    "--config.epochs=0.0",
+    "--config.steps=80",
+    "--config.batch=32",
+    "--config.model.width=8",
+    "--config.model.depth=1",
+    "--config.model.patch=4",
+    "--config.max_dispatch=4",
+    "--config.log_every=8",
+    "--config.checkpoint_every=8",
+    "--config.eval.every=40",
+    "--config.eval.batch=360",
+)
+SEEDS = range(100)
+SIMULATED = """
+import sys, time
+import papers
+from launch import reproduce
+from launch.training import Queue
+from tests.launch.test_reproduce import TABLE
 
 
-def final(workdir, namespace):
-    config = namespace["get_config"]()
-    return Comparison(config, say=lambda line: None).restored(Run.of(workdir, "run", 0))
+def mark(queue, job):
+    return queue.folder(job.spec) / f"{job.arm}_{job.seed}"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_fifty_kills(tmp_path):
-    seed = int(os.environ.get("MIMETIC_CAMPAIGN_SEED", "0"))
-    chance = random.Random(seed)
-    config = tmp_path / "tiny.py"
-    config.write_text(CONFIG)
+def train(queue, comparison, job):
+    time.sleep(0.01)
+    mark(queue, job).parent.mkdir(parents=True, exist_ok=True)
+    mark(queue, job).touch()
+
+
+papers.TABLES["tests/tiny"] = TABLE
+Queue._open = lambda queue, spec: queue
+Queue._recognizes = lambda queue, spec: True
+Queue._finished = lambda queue, job: mark(queue, job).exists()
+Queue._train = train
+Queue._of_run = lambda queue, job: {
+    "seed": job.seed, "score": "eval_accuracy", "value": 0.5, "loss": 1.0, "examples": 100,
+    "steps": 8, "seconds": 1.0, "curve": [],
+}
+sys.exit(reproduce.main(sys.argv[1:]))
+"""
+"""launch/reproduce.py with a training that is instant; its queue and its lines are real."""
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    words = np.random.default_rng(0).choice(["the", "cat", "sat", "on", "a", "mat"], 2000)
+    lines = [" ".join(words[start : start + 8]) for start in range(0, len(words), 8)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder, noise = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for index in range(60):
+        path = folder / f"class_{index % 2}" / f"{index}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        pixels = noise.integers(0, 100, (*noise.integers(40, 90, 2), 3)) + 150 * (index % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return folder
+
+
+def campaign(tmp_path, signals, command):
+    """Folders of one undisturbed process, then of those that got signals until they ended."""
+    chance = random.Random(int(os.environ.get("MIMETIC_CAMPAIGN_SEED", "0")))
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
     }
 
-    def start(workdir):
-        command = [sys.executable, "main.py", f"--config={config}", f"--workdir={workdir}"]
+    def start(folder):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+        arguments = [sys.executable, *command(folder)]
+        process = subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes)
+        return process, process.stdout.readline()
 
-    whole = start(tmp_path / "whole")
-    said, _ = whole.communicate()
-    assert whole.returncode == 0, said
-    table, workdirs = [], []  # signal, exit code, last step that is recorded
-    while len(table) < KILLS:
-        workdirs.append(tmp_path / f"killed_{len(workdirs)}")
+    for name in ("compiles", "whole"):
+        process, said = start(tmp_path / name)
+        began = time.monotonic()
+        said += process.communicate()[0]
+        seconds = time.monotonic() - began
+        assert process.returncode == 0, said
+    sent, folders = [], []
+    while len(sent) < SIGNALS:
+        folders.append(tmp_path / f"stopped_{len(folders)}")
         code = None
         while code != 0:
-            process = start(workdirs[-1])
-            said = ""
-            while "starts" not in said and "finished before" not in said:
-                line = process.stdout.readline()
-                assert line, said
-                said += line
-            time.sleep(chance.uniform(0, SECONDS))
-            number = chance.choice([signal.SIGKILL, signal.SIGTERM])
+            process, said = start(folders[-1])
+            time.sleep(chance.uniform(0, seconds / 2))
+            number = chance.choice(signals)
             process.send_signal(number)
-            rest, _ = process.communicate()
+            said += process.communicate()[0]
             code = process.returncode
-            # A process that had finished, or got SIGTERM too late, exits with 0.
-            assert code in (0, 75, -signal.SIGTERM, -signal.SIGKILL), said + rest
-            lines = Run.of(workdirs[-1], "run", 0).metrics.read()
-            table.append((number.name, code, lines[-1]["step"] if lines else 0))
-    print(f"campaign of seed {seed}: {len(table)} signals in {len(workdirs)} runs")
-    print(json.dumps(table))
+            # One that had finished exits with 0, one that doesn't listen yet or anymore otherwise.
+            assert code in (0, 75, 130, -number), said
+            sent.append((number.name, code))
+    print(f"{len(sent)} signals in {len(folders)} folders: {json.dumps(sent)}")
+    return tmp_path / "whole", folders
 
-    namespace = {}
-    exec(CONFIG, namespace)
-    expected = final(tmp_path / "whole", namespace)
-    records = Run.of(tmp_path / "whole", "run", 0).metrics.read()
-    clocks = ("seconds", "examples_per_second", "input_bound")
-    for workdir in workdirs:
-        found = final(workdir, namespace)
-        jax.tree.map(np.testing.assert_array_equal, found, expected)
-        again = Run.of(workdir, "run", 0).metrics.read()
-        for one, other in zip(again, records, strict=True):
-            assert {**one, **dict.fromkeys(clocks)} == {**other, **dict.fromkeys(clocks)}
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("kind", ["vision", "text", "streamed"])
+def test_runs(kind, mix, tmp_path, texts, images):
+    file = tmp_path / "small.py"
+    file.write_text(CONFIG)
+    data = {"text": texts / "text.txt", "streamed": images}.get(kind)
+    flags = [f"--config={file}:{kind}", *([f"--config.data.dir={data}"] if data else [])]
+    whole, stopped = campaign(
+        tmp_path, MIXES[mix], lambda folder: ["main.py", *flags, f"--workdir={folder}"]
+    )
+    config = runpy.run_path(str(file))["get_config"](kind)
+    if data:
+        config.data.dir = str(data)
+    comparison = Comparison(config, say=lambda line: None)
+
+    def final(workdir):
+        run = Run.of(workdir, "run", 0)
+        clocks = dict.fromkeys(("seconds", "examples_per_second", "input_bound"))
+        return comparison.restored(run), [{**line, **clocks} for line in run.metrics.read()]
+
+    state, lines = final(whole)
+    for workdir in stopped:
+        again, found = final(workdir)
+        jax.tree.map(np.testing.assert_array_equal, again, state)
+        assert found == lines
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("mix", MIXES)
+def test_populations(mix, tmp_path):
+    whole, stopped = campaign(
+        tmp_path, MIXES[mix], lambda folder: ["main.py", *POPULATION, f"--workdir={folder}"]
+    )
+
+    def members(workdir):
+        return list(MembersFolder.of(workdir, "mean_shift").chunks())
+
+    for workdir in stopped:
+        for ours, theirs in zip(members(workdir), members(whole), strict=True):
+            for part in ("seeds", "initial", "final", "curve"):
+                jax.tree.map(
+                    np.testing.assert_array_equal, getattr(ours, part), getattr(theirs, part)
+                )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mix", MIXES)
+def test_lines_of_results(mix, tmp_path):
+    seeds = ",".join(map(str, SEEDS))
+    flags = ["tests/tiny", "--row=1", f"--seeds={seeds}"]
+    whole, stopped = campaign(
+        tmp_path,
+        MIXES[mix],
+        lambda folder: [
+            *("-c", SIMULATED, *flags),
+            *(f"--workdir={folder}/runs", f"--results={folder}/results"),
+        ],
+    )
+    for folder in (whole, *stopped):
+        text = (folder / "results" / "tiny.jsonl").read_text()
+        assert text.endswith("\n")
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert sorted((line["arm"], line["seed"]) for line in lines) == [
+            (arm, seed) for arm in ("default", "mimetic", "norm_matched") for seed in SEEDS
+        ]
+        Results(folder / "results")

@@ -23,7 +23,7 @@ ALLOWED = {
     "schemes": {"errors", "weights"},
     "rules": {"errors"},
     "zoo": {"paths", "rules"},  # data, and which of it fits
-    "rewrite": {"errors", "host", "paths", "rules", "schemes", "table", "zoo"},
+    "rewrite": {"errors", "host", "paths", "rules", "schemes", "table", "weights", "zoo"},
     "pairs": {"errors", "rewrite", "rules", "schemes"},
     "check": {"errors", "extras", "pairs", "rules", "table"},
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},

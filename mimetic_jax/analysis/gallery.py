@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,11 +16,15 @@ from mimetic_jax.analysis.capture import Network
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.tasks.images import ImageTask
 from mimetic_jax.train.warm_start import initial_state
 from mimetic_jax.train.workdir.paths import AnyPath
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
+
+_TITLES = ("W_Q W_Kᵀ, head 0", "W_V W_out", "attention, head 0", "where the middle token looks")
+_ACROSS = ("dimension", "dimension", "token it looks at", "column")
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:
@@ -30,9 +35,10 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 def draw(comparison: Comparison, path: AnyPath) -> str:
     """Draw a row for each arm at initialization, as PNG.
 
-    First attention layer, first head: W_Q W_Kᵀ, W_V W_out (one color scale each, zero is white),
-    the attention map over all tokens, or those of a window, and where the middle token looks, in
-    the shape of the grid or window. Arms whose model has no attention say so.
+    First attention layer, first head: W_Q W_Kᵀ, W_V W_out (zero is white), the attention map over
+    all tokens, or those of a window, and where the middle token looks, in the shape of the grid or
+    window. All arms share a column's color scale; those of attention are logarithmic. Above them is
+    the example, if it is an image. Arms whose model has no attention say so.
 
     Args:
         comparison: its arms are the rows; its data gives the example.
@@ -47,13 +53,19 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
     comparison.recognize(path.parent)
     comparison.open()
     pictures = {name: _picture(comparison, arm) for name, arm in comparison.arms.items()}
+    models = " and ".join(sorted({arm.config.model.name for arm in comparison.arms.values()}))
     if not any(pictures.values()):
-        models = {arm.config.model.name for arm in comparison.arms.values()}
-        raise InputError(f"model {' and '.join(sorted(models))} has no attention to draw")
-    with style.canvas(9, 2.1 * len(pictures)) as figure:
-        grid = figure.subplots(len(pictures), 4, squeeze=False)
-        for row, (name, picture) in zip(grid, pictures.items(), strict=True):
-            _draw(row, name, picture)
+        raise InputError(f"model {models} has no attention to draw")
+    config, image = comparison.config, _example(next(iter(comparison.arms.values())))
+    above = 0 if image is None else 1
+    with style.canvas(9, 2.0 * (len(pictures) + above) + 0.8, 0.08) as figure:
+        figure.suptitle(f"{models} on {config.data.name}, seed {config.seeds[0]}, initialized")
+        grid = figure.subplots(len(pictures) + above, 4, squeeze=False)
+        if image is not None:
+            for axes in grid[0, 1:]:
+                axes.axis("off")
+            _draw_example(grid[0, 0], image)
+        _draw_arms(figure, grid[above:], pictures)
         style.save(figure, path)
     return f"{len(pictures)} schemes drawn: {path}"
 
@@ -74,7 +86,8 @@ def _picture(comparison: Comparison, arm: Arm) -> _Picture | None:
         return None
     network = Network(arm, "initial", state.variables)
     attention = attention_maps(network.model, network.variables, network.inputs(1))[0][0]
-    return _Picture(*found, attention, _looks(attention, arm.program.task.grid()))
+    query_key, value_out = (product[:CLIP, :CLIP] for product in found)
+    return _Picture(query_key, value_out, attention, _looks(attention, arm.program.task.grid()))
 
 
 def products(params: Any, **options: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -108,30 +121,56 @@ def _looks(attention: np.ndarray, grid: tuple[int, int] | None) -> np.ndarray:
     return attention[middle, front:].reshape(grid)
 
 
-def _draw(row: Any, name: str, picture: _Picture | None) -> None:
-    row[0].set_ylabel(name, fontsize=9)
-    if picture is None:
-        for axes in row:
+def _example(arm: Arm) -> np.ndarray | None:
+    """The first test image as it is stored, uint8 [h, w, C]; None for other data."""
+    if not isinstance(arm.program.task, ImageTask):
+        return None
+    return np.asarray(arm.program.feed.sample(arm.data)[0])
+
+
+def _draw_example(axes: Any, image: np.ndarray) -> None:
+    gray = image.shape[-1] == 1
+    axes.imshow(image[..., 0] if gray else image, **({"cmap": "gray"} if gray else {}))
+    axes.set_title("the example")
+    axes.set_xlabel(f"{image.shape[1]} pixels")
+    axes.set_ylabel(f"{image.shape[0]} pixels")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _draw_arms(figure: Any, grid: Any, pictures: Mapping[str, _Picture | None]) -> None:
+    """Draw a row of panels per arm, and a color bar above each column."""
+    from matplotlib.colors import LogNorm
+
+    found = [picture for picture in pictures.values() if picture]
+    bounds = [
+        style.limit(matrices)
+        for matrices in zip(*((p.query_key, p.value_out) for p in found), strict=True)
+    ]
+    # From a tenth of uniform attention, which has entries of 1/N, to the highest.
+    least = 0.1 / max(len(picture.attention) for picture in found)
+    norm = LogNorm(least, max(picture.attention.max() for picture in found))
+    for row, (name, picture) in zip(grid, pictures.items(), strict=True):
+        for axes, label in zip(row, ("dimension", "dimension", "token", "row"), strict=True):
             axes.set_xticks([])
             axes.set_yticks([])
-        row[0].set_title("no attention in this model")
-        return
-    _signed(row[0], picture.query_key[:CLIP, :CLIP], "W_Q W_Kᵀ, head 0")
-    _signed(row[1], picture.value_out[:CLIP, :CLIP], "W_V W_out")
-    _positive(row[2], picture.attention, "attention, head 0")
-    _positive(row[3], picture.looks, "where the middle token looks")
-    if len(picture.looks) == 1:  # a text: a line of one pixel's height would be invisible
-        row[3].set_aspect("auto")
-
-
-def _signed(axes: Any, matrix: np.ndarray, title: str) -> None:
-    _finish(axes, style.signed(axes, matrix, style.limit([matrix], 1.0)), title)
-
-
-def _positive(axes: Any, matrix: np.ndarray, title: str) -> None:
-    _finish(axes, style.positive(axes, matrix), title)
-
-
-def _finish(axes: Any, shown: Any, title: str) -> None:
-    axes.set_title(title)
-    axes.figure.colorbar(shown, ax=axes, shrink=0.8)
+            axes.set_ylabel(label)
+        row[0].set_ylabel(f"{name}\ndimension")
+        if picture is None:
+            row[0].text(0.5, 0.5, "no attention\nin this model", ha="center", va="center")
+            continue
+        shown = [
+            style.signed(row[0], picture.query_key, bounds[0]),
+            style.signed(row[1], picture.value_out, bounds[1]),
+            style.positive(row[2], np.maximum(picture.attention, least), norm=norm),
+            style.positive(row[3], np.maximum(picture.looks, least), norm=norm),
+        ]
+        if len(picture.looks) == 1:  # a text: a line of one pixel's height would be invisible
+            row[3].set_aspect("auto")
+    for column, (image, title, label, extend) in enumerate(
+        zip(shown, _TITLES, _ACROSS, ("both", "both", "min", "min"), strict=True)
+    ):
+        panels = list(grid[:, column])
+        panels[-1].set_xlabel(label)
+        bar = {"location": "top", "pad": 0.05 / len(grid), "shrink": 0.8, "extend": extend}
+        figure.colorbar(image, ax=panels, label=title, **bar)

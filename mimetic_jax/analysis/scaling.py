@@ -118,6 +118,9 @@ A100 = Chip("A100", 312e12, 156e12, 80e9, 2.039e12, link=3e11, domain=8, network
 PLANNED = ((V5E, 256), (H100, 64))
 """The machines of a plan."""
 
+ALONE = 3600.0
+"""Seconds: a plan has no machines for a training that one of the first's chips ends sooner."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Work:
@@ -386,11 +389,15 @@ def work(
 def lines(program: Program, config: ConfigDict, flops: float) -> list[str]:
     """A step on as many of each of `PLANNED` as the batch can be sharded over, for a plan.
 
+    None where a single chip trains all steps in less than `ALONE`: many would wait for each other.
+
     Args:
         program: of any mesh.
         config: that it was made of, whose fsdp and tensor are kept.
         flops: of a step, as `analysis.plan` counts them.
     """
+    if program.steps * flops / (UTILIZATION * PLANNED[0][0].flops) < ALONE:
+        return []
     return [_line(program, config, flops, chip, count) for chip, count in PLANNED]
 
 

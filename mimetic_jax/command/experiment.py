@@ -15,9 +15,9 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, check_given, in_one_line, unknown
+from mimetic_jax.errors import InputError, check_given, innermost, unknown
 
-MODES = ("train", "eval", "compare", "plan", "compile", "analyze")
+MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
     "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
     "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
@@ -43,8 +43,8 @@ _MODE = flags.DEFINE_enum(
     "train",
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
-    "checkpoints; compare: rebuild the table; plan: what train would do; compile: for --target, on "
-    "any machine; analyze: see --what.",
+    "checkpoints; compare: rebuild the table; plan: what train would do; fields: what the config "
+    "says; compile: for --target, on any machine; analyze: see --what.",
 )
 _TARGET = flags.DEFINE_string(
     "target", "", "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8."
@@ -84,6 +84,11 @@ def main(argv: Sequence[str]) -> None:
 
     config = _CONFIG.value
     _check_config(config)
+    if _MODE.value == "fields":
+        from mimetic_jax.analysis import fields
+
+        print(fields.describe(config, shipped.defaults()))
+        return
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
         return
@@ -150,16 +155,14 @@ def _parse(argv: Sequence[str]) -> list[str]:
             if argument is not None
             else None
         )
-        raise found or InputError(in_one_line(error)) from error
+        raise found or InputError(innermost(error)) from error
 
 
 def _check_config(config: Any) -> None:
     """Check that a config file's `get_config` returns a configuration."""
-    from configs.default import default
-
     if not isinstance(config, ConfigDict):
         raise InputError(f"get_config of the config file returns {type(config).__name__}")
-    if lacking := sorted(set(default()) - set(config)):
+    if lacking := sorted(set(shipped.defaults()["images"]()) - set(config)):
         raise InputError(
             f"the config lacks {', '.join(lacking)}: start from `configs.default.default()`"
         )
@@ -193,6 +196,7 @@ def run() -> None:
     """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
     for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.unraisablehook = _unraisable
     try:
         try:
             app.run(main, flags_parser=_parse)
@@ -207,9 +211,19 @@ def run() -> None:
         sys.exit(1)
     except OSError as error:
         _drop_output()
-        _exit(1, in_one_line(error), f"error: {in_one_line(error)}")
+        _exit(1, innermost(error), f"error: {innermost(error)}")
     except Exception as error:
-        _exit(1, f"{type(error).__name__}: {in_one_line(error)}", traceback.format_exc().rstrip())
+        _exit(1, f"{type(error).__name__}: {innermost(error)}", traceback.format_exc().rstrip())
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Print an error that no caller gets, except those that follow one that is reported.
+
+    When one array of a checkpoint can't be written, as on a full disk, Orbax closes the event loop
+    at which the writes of the other arrays still report.
+    """
+    if str(found.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(found)
 
 
 def _drop_output() -> None:

@@ -6,9 +6,10 @@ import ast
 import pathlib
 import runpy
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mimetic_jax.errors import InputError, in_one_line, unknown
+from mimetic_jax.errors import InputError, innermost, unknown
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -82,8 +83,16 @@ def read(file: pathlib.Path, arguments: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:  # it is a program
-        reason = f"{type(error).__name__}: {in_one_line(error)}"
+        reason = f"{type(error).__name__}: {innermost(error)}"
         raise InputError(f"config file {file} can't be read ({reason})") from error
+
+
+def defaults() -> dict[str, Callable[[], ConfigDict]]:
+    """By task, the function that sets every field to its default: those of `configs.default`."""
+    make_importable()
+    from configs.default import default, default_dyck, default_text
+
+    return {"images": default, "text": default_text, "dyck": default_dyck}
 
 
 def listing() -> str:

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, said_by, unknown
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
@@ -57,8 +57,9 @@ def find_model(name: str) -> type[nn.Module]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything while it is imported
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"model {name}: {module_name} can't be imported ({reason})") from error
+        raise InputError(
+            f"model {name}: {module_name} can't be imported ({said_by(error)})"
+        ) from error
     if not hasattr(module, class_name):
         modules = [key for key, value in vars(module).items() if _is_module(value)]
         raise unknown(f"class of {module_name}", class_name, modules)

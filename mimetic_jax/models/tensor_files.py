@@ -9,7 +9,7 @@ from collections.abc import Collection
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 _MOST_INFLATED = 100
 """How many times its size a `.npz` may unpack to; weights shrink by less than a tenth."""
@@ -30,8 +30,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     try:
         return _read_npz(path) if path.endswith(".npz") else _read_safetensors(path)
     except Exception as error:  # whatever a damaged file makes the readers raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        raise InputError(f"{path} can't be read as a checkpoint ({reason})") from error
+        raise InputError(f"{path} can't be read as a checkpoint ({said_by(error)})") from error
 
 
 def check_floating(name: str, array: np.ndarray, ndims: Collection[int]) -> None:

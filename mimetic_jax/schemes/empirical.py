@@ -10,7 +10,7 @@ import os
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.schemes.base import Block, Context, Scheme
 from mimetic_jax.weights.empirical import PAIRS, SHARED, exchangeable_mlp
 
@@ -99,8 +99,9 @@ def _read(file: str, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     except OSError as error:
         raise InputError(f"the statistics {file} can't be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:  # what parsing raises
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"{file} isn't the statistics of a population ({reason})") from error
+        raise InputError(
+            f"{file} isn't the statistics of a population ({said_by(error)})"
+        ) from error
     shapes = means.shape[1:], covariances.shape[1:]
     finite = np.isfinite(means).all() and np.isfinite(covariances).all()
     if shapes != ((2,), (3, 4)) or not finite:

@@ -26,6 +26,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh, population_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.progress import progress_of
 from mimetic_jax.train.ranges import check_ranges
 from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.settings import check_settings
@@ -103,7 +104,7 @@ class Comparison:
 
     Args:
         config: of the experiment.
-        say: prints a line.
+        say: prints a line; by default to stdout, with a live line of progress on a terminal.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
         model: a Linen module to train, instead of `config.model`: it is stored by the import path
             of its class and its fields, and `num_classes` comes from the data.
@@ -128,7 +129,8 @@ class Comparison:
         configs.check_finite(config)
         self.config = config
         self._devices = jax.devices() if devices is None else devices
-        self.say: Say = say if is_first() else lambda line: None
+        self._progress = progress_of(say if is_first() else lambda line: None)
+        self.say: Say = self._progress.say
         self._task = task_module(config.task)
         self.arms: dict[str, Arm] = {}
         sources: dict[str, Source] = {}
@@ -172,17 +174,17 @@ class Comparison:
             raise InputError(f"only={only}: the members of a population are trained together")
         runs = [] if self.config.members else self._runs(only)
         self.open()  # missing data is reported before the workdir is touched
-        for arm, seed in runs:
-            if not Run.of(workdir, arm, seed).finished():
-                check_source(self.arms[arm].config, arm, seed)
-        check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
-        if is_first():
-            self.claim(workdir)
-        wait_for_all("workdir")
         labels = {
             Run.of(workdir, arm, seed): f"[{number}/{len(runs)}] {arm} seed {seed}"
             for number, (arm, seed) in enumerate(runs, 1)
         }
+        left = {run for run in labels if not run.finished()}
+        for run in left:
+            check_source(self.arms[run.arm].config, run.arm, run.seed)
+        check_same(config=self._everywhere(), code=source_version(), data=self._data_read())
+        if is_first():
+            self.claim(workdir)
+        wait_for_all("workdir")
         diverged: list[str] = []
         waiting = list(labels)
         with preemption.listening():
@@ -192,7 +194,9 @@ class Comparison:
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
                 if group := self._next(waiting, labels):
-                    diverged += self._train(group, labels)
+                    left.difference_update(group)
+                    waiting_steps = sum(self.arms[run.arm].program.steps for run in left)
+                    diverged += self._train(group, labels, waiting_steps)
         if diverged:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
@@ -213,18 +217,23 @@ class Comparison:
                 group.append(run)
         return group
 
-    def _train(self, group: Sequence[Run], labels: Mapping[Run, str]) -> list[str]:
+    def _train(self, group: Sequence[Run], labels: Mapping[Run, str], waiting: int) -> list[str]:
         """Train runs at once; returns those whose loss ceased to be finite."""
         began = time.perf_counter()
         for run in group:
             self.say(f"{labels[run]}: starts")
+        others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        self._progress.prepare(f"{labels[group[0]]}{others}", waiting)
         stopped = []
 
         def diverged(run: Run, error: Diverged) -> None:
             self.say(f"{labels[run]}: {error}")
             stopped.append(run)
 
-        self._run(group, lambda line: self.say(f"  {line}"), diverged)
+        try:
+            self._run(group, lambda line: self.say(f"  {line}"), diverged)
+        finally:
+            self._progress.end()
         for run in group:
             if run not in stopped:
                 self.say(f"{labels[run]}: done in {time.perf_counter() - began:.1f} s")
@@ -244,14 +253,24 @@ class Comparison:
     ) -> None:
         arm = self.arms[group[0].arm]
         runs = {run: self.arms[run.arm].config for run in group}
-        train(runs, arm.program, arm.data, say, arm.source.fingerprint, diverged=diverged)
+        train(
+            runs,
+            arm.program,
+            arm.data,
+            say,
+            arm.source.fingerprint,
+            diverged=diverged,
+            progress=self._progress,
+        )
 
     def _train_populations(self, workdir: AnyPath) -> None:
         for number, name in enumerate(self.arms, 1):
             self.say(f"[{number}/{len(self.arms)}] {name}, {self.config.members} members")
-            self.population(workdir, name)
+            later = list(self.arms.values())[number:]
+            steps = self.config.members * sum(arm.program.steps for arm in later)
+            self.population(workdir, name, steps)
 
-    def population(self, workdir: AnyPath, name: str) -> None:
+    def population(self, workdir: AnyPath, name: str, waiting: int = 0) -> None:
         """Train the members of an arm, or continue; see `population.train`."""
         arm = self.arms[name]
         population.train(
@@ -261,6 +280,8 @@ class Comparison:
             arm.data,
             lambda line: self.say(f"  {line}"),
             arm.source.fingerprint,
+            progress=self._progress,
+            waiting=waiting,
         )
 
     def _runs(self, only: str) -> list[tuple[str, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.progress import Progress, clock
 from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.together import Alone, Group, Several, by_slot, skipped
 from mimetic_jax.train.watch import Watch
@@ -34,6 +34,7 @@ def train(
     fingerprint: str = "",
     *,
     diverged: Callable[[Run, Diverged], None],
+    progress: Progress | None = None,
 ) -> None:
     """Train one run to its end, or several at once, each from its newest checkpoint if it has any.
 
@@ -49,6 +50,7 @@ def train(
         fingerprint: of the data; a checkpoint trained on other data isn't continued.
         diverged: called when a run's loss isn't finite, whose last checkpoint before is kept; the
             other runs go on, unless this raises.
+        progress: shows the steps in between; plain lines unless given.
 
     Raises:
         Preempted: if the process was asked to stop; what was trained is saved.
@@ -65,7 +67,8 @@ def train(
                 books.append(Books(run, config, program, data, note, fingerprint))
                 held.callback(books[-1].close)
             stall_seconds = next(iter(runs.values())).stall_seconds
-            _Training(books, program, data, say, diverged).go(stall_seconds)
+            shown = progress or Progress(say)
+            _Training(books, program, data, say, diverged, shown).go(stall_seconds)
     except OSError as error:
         names = ", ".join(f"{run.arm} seed {run.seed}" for run in runs)
         raise InputError(
@@ -84,9 +87,10 @@ class _Training:
         data: Any,
         say: Say,
         diverged: Callable[[Run, Diverged], None],
+        progress: Progress,
     ) -> None:
         self.books, self.program, self.data, self.say = books, program, data, say
-        self.diverged = diverged
+        self.diverged, self.progress = diverged, progress
         self.open = dict(enumerate(books))  # by slot of the group; without what finished, diverged
 
     def go(self, stall_seconds: float) -> None:
@@ -97,11 +101,12 @@ class _Training:
         self.idle, self.watch = Idle(), Watch(stall_seconds, self.say)
         try:
             if self._running():  # A dispatch of no steps compiles outside the measured time.
-                self.watch.now("compiling")
+                self._now("compiling")
                 arrays = session.arrays()
                 self.group.steps(arrays, 0, self._rate_scales())
             self._evaluate([slot for slot, book in self.open.items() if book.step == 0])
             self._finish()
+            self.progress.begin(self._taken(), end * len(self.books))
             while running := self._running():
                 count = min(
                     feed.max_dispatch, *(book.next_due - book.step for book in running.values())
@@ -117,6 +122,7 @@ class _Training:
                 host = jax.device_get(history)
                 seconds = (time.perf_counter() - began) / len(running)
                 self._count(running, host, count, seconds)
+                self._show(running, host, count)
                 self._log(session)
                 # Before the checkpoint: a run that continues from it won't evaluate this step.
                 self._evaluate([slot for slot, book in self.open.items() if book.evaluation_due])
@@ -140,6 +146,13 @@ class _Training:
     def _running(self) -> dict[int, Books]:
         return {slot: book for slot, book in self.open.items() if not book.ended}
 
+    def _now(self, doing: str) -> None:
+        self.watch.now(doing)
+        self.progress.now(doing)
+
+    def _taken(self) -> int:
+        return sum(book.step for book in self.books)
+
     def _rate_scales(self) -> list[float]:
         return [book.rate_scale for book in self.books]
 
@@ -158,16 +171,31 @@ class _Training:
                 del self.open[slot]
                 self.diverged(book.run, error)
 
+    def _show(self, running: Mapping[int, Books], host: dict[str, np.ndarray], count: int) -> None:
+        if not self.progress.live:
+            return
+        with np.errstate(all="ignore"):  # a loss that isn't finite is reported by the books
+            loss = np.mean([by_slot(host, slot, count)["loss"] for slot in running])
+        step, book = self._taken() // len(self.books), next(iter(running.values()))
+        shown = f"step {step}/{self.program.steps}  loss {loss:.4f}"
+        self.progress.at(self._taken(), shown, f"{book.speed:,.0f} {self.program.task.unit}/s")
+
     def _log(self, session: Session) -> None:
         due = [book for book in self.open.values() if book.log_due]
         if not due:
             return
         waited = self.idle.share() if session.waits else 0.0
         lines = [book.log(waited) for book in due]
+        if not self.progress.live:
+            self._say_steps(due, lines, waited)
+        for note in session.notes():
+            self.say(note)
+
+    def _say_steps(self, due: Sequence[Books], lines: Sequence[str], waited: float) -> None:
         task, rate = self.program.task, due[-1].speed
         left = sum(self.program.steps - book.step for book in self.open.values())
         bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
-        speed = f"{rate:,.0f} {task.unit}/s  {bound}ETA {_clock(left * task.per_step / rate)}"
+        speed = f"{rate:,.0f} {task.unit}/s  {bound}ETA {clock(left * task.per_step / rate)}"
         if len(self.books) == 1:
             self.say(f"{lines[0]}  {speed}")
         else:
@@ -175,12 +203,10 @@ class _Training:
                 book.say(line)
             several = len(self.open) > 1
             self.say(f"{f'{len(self.open)} runs at once' if several else 'one run left'}: {speed}")
-        for note in session.notes():
-            self.say(note)
 
     def _evaluate(self, slots: Collection[int]) -> None:
         if slots:
-            self.watch.now("testing")
+            self._now("testing")
             tested = self.group.test()
             for slot in slots:
                 self.open[slot].evaluated(*tested[slot])
@@ -189,7 +215,7 @@ class _Training:
     def _save(self, everything: bool) -> None:
         for slot, book in self.open.items():
             if everything or book.checkpoint_due:
-                self.watch.now("writing a checkpoint")
+                self._now("writing a checkpoint")
                 book.save(self.group.state(slot))
                 self.idle.interrupted()
 
@@ -202,7 +228,7 @@ class _Training:
         # between, those that don't have nothing left to train.
         for book in ended.values():
             book.wait()
-        self.watch.now("testing")
+        self._now("testing")
         tested = self.group.test()
         for slot, book in ended.items():
             book.finish(*tested[slot])
@@ -221,11 +247,3 @@ def _silent(line: str) -> None:
 
 def _prefixed(prefix: str, say: Say) -> Say:
     return lambda line: say(f"{prefix}{line}")
-
-
-def _clock(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -20,6 +20,7 @@ from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.config import check_same, to_json
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.progress import Progress
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, report_version
 from mimetic_jax.train.workdir.lock import locked
@@ -43,6 +44,9 @@ def train(
     data: Any,
     say: Say = print,
     fingerprint: str = "",
+    *,
+    progress: Progress | None = None,
+    waiting: int = 0,
 ) -> None:
     """Train the members of an arm that aren't trained yet.
 
@@ -60,11 +64,14 @@ def train(
         say: prints a line of progress.
         fingerprint: of the data; members trained on other data, or of another configuration,
             aren't mixed with these.
+        progress: shows the steps in between; plain lines unless given.
+        waiting: steps of the members of other arms, which train after these.
 
     Raises:
         Preempted: if the process was asked to stop; what was trained is saved.
         InputError: if the folder is in use, can't be written, or holds other members' files.
     """
+    progress = progress or Progress(say)
     with locked(folder.directory, say):
         record = to_json(config)
         if size := folder.chunk_size:
@@ -78,7 +85,12 @@ def train(
             folder.choose(size, fingerprint, record)
         while (first := folder.trained) < config.members:
             seeds = np.arange(first, min(first + size, config.members))
-            _Chunk(folder, config, program, data, say, seeds).train()
+            label = f"{folder.directory.name} members {seeds[0]} to {seeds[-1]} of {config.members}"
+            progress.prepare(label, (config.members - seeds[-1] - 1) * program.steps + waiting)
+            try:
+                _Chunk(folder, config, program, data, say, seeds, progress).train()
+            finally:
+                progress.end()
 
 
 class _Chunk:
@@ -92,8 +104,10 @@ class _Chunk:
         data: Any,
         say: Say,
         seeds: np.ndarray,
+        progress: Progress,
     ) -> None:
         self.folder, self.config, self.program, self.data = folder, config, program, data
+        self.progress = progress
         self.seeds, self.end, self.seconds = seeds, program.steps, 0.0
         label = f"members {seeds[0]} to {seeds[-1]} of {config.members}"
         self.say = lambda line: say(f"{label}: {line}")
@@ -151,8 +165,10 @@ class _Chunk:
         )
         ones = jax.device_put(np.ones(len(self.lanes), np.float32), program.by_member)
         arrays = _arrays(program, self.data)
+        self.progress.now("compiling")
         dispatch = program.together(len(self.lanes), arrays)
         cadences = (self.eval_every, self.config.checkpoint_every, self.config.log_every)
+        self.progress.begin(step * len(self.seeds), self.end * len(self.seeds))
         while step < self.end:
             count = min(next_due(step, self.end, cadences) - step, program.feed.max_dispatch)
             began = time.perf_counter()
@@ -160,8 +176,7 @@ class _Chunk:
             losses = np.asarray(history["loss"])[: len(self.seeds), :count]
             self.seconds += time.perf_counter() - began
             step += count
-            if step % self.config.log_every == 0 or step == self.end:
-                self._log(step, losses)
+            self._show(step, losses)
             if step < self.end and self.eval_every and step % self.eval_every == 0:
                 self._evaluate(state)
             stopping = step < self.end and preemption.should_stop()
@@ -190,15 +205,16 @@ class _Chunk:
             values = [evaluation.values[name] for evaluation in tested]
             self.scores.setdefault(name, []).append(values)
 
-    def _log(self, step: int, losses: np.ndarray) -> None:
+    def _show(self, step: int, losses: np.ndarray) -> None:
         finite = losses[np.isfinite(losses)]
         rate = len(self.seeds) * step * self.program.task.per_step / self.seconds
         left = (self.end - step) * self.seconds / step
         shown = f"mean loss {finite.mean():.4f}" if finite.size else "no finite loss"
-        self.say(
-            f"step {step:>5}/{self.end}  {shown}  {rate:,.0f} {self.program.task.unit}/s of all "
-            f"members  ETA {left:.0f} s"
-        )
+        speed = f"{rate:,.0f} {self.program.task.unit}/s of all members"
+        if self.progress.live:
+            self.progress.at(step * len(self.seeds), f"step {step}/{self.end}  {shown}", speed)
+        elif step % self.config.log_every == 0 or step == self.end:
+            self.say(f"step {step:>5}/{self.end}  {shown}  {speed}  ETA {left:.0f} s")
 
     def _report(self) -> None:
         last = {name: np.array(values[-1]) for name, values in self.scores.items()}

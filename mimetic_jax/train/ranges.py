@@ -53,6 +53,7 @@ RANGES = {
     "data.augment.erase": _SHARE,
     "data.eval_fraction": _PART,
     "data.length": _AT_ONCE,
+    "data.max_pixels": Range(0, 2**30),  # what OpenCV decodes
     "data.mix.prob": _SHARE,
     "data.mix.switch": _SHARE,
     "data.repeats": Range(1, 1000),

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 _TRAINED_WITH = {
     "jax_enable_x64": False,
@@ -47,9 +47,8 @@ def check_settings() -> None:
     try:
         jax.devices()
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} ({reason})"
+            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} ({said_by(error)})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
         if (found := setting(name)) != needed:

@@ -14,6 +14,7 @@ import numpy as np
 from mimetic_jax.errors import InputError, check_integers, check_numbers, unknown
 from mimetic_jax.host.cores import concurrency
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
+from mimetic_jax.weights.keys import check_key
 
 Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
@@ -72,6 +73,7 @@ def query_key(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7; α = 0 is its
     language setting.
     """
+    check_key(key)
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     keys = jax.random.split(key, num_kv_heads)
     rank = min(dim, head_dim)
@@ -136,6 +138,7 @@ def value_out(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 4 (with Σ^½ on both
     sides, as its second half has it).
     """
+    check_key(key)
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     width = num_kv_heads * head_dim
     if orientation not in ("paper", "port"):
@@ -177,7 +180,7 @@ def _factors(
     def chunk(keys: jax.Array) -> tuple[Array, Array]:
         drawn = _draw(keys, dim, noise)
         if traced:
-            return factorize(alpha * drawn + beta * jnp.eye(dim), rank, method)
+            return factorize(alpha * drawn + beta * jnp.eye(dim)[None], rank, method)
         targets = np.asarray(drawn) * np.float32(alpha)
         targets[:, np.arange(dim), np.arange(dim)] += np.float32(beta)
         return factorize(targets, rank, method)

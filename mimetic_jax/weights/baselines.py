@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.weights.bases import check_fans
+from mimetic_jax.weights.keys import check_key
 
 
 def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
@@ -32,6 +33,7 @@ def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
         >>> round(float(jnp.linalg.norm(drawn) / jnp.linalg.norm(like)), 5)
         1.0
     """
+    check_key(key)
     noise = jax.random.normal(key, like.shape, jnp.float32)
     return noise * (jnp.linalg.norm(like.ravel()) / jnp.linalg.norm(noise.ravel()))
 
@@ -54,6 +56,7 @@ def shuffled(key: jax.Array, like: jax.Array) -> jax.Array:
         >>> shuffled(jax.random.key(0), jnp.arange(6).reshape(2, 3)).sum()
         Array(15, dtype=int32)
     """
+    check_key(key)
     return jax.random.permutation(key, like.ravel()).reshape(like.shape)
 
 
@@ -80,6 +83,7 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
     Reference: with std = ½ D^−½ for query, key, value and out this is the final choice of the
     nanoGPT speed-run (modded-nanogpt, pull request 214 and the commit after it).
     """
+    check_key(key)
     if not (isinstance(std, jax.core.Tracer) or (math.isfinite(std) and std >= 0)):
         raise InputError(f"std {std} is not a finite number ≥ 0")
     unit = jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3))
@@ -116,6 +120,7 @@ def tfixup(
     2020), as in its released code. The paper drops LayerNorm and warm-up too; this is
     its initialization alone.
     """
+    check_key(key)
     check_fans(fan_in, fan_out)
     if num_layers < 1:
         raise InputError(f"num_layers {num_layers} is not positive")
@@ -155,6 +160,6 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     if fan_out <= fan_in:
         return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
     # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.
-    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)
+    common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)[None]
     signs = 1 - 2 * (jax.lax.population_count(common) & 1)
     return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)

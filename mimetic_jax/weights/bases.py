@@ -12,6 +12,7 @@ import scipy.fft
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.weights.factor import haar_basis
+from mimetic_jax.weights.keys import check_key
 
 Variance = Literal["glorot", "he"]
 
@@ -45,6 +46,7 @@ def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int, num_heads: int = 
     Reference: Exact Solutions to the Nonlinear Dynamics of Learning in Deep Linear Neural Networks
     (Saxe, McClelland and Ganguli 2014).
     """
+    check_key(key)
     check_fans(fan_in, fan_out)
     if num_heads < 1 or fan_out % num_heads:
         raise InputError(f"num_heads {num_heads} does not divide the {fan_out} columns")

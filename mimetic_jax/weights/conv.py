@@ -11,6 +11,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.weights.factor import Array, traced_eigh
+from mimetic_jax.weights.keys import check_key
 
 FilterKind = Literal["random", "impulse", "box"]
 
@@ -114,6 +115,7 @@ def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Arra
 
     Reference: Understanding the Covariance Structure of Convolutional Filters.
     """
+    check_key(key)
     size = math.isqrt(covariance.shape[0]) if covariance.ndim else 0
     if size < 1 or covariance.shape != (size**2, size**2):
         raise InputError(f"a covariance of shape {covariance.shape} is not [k², k²]")
@@ -153,6 +155,7 @@ def conv_filters(
 
     Reference: Structured Initialization for Vision Transformers, appendix H.
     """
+    check_key(key)
     if kind not in ("random", "impulse", "box"):
         raise unknown("kind of filter", kind, ("random", "impulse", "box"))
     if size < 1 or channels < 1:
@@ -170,7 +173,7 @@ def _root(covariance: Array) -> Array:
     """The symmetric root of a covariance, with negative eigenvalues clipped to 0."""
     if isinstance(covariance, jax.core.Tracer):
         values, vectors = traced_eigh(covariance)
-        scaled = vectors * jnp.sqrt(values.clip(min=0))
+        scaled = vectors * jnp.sqrt(values.clip(min=0))[None]
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.
     matrix = np.asarray(covariance, np.float64)

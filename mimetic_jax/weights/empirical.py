@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.weights.keys import check_key
 
 PAIRS = ("W1 W1", "W2 W2", "W1 W2")
 """Kernels of the two entries; W₂ is transposed, so that both are indexed by channel and unit."""
@@ -59,6 +60,7 @@ def exchangeable_mlp(
 
     Reference: ours, for what Mimetic Initialization of MLPs leaves open in section 4.
     """
+    check_key(key)
     if dim < 1 or hidden < 1:
         raise InputError(f"dim {dim} and hidden {hidden} must both be positive")
     mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)

@@ -105,7 +105,7 @@ def _factorize_traced(target: jax.Array, rank: int, krylov: bool) -> tuple[jax.A
         else:
             vectors = traced_eigh(target.T @ target)[1][:, ::-1][:, :rank]
         image = target @ vectors
-        root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0)))
+        root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0, keepdims=True)))
         return image / root, vectors * root
 
 
@@ -149,7 +149,7 @@ def haar_basis(normal: Array) -> Array:
             basis, triangle = np.linalg.qr(np.asarray(normal))
     # The algorithm of QR fixes each column's sign; the signs of R's diagonal undo that.
     diagonal = triangle.diagonal(axis1=-2, axis2=-1)
-    return basis * (1 - 2 * (diagonal < 0)).astype(basis.dtype)[:, None, :]
+    return basis * (1 - 2 * (diagonal < 0).astype(basis.dtype))[:, None, :]
 
 
 # Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.

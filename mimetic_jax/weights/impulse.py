@@ -19,6 +19,7 @@ from mimetic_jax.errors import InputError, check_pair, unknown
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
+from mimetic_jax.weights.keys import check_key
 
 Order = Literal["released", "random"]
 
@@ -88,6 +89,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
     Reference: Structured Initialization for Vision Transformers, corollary 2 ("random impulse
     filters"). That no offset repeats is our choice.
     """
+    check_key(key)
     half = _half(kernel_size)
     cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
     return jnp.stack(jnp.divmod(cells, kernel_size), axis=-1) - half
@@ -118,11 +120,11 @@ def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
     """
     count = _tokens(grid)
     h, w = grid
-    row, column = np.divmod(np.arange(count), w)
+    row, column = np.divmod(np.arange(count)[None], w)
     row, column = row + shifts[:, :1], column + shifts[:, 1:]
     inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
     target = row * w + column
-    hit = inside[:, :, None] & (target[:, :, None] == np.arange(count))
+    hit = inside[:, :, None] & (target[:, :, None] == np.arange(count)[None, None])
     return hit.astype(np.float32)
 
 
@@ -189,6 +191,7 @@ def impulse_query_key(
     Reference: Structured Initialization for Vision Transformers, eqs. 9-14; constants, order
     of offsets, rank and padding are those of its released code.
     """
+    check_key(key)
     count = _tokens(grid)
     if position.ndim != 2 or position.shape[0] != count:
         raise InputError(
@@ -319,6 +322,7 @@ def mixer_token_mixing(
 
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
+    check_key(key)
     count = _tokens(grid)
     if hidden < 1 or hidden % count:
         raise InputError(
@@ -370,7 +374,7 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
     image = inputs @ basis
-    power = (image**2).sum(axis=0)
+    power = (image**2).sum(axis=0, keepdims=True)
     strong = power > RCOND**2 * power.max()
     if traced:
         return basis, jnp.where(strong, image / power, 0)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
+from mimetic_jax.weights.keys import check_key
 
 
 def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
@@ -76,6 +77,7 @@ def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) 
 
     Reference: Mimetic Initialization of MLPs, eq. 1.
     """
+    check_key(key)
     _check_matrix(kernel)
     if not (isinstance(sigma, jax.core.Tracer) or (math.isfinite(sigma) and sigma >= 0)):
         raise InputError(f"sigma {sigma} is not a finite number ≥ 0")

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.weights.attention import attention_sizes
+from mimetic_jax.weights.keys import check_key
 
 
 def same_noise_query_key(
@@ -48,6 +49,7 @@ def same_noise_query_key(
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """
+    check_key(key)
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     drawn = jax.random.normal(key, (dim, num_kv_heads, head_dim), jnp.float32) / math.sqrt(head_dim)
     return jnp.repeat(drawn, num_heads // num_kv_heads, axis=1), drawn
@@ -87,6 +89,7 @@ def same_noise_value_out(
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """
+    check_key(key)
     dim, num_heads, head_dim, num_kv_heads = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
     width, group = num_kv_heads * head_dim, num_heads // num_kv_heads
     value = jax.random.normal(key, (dim, num_kv_heads, head_dim), jnp.float32) / math.sqrt(width)

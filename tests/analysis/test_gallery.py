@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from configs.default import default, model
-from mimetic_jax.analysis import gallery, products
+from mimetic_jax.analysis import gallery, products, style
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.compare import Comparison
@@ -25,11 +25,28 @@ def initial(comparison, arm):
     return comparison.arms[arm].program.initial_state(0, comparison.arms[arm].config.scheme).params
 
 
-def test_picture_is_drawn(comparison, tmp_path):
+def test_picture_is_drawn(comparison, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
+    figures, save = [], style.save
+    monkeypatch.setattr(
+        style, "save", lambda figure, path: (figures.append(figure), save(figure, path))
+    )
     said = gallery.draw(comparison, tmp_path / "new" / "schemes.png")
     assert "2 schemes drawn" in said
     assert (tmp_path / "new" / "schemes.png").read_bytes().startswith(b"\x89PNG")
+    (figure,) = figures
+    assert figure.get_suptitle() == "vit on digits, seed 0, initialized"
+    (example, *_), default, mimetic = np.array(figure.axes[:12]).reshape(3, 4)
+    expected = comparison.arms["default"].source.dataset.test_images[0, ..., 0]
+    np.testing.assert_array_equal(example.images[0].get_array(), expected)
+    for above, below in zip(default, mimetic, strict=True):  # one scale for all arms
+        assert above.images[0].get_clim() == below.images[0].get_clim()
+        assert below.get_ylabel()
+        assert below.get_xlabel()
+    assert default[2].images[0].get_clim() == default[3].images[0].get_clim()
+    assert default[0].images[0].get_clim()[1] > 0.3  # of mimetic's diagonal
+    assert [row[0].get_ylabel().split()[0] for row in (default, mimetic)] == ["default", "mimetic"]
+    assert {"W_V W_out", "attention, head 0"} < {bar.get_xlabel() for bar in figure.axes[12:]}
 
 
 def test_products_are_those_of_the_first_attention_layer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,19 @@ def test_configurations_are_listed(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == shipped.names()
     assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_fields_are_listed() -> None:
+    program = "from mimetic_jax.command.console import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "fields", "digits_vit:width=24", "--config.batch=8"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\* model.width +int +192 +here 24; D, ", done.stdout, re.M)
+    assert re.search(r"^\* batch +int +128 +here 8; examples per step", done.stdout, re.M)
 
 
 def test_a_package_without_configurations_says_so(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import subprocess
@@ -107,6 +108,25 @@ def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "devices", fails)
     with pytest.raises(InputError, match=r"JAX has no devices, with .* .nonsense.: it"):
         check_settings()
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"), [("Event loop is closed", False), ("generator didn't stop", True)]
+)
+def test_what_follows_a_failed_write_is_not_printed(
+    error: str,
+    printed: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ends:
+        def __del__(self) -> None:
+            raise RuntimeError(error)
+
+    monkeypatch.setattr(sys, "unraisablehook", experiment._unraisable)
+    Ends()
+    gc.collect()
+    assert (error in capsys.readouterr().err) == printed
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
+from etils import epath
 
 import papers
 from launch import (
@@ -38,6 +39,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Empirical
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.workdir import paths
 from mimetic_jax.train.workdir.lock import locked
 from papers.record import Row, Small, Table
 
@@ -113,7 +115,7 @@ def test_the_digest_is_of_what_a_result_depends_on():
     arms = {name: digest(arm) for name, arm in tiny().items()}
     assert len(set(arms.values())) == 3
     same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
-    same |= {"members": 64, "chunk": 8}
+    same |= {"members": 64, "chunk": 8, "data.max_pixels": 2**28, "data.max_bytes": 2**30}
     assert digest(tiny(**same)["mimetic"]) == arms["mimetic"]
     for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
         assert digest(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
@@ -647,6 +649,12 @@ def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
     assert words in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_workdir_in_a_bucket_keeps_its_scheme(monkeypatch):
+    monkeypatch.setattr(paths, "as_path", epath.Path)
+    flags = reproduce.parse(["--workdir=gs://bucket/runs"])
+    assert str(flags.workdir / Spec(TINY, "").folder).startswith("gs://bucket/runs/tiny")
 
 
 def test_elsewhere_than_at_the_root_is_one_line(tmp_path):

@@ -76,9 +76,17 @@ def roofline(kernels: Sequence[Kernel], chip: Chip, chips: int) -> Roofline:
 
 
 def sending(sent: Sent, chip: Chip, chips: int) -> float:
-    """Seconds of a collective, without latency: an all-reduce scatters, then gathers."""
+    """Seconds of a collective, without latency: an all-reduce scatters, then gathers.
+
+    >>> from mimetic_jax.analysis.scaling import V5E
+    >>> sending(Sent("collective-permute", 4.5e10, 2, 255), V5E, 256)  # to a neighbor on the ring
+    1.0
+    """
     if sent.size == 1:
         return 0.0
+    if sent.kind == "collective-permute":  # a device sends to one other, over one link
+        away = min(sent.stride, chips - sent.stride)
+        return sent.bytes / (chip.link if away < chip.domain else chip.network)
     once = chip.seconds(sent.bytes, sent.size, sent.stride, chips)
     return 2 * once if sent.kind == "all-reduce" else once
 

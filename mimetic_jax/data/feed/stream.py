@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
 from mimetic_jax.errors import InputError
@@ -115,6 +115,7 @@ def train_batches(
     interpolation: str = "bilinear",
     threads: int | None = None,
     strict: bool = False,
+    limits: Limits = LIMITS,
 ) -> ImageStream[TrainBatch]:
     """Shuffled batches of random crops, in the order of `TrainOrder`, cropped by `train_view`.
 
@@ -136,6 +137,7 @@ def train_batches(
         interpolation: "bilinear", "bicubic" or "random".
         threads: that decode; None: one per core, at most 32.
         strict: raise DecodeError for an image that can't be decoded.
+        limits: of the size of an image.
 
     Returns:
         An iterator over images uint8 [B/P, s, s, 3] and labels int32 [B/P].
@@ -152,7 +154,9 @@ def train_batches(
         raise InputError(f"can't make {num_steps} batches from step {first_step} on")
     share = _Share(batch, process_index, process_count, first_step, num_steps)
     crops = crop_seed(key)
-    example = _TrainExample(source, order, crops, share, size, scale, ratio, interpolation, strict)
+    example = _TrainExample(
+        source, order, crops, share, size, scale, ratio, interpolation, strict, limits
+    )
     return _stream(source, example, share, 2, threads)
 
 
@@ -167,6 +171,7 @@ def eval_batches(
     interpolation: str = "bicubic",
     threads: int | None = None,
     strict: bool = False,
+    limits: Limits = LIMITS,
 ) -> ImageStream[EvalBatch]:
     """Every image once, in the source's order, as `eval_view` shows it.
 
@@ -183,6 +188,7 @@ def eval_batches(
         interpolation: "bicubic" or "bilinear".
         threads: that decode; None: one per core, at most 32.
         strict: raise DecodeError for an image that can't be decoded.
+        limits: of the size of an image.
 
     Returns:
         An iterator over images uint8 [B/P, s, s, 3], labels int32 [B/P], weights float32 [B/P],
@@ -193,7 +199,7 @@ def eval_batches(
     """
     check_eval_view(size, fraction, interpolation)
     share = _Share(batch, process_index, process_count, 0, -(-len(source) // max(batch, 1)))
-    example = _EvalExample(source, share, size, fraction, interpolation, strict)
+    example = _EvalExample(source, share, size, fraction, interpolation, strict, limits)
     return _stream(source, example, share, 3, threads)
 
 
@@ -252,6 +258,7 @@ class _TrainExample:
     ratio: tuple[float, float]
     interpolation: str
     strict: bool
+    limits: Limits
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
@@ -268,6 +275,7 @@ class _TrainExample:
                     ratio=self.ratio,
                     interpolation=self.interpolation,
                     name=self.source.name(taken),
+                    limits=self.limits,
                 )
             except DecodeError as error:
                 if self.strict:
@@ -286,6 +294,7 @@ class _EvalExample:
     fraction: float
     interpolation: str
     strict: bool
+    limits: Limits
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
@@ -297,7 +306,12 @@ class _EvalExample:
         try:
             data, label = self.source.read(index)
             pixels = eval_view(
-                data, self.size, self.fraction, interpolation=self.interpolation, name=name
+                data,
+                self.size,
+                self.fraction,
+                interpolation=self.interpolation,
+                name=name,
+                limits=self.limits,
             )
         except DecodeError:
             if self.strict:

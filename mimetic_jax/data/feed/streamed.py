@@ -25,6 +25,7 @@ from mimetic_jax.data.feed.feed import (
 )
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
+from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.sources import Subset
 from mimetic_jax.data.sets.load import StreamedDataset
 
@@ -46,6 +47,7 @@ class StreamedImages:
         crops: `scale`, `ratio` and `interpolation` of `train_batches`.
         threads: that decode; None: one per core.
         strict: stop at a damaged image instead of replacing it.
+        limits: of the size of an image.
     """
 
     max_dispatch = 1
@@ -65,12 +67,13 @@ class StreamedImages:
         crops: dict[str, Any],
         threads: int | None,
         strict: bool,
+        limits: Limits,
     ) -> None:
         self.image_shape, self.batch, self.test_batch = image_shape, batch, test_batch
         self.eval_fraction, self.repeats, self.crops = eval_fraction, repeats, crops
         self.steps_per_epoch = num_train // batch
         self._batched = sharding
-        self._reading = {"threads": threads, "strict": strict}
+        self._reading = {"threads": threads, "strict": strict, "limits": limits}
         everywhere = NamedSharding(sharding.mesh, P())
         self._count = jax.jit(
             lambda count, *arguments: count(*arguments),

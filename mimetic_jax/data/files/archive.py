@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import DecodeError, check_bytes
-from mimetic_jax.errors import InputError
+from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
+from mimetic_jax.errors import InputError, said_by
 
 _BLOCK = 512
 _MOST_NESTED = 3  # tars in tars; ImageNet's are one deep
@@ -31,6 +31,7 @@ class Archive:
 
     Args:
         path: an uncompressed tar, or a zip whose files are stored or deflated.
+        limits: of the size of a file.
 
     Attributes:
         path: as given.
@@ -41,8 +42,8 @@ class Archive:
         InputError: the archive is missing, or is damaged or truncated at the byte given.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
+        self.path, self._limits = path, limits
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         try:
@@ -67,7 +68,7 @@ class Archive:
     def read(self, index: int) -> bytes:
         """The content of file `index`."""
         offset, stored, unpacked = map(int, self._where[index])
-        check_bytes(max(stored, unpacked), f"{self.path}:{self.files[index]}")
+        self._limits.check_bytes(max(stored, unpacked), f"{self.path}:{self.files[index]}")
         if _is_zip(self.path):  # The file's own header may be longer than its directory entry.
             header = os.pread(self._open(), 30, offset)
             if header[:4] != b"PK\3\4" or len(header) < 30:
@@ -122,9 +123,8 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
     except OSError:
         raise
     except Exception as error:  # zipfile has its own, and those of struct, of text and of integers
-        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path} can't be read as a zip ({reason}): truncated or damaged"
+            f"{path} can't be read as a zip ({said_by(error)}): truncated or damaged"
         ) from error
     for info in infos:
         if info.flag_bits & 1 or info.compress_type not in (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 
 def find(root: Path, name: str) -> Path | None:
@@ -74,8 +74,7 @@ def _builder(folder: Path, name: str) -> Any:
 
 def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
     """The error for a damaged folder: it fails in TFDS, protobuf, array_record or the image."""
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return InputError(f"can't read {name} from {folder} ({reason})")
+    return InputError(f"can't read {name} from {folder} ({said_by(error)})")
 
 
 class ArrayRecordSource:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
-
-MOST_PIXELS = 2**27
-"""Of an image: a larger one counts as damaged. Decoded it takes 400 MB in each thread."""
-
-MOST_BYTES = 2**28
-"""Of a file of an image, unpacked."""
+from mimetic_jax.errors import InputError, said_by
 
 # Others of Pillow's run programs (EPS), or are no images to train on.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -24,27 +19,48 @@ class DecodeError(InputError):
     """The bytes of an image can't be decoded."""
 
 
-def check_bytes(size: int, name: str) -> None:
-    """Check the size of an encoded image before it is read.
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The size of the largest image that is read; a larger one counts as damaged.
 
-    Raises:
-        DecodeError: it is larger than `MOST_BYTES`.
+    Attributes:
+        pixels: decoded, 2²⁷ of them take 400 MB in each thread.
+        bytes: of its file, unpacked.
     """
-    if size > MOST_BYTES:
-        raise DecodeError(f"{name} has {size:,} bytes, more than {MOST_BYTES:,}")
+
+    pixels: int = 2**27
+    bytes: int = 2**28
+
+    def check_bytes(self, size: int, name: str) -> None:
+        """Check the size of an encoded image before it is read.
+
+        Raises:
+            DecodeError: it is too large.
+        """
+        if size > self.bytes:
+            raise DecodeError(
+                f"{name} has {size:,} bytes, more than {self.bytes:,}: data.max_bytes allows more"
+            )
+
+    def check_pixels(self, height: int, width: int, name: str) -> None:
+        """Check the shape of an image before it is decoded.
+
+        Raises:
+            DecodeError: it is too large.
+        """
+        if height * width > self.pixels:
+            raise DecodeError(
+                f"{name} has {height}x{width} pixels, more than {self.pixels:,}: data.max_pixels "
+                "allows more"
+            )
 
 
-def check_pixels(height: int, width: int, name: str) -> None:
-    """Check the shape of an image before it is decoded.
-
-    Raises:
-        DecodeError: it has more than `MOST_PIXELS`.
-    """
-    if height * width > MOST_PIXELS:
-        raise DecodeError(f"{name} has {height}x{width} pixels, more than {MOST_PIXELS:,}")
+LIMITS = Limits()
 
 
-def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
+def decode(
+    data: bytes, name: str = "image", *, reduction: int = 1, limits: Limits = LIMITS
+) -> np.ndarray:
     """Decode a JPEG, PNG or other image file.
 
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
@@ -57,6 +73,7 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
         name: the image's name in errors.
         reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
             rounded up, at less cost. Other images come at full size.
+        limits: of the image's size.
 
     Returns:
         uint8 [h, w, 3].
@@ -65,7 +82,7 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
         DecodeError: the data are no image, a damaged or truncated one, or one of too many pixels.
     """
     if shape := jpeg_shape(data):
-        check_pixels(*shape, name)
+        limits.check_pixels(*shape, name)
         cv2 = opencv()
         # Despite "GRAYSCALE" these flags only reduce; IMREAD_REDUCED_COLOR_2 would set BGR as well.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
@@ -77,7 +94,7 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
             pixels = None
         if pixels is not None:
             return pixels
-    return _decode_by_pillow(data, name)
+    return _decode_by_pillow(data, name, limits)
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
@@ -114,13 +131,17 @@ def opencv() -> Any:
     return cv2
 
 
-def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
+def _decode_by_pillow(data: bytes, name: str, limits: Limits) -> np.ndarray:
     from PIL import Image
+
+    # Pillow refuses twice its own limit; a larger one that was asked for replaces that.
+    if Image.MAX_IMAGE_PIXELS and limits.pixels > 2 * Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = limits.pixels
 
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
             image: Image.Image = file
-            check_pixels(image.height, image.width, name)
+            limits.check_pixels(image.height, image.width, name)
             if image.mode.startswith("I;16"):
                 gray = (np.asarray(image) >> 8).astype(np.uint8)
                 return np.repeat(gray[:, :, None], 3, axis=2)
@@ -130,7 +151,7 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
     except DecodeError:
         raise
     except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = said_by(error)
         if isinstance(error, Image.UnidentifiedImageError):
             reason = f"no known image format in its {len(data)} bytes"
         raise DecodeError(f"{name} can't be decoded ({reason})") from error

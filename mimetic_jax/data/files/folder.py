@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from mimetic_jax.data.files.decode import DecodeError, check_bytes
+from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
 
 
 class Folder:
@@ -18,6 +18,7 @@ class Folder:
 
     Args:
         path: the folder.
+        limits: of the size of a file.
 
     Attributes:
         path: as given.
@@ -25,8 +26,8 @@ class Folder:
         folders: names of the folders below it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
+        self.path, self._limits = path, limits
         self.files: list[str] = []
         self.folders: list[str] = []
         found = _folders(path)
@@ -39,7 +40,7 @@ class Folder:
         """The content of file `index`.
 
         Raises:
-            DecodeError: it is a link to nothing, or no regular file, such as a pipe.
+            DecodeError: it is a link to nothing, no regular file, such as a pipe, or too large.
         """
         path = self.path / self.files[index]
         try:
@@ -53,7 +54,7 @@ class Folder:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _not_a_file(path)
-            check_bytes(status.st_size, str(path))
+            self._limits.check_bytes(status.st_size, str(path))
             return file.read()
 
 

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.sources import FileSource, labeled
 from mimetic_jax.errors import InputError
 
@@ -13,7 +14,7 @@ TRAIN, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 LABELS = "imagenet_2012_validation_synset_labels.txt"
 
 
-def validation(path: Path, num_classes: int) -> FileSource:
+def validation(path: Path, num_classes: int, limits: Limits = LIMITS) -> FileSource:
     """The images of ILSVRC2012_img_val.tar, in the order of their names.
 
     The labels are read from imagenet_2012_validation_synset_labels.txt in the tar's folder: lines
@@ -23,7 +24,7 @@ def validation(path: Path, num_classes: int) -> FileSource:
     Raises:
         InputError: the tar is damaged, or the labels don't match its images.
     """
-    tar = Archive(path)
+    tar = Archive(path, limits)
     members = sorted(
         (index for index, name in enumerate(tar.files) if name.lower().endswith(".jpeg")),
         key=tar.files.__getitem__,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mimetic_jax.data.files import array_record, imagenet
 from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
 from mimetic_jax.data.home import expanded
@@ -16,7 +17,13 @@ _ARCHIVES = (".tar", ".zip")
 
 
 def open_source(
-    name: str, data_dir: str, split: str, num_classes: int, *, folder: str = ""
+    name: str,
+    data_dir: str,
+    split: str,
+    num_classes: int,
+    *,
+    folder: str = "",
+    limits: Limits = LIMITS,
 ) -> ImageSource:
     """Open the images of one split, encoded.
 
@@ -37,6 +44,7 @@ def open_source(
         split: "train", "validation" (or "val") or "test", or one in TFDS notation.
         num_classes: expected number of classes.
         folder: FOLDER, the name of the published folder or archive, if it isn't NAME.
+        limits: of the size of an image's file.
 
     Raises:
         InputError: nothing is found (the error lists the paths), or the split or number of classes
@@ -44,23 +52,23 @@ def open_source(
     """
     root = expanded(data_dir)
     if root.is_file():
-        return file_source(Archive(root), split, num_classes)
+        return file_source(Archive(root, limits), split, num_classes)
     prepared = array_record.find(root, name)
     if prepared:
         return array_record.ArrayRecordSource(prepared, split, num_classes)
     if name == "imagenet2012":
         train, validation = root / imagenet.TRAIN, root / imagenet.VALIDATION
         if split == "train" and train.is_file():
-            return file_source(Archive(train), split, num_classes)
+            return file_source(Archive(train, limits), split, num_classes)
         if split in ("val", "validation") and validation.is_file():
-            return imagenet.validation(validation, num_classes)
+            return imagenet.validation(validation, num_classes, limits)
     names = (name, folder) if folder else (name,)
     for archive in (root / f"{name}{suffix}" for name in names for suffix in _ARCHIVES):
         if archive.is_file():
-            return file_source(Archive(archive), split, num_classes)
+            return file_source(Archive(archive, limits), split, num_classes)
     for tree in (*(root / name for name in names), root):
         if any((tree / known).is_dir() for known in ("train", "val", "validation", "test")):
-            return file_source(Folder(tree), split, num_classes)
+            return file_source(Folder(tree, limits), split, num_classes)
     raise InputError(_nothing_found(name, names, root, split))
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.layout import Container, find_split
 from mimetic_jax.data.files.views import eval_view
 from mimetic_jax.errors import InputError
@@ -141,7 +142,9 @@ class Subset:
         return self.source.read(int(self.indices[index]))
 
 
-def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
+def load_all(
+    source: ImageSource, size: int, *, threads: int = 8, limits: Limits = LIMITS
+) -> tuple[np.ndarray, np.ndarray]:
     """Load every image of a source into memory: N · size² · 3 bytes.
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
@@ -150,6 +153,7 @@ def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.nd
         source: the images.
         size: s, in pixels.
         threads: number of threads that decode.
+        limits: of the size of an image.
 
     Returns:
         images uint8 [N, s, s, 3] and labels int32 [N].
@@ -162,7 +166,7 @@ def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.nd
 
     def load(index: int) -> None:
         data, labels[index] = source.read(index)
-        images[index] = eval_view(data, size, 1.0, name=source.name(index))
+        images[index] = eval_view(data, size, 1.0, name=source.name(index), limits=limits)
 
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(load, range(len(source))):

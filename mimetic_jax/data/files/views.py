@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
+from mimetic_jax.data.files.decode import LIMITS, Limits, decode, jpeg_shape, opencv
 from mimetic_jax.errors import InputError, unknown
 
 INTERPOLATIONS = ("bilinear", "bicubic", "random")
@@ -87,6 +87,7 @@ def train_view(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: str = "bilinear",
     name: str = "image",
+    limits: Limits = LIMITS,
 ) -> np.ndarray:
     """A random crop, resized to a square.
 
@@ -103,6 +104,7 @@ def train_view(
         ratio: least and most width / height of the crop.
         interpolation: "bilinear", "bicubic", or "random" for either.
         name: the image's name in errors.
+        limits: of its size.
 
     Returns:
         uint8 [s, s, 3].
@@ -113,14 +115,15 @@ def train_view(
     """
     check_train_view(size, scale, ratio, interpolation)
     shape = jpeg_shape(data)
-    pixels = None if shape else decode(data, name)
+    pixels = None if shape else decode(data, name, limits=limits)
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
     top, left, height, width = random_crop(rng, full_height, full_width, scale, ratio)
     if interpolation == "random":
         interpolation = INTERPOLATIONS[int(rng.random() < 0.5)]
     if pixels is None:
         surplus = min(height, width) // size
-        pixels = decode(data, name, reduction=4 if surplus >= 4 else 2 if surplus >= 2 else 1)
+        reduction = 4 if surplus >= 4 else 2 if surplus >= 2 else 1
+        pixels = decode(data, name, reduction=reduction, limits=limits)
     if pixels.shape[0] < full_height:
         down, across = pixels.shape[0] / full_height, pixels.shape[1] / full_width
         bottom, right = round((top + height) * down), round((left + width) * across)
@@ -147,6 +150,7 @@ def eval_view(
     *,
     interpolation: str = "bicubic",
     name: str = "image",
+    limits: Limits = LIMITS,
 ) -> np.ndarray:
     """The center crop: the shorter side is resized to floor(size / fraction), a square cut out.
 
@@ -159,6 +163,7 @@ def eval_view(
         fraction: size over the resized shorter side; 0.875 is 224 of 256.
         interpolation: "bicubic" or "bilinear", both with Pillow's antialiasing.
         name: the image's name in errors.
+        limits: of its size.
 
     Returns:
         uint8 [s, s, 3].
@@ -170,7 +175,7 @@ def eval_view(
     check_eval_view(size, fraction, interpolation)
     from PIL import Image
 
-    pixels = decode(data, name)
+    pixels = decode(data, name, limits=limits)
     height, width = pixels.shape[:2]
     shorter = math.floor(size / fraction)
     if height <= width:

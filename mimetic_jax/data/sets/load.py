@@ -9,7 +9,7 @@ from typing import TypeVar, final
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import DecodeError
+from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
 from mimetic_jax.data.sets.dataset import ImageDataset
@@ -51,7 +51,11 @@ _Dataset = TypeVar("_Dataset", ImageDataset, StreamedDataset)
 
 
 def load_dataset(
-    name: str, data_dir: str | None = None, subset: float = 1.0, classes: int = 0
+    name: str,
+    data_dir: str | None = None,
+    subset: float = 1.0,
+    classes: int = 0,
+    limits: Limits = LIMITS,
 ) -> ImageDataset | StreamedDataset:
     """Load a data set by name.
 
@@ -62,6 +66,7 @@ def load_dataset(
             The test images aren't reduced.
         classes: expected number of classes of a streamed set that isn't the published one: a
             sample, or images of one's own; 0 for the published number.
+        limits: of the size of an image.
 
     Raises:
         InputError: the name is unknown (the error lists the known ones), or the files are unusable.
@@ -69,8 +74,8 @@ def load_dataset(
     info = describe(name)
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
-        return part(_sources(info, data_dir), subset)
-    return part(_resident(info, data_dir), subset)
+        return part(_sources(info, data_dir, limits), subset)
+    return part(_resident(info, data_dir, limits), subset)
 
 
 def part(dataset: _Dataset, subset: float) -> _Dataset:
@@ -101,24 +106,32 @@ def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> Dataset
     return dataclasses.replace(info, num_train=num_train, num_test=num_test)
 
 
-def _resident(info: DatasetInfo, data_dir: str | None) -> ImageDataset:
+def _resident(info: DatasetInfo, data_dir: str | None, limits: Limits) -> ImageDataset:
     if info.read:
         train, test = info.read(info, data_dir)
     else:
-        sources = _sources(info, data_dir)
+        sources = _sources(info, data_dir, limits)
         size = info.image_shape[0]
-        train, test = (load_all(source, size) for source in (sources.train, sources.test))
+        splits = (sources.train, sources.test)
+        train, test = (load_all(source, size, limits=limits) for source in splits)
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
-def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
+def _sources(info: DatasetInfo, data_dir: str | None, limits: Limits) -> StreamedDataset:
     if not data_dir:
         raise InputError(
             f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
             f"it comes from {info.source}"
         )
     train, test = (
-        open_source(info.tfds or info.name, data_dir, split, info.num_classes, folder=info.folder)
+        open_source(
+            info.tfds or info.name,
+            data_dir,
+            split,
+            info.num_classes,
+            folder=info.folder,
+            limits=limits,
+        )
         for split in info.splits
     )
     return StreamedDataset(train, test)

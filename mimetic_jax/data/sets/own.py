@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mimetic_jax.data.files.archive import Archive
+from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
@@ -55,7 +56,11 @@ def describe_own(
 
 
 def load_own(
-    name: str, data_dir: str | None, size: int, subset: float = 1.0
+    name: str,
+    data_dir: str | None,
+    size: int,
+    subset: float = 1.0,
+    limits: Limits = LIMITS,
 ) -> ImageDataset | StreamedDataset:
     """Load images of one's own.
 
@@ -69,16 +74,17 @@ def load_own(
         data_dir: a folder, or a .tar or .zip of one; "~" is the home folder.
         size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
         subset: fraction of each class to train on.
+        limits: of the size of an image.
 
     Raises:
         InputError: there are no such files, they aren't in class folders, or too few are there to
             hold any out.
     """
-    sources = part(_sources(name, data_dir), subset)
+    sources = part(_sources(name, data_dir, limits), subset)
     if name == "folder_streamed":
         return sources
     side = size or SIDES[name]
-    splits = (load_all(source, side) for source in (sources.train, sources.test))
+    splits = (load_all(source, side, limits=limits) for source in (sources.train, sources.test))
     (images, labels), (test_images, test_labels) = splits
     return ImageDataset(
         _path(name, data_dir).stem,
@@ -117,9 +123,9 @@ def _path(name: str, data_dir: str | None) -> Path:
     return path
 
 
-def _sources(name: str, data_dir: str | None) -> StreamedDataset:
+def _sources(name: str, data_dir: str | None, limits: Limits = LIMITS) -> StreamedDataset:
     path = _path(name, data_dir)
-    container = Archive(path) if path.is_file() else Folder(path)
+    container = Archive(path, limits) if path.is_file() else Folder(path, limits)
     splits = splits_of(container)
 
     def source(split: str) -> ImageSource:

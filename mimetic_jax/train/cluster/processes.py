@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 
 _FAILED, _HEARD = "mimetic/failed", "mimetic/heard"
 _leaving = threading.Event()
@@ -65,8 +65,7 @@ def _initialize(arguments: dict[str, Any]) -> None:
     try:
         jax.distributed.initialize(**arguments, initialization_timeout=timeout)
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"couldn't join the other processes ({reason})") from error
+        raise InputError(f"couldn't join the other processes ({said_by(error)})") from error
     threading.Thread(target=_listen, daemon=True).start()
 
 

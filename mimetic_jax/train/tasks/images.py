@@ -167,10 +167,17 @@ def take(config: ConfigDict, dataset: Any) -> datasets.ImageDataset:
 
 def load(config: ConfigDict) -> Any:
     """The data set of a configuration, resident or streamed."""
-    settings = config.data
+    settings, limits = config.data, _limits(config)
+    where = settings.name, settings.dir
     if settings.name in datasets.OWN_SIDES:
-        return datasets.load_own(settings.name, settings.dir, settings.size, settings.subset)
-    return datasets.load_dataset(settings.name, settings.dir, settings.subset, settings.classes)
+        return datasets.load_own(*where, settings.size, settings.subset, limits)
+    return datasets.load_dataset(*where, settings.subset, settings.classes, limits)
+
+
+def _limits(config: ConfigDict) -> datasets.Limits:
+    default = datasets.Limits()
+    pixels = config.data.max_pixels or default.pixels
+    return datasets.Limits(pixels, config.data.max_bytes or default.bytes)
 
 
 def steps_per_epoch(config: ConfigDict, info: datasets.DatasetInfo) -> int:
@@ -207,5 +214,6 @@ def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[I
         },
         threads=config.data.threads or None,
         strict=config.data.strict,
+        limits=_limits(config),
     )
     return task, feed

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from mimetic_jax.data.feed.feed import Examples, Sums
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.step import Metrics
@@ -152,8 +152,9 @@ class Task:
         except InputError:
             raise
         except Exception as error:  # a user's module may raise anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise InputError(f"model {name} fails on input of shape {shape}: {reason}") from error
+            raise InputError(
+                f"model {name} fails on input of shape {shape}: {said_by(error)}"
+            ) from error
         if self.model.traits.output is None:
             found, expected = jnp.shape(output), self.output_shape()
             if found != expected:

@@ -22,7 +22,7 @@ from etils import epath
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
 from mimetic_jax.version import source_version
@@ -105,8 +105,7 @@ class Checkpoints:
             try:
                 return self._read(step, shapes(step))
             except Exception as error:  # whatever a damaged file makes the readers raise
-                reason = str(error).strip().splitlines()[0][:160] if str(error) else repr(error)
-                self._say(f"checkpoint {step} is damaged, trying the one before ({reason})")
+                self._say(f"checkpoint {step} is damaged, trying the one before ({said_by(error)})")
         if steps:
             raise InputError(
                 f"none of the checkpoints {list(steps)} in {self.directory} can be read: delete "
@@ -162,7 +161,7 @@ class Checkpoints:
             yield
         except Exception as error:  # each store has its own
             system = re.search(r"([^:\[]+) \[os_error_code", str(error))
-            reason = system[1].strip() if system else " ".join(str(error).split())[:200]
+            reason = system[1].strip() if system else said_by(error)
             raise InputError(
                 f"a checkpoint couldn't be written into {self.directory} ({reason}); those before "
                 "it are kept, and the same command continues from the newest"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.train.workdir.checkpoint import trained_on_other_data
 from mimetic_jax.train.workdir.documents import read_document
 from mimetic_jax.train.workdir.paths import AnyPath, write_atomically, write_bytes_atomically
@@ -159,7 +159,7 @@ def _read(path: AnyPath, first: int, members: int | None) -> Chunk:
         )
     except Exception as error:  # whatever a damaged archive raises
         raise InputError(
-            f"{path} is damaged ({' '.join(str(error).split())[:120]}): move it away, and the same "
+            f"{path} is damaged ({said_by(error)}): move it away, and the same "
             "command trains its members again"
         ) from error
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from etils import epath
 
 from mimetic_jax.data.home import expanded
-from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.errors import InputError, check_given, said_by
 from mimetic_jax.extras import need
 
 AnyPath: TypeAlias = pathlib.Path | epath.Path
@@ -42,8 +42,7 @@ def as_path(text: str | AnyPath) -> AnyPath:
     try:
         found.exists()
     except Exception as error:  # whatever a missing login, bucket or network makes a client raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"workdir {text} can't be reached ({reason})") from error
+        raise InputError(f"workdir {text} can't be reached ({said_by(error)})") from error
     return found
 
 

@@ -19,9 +19,8 @@ from hypothesis import given, settings
 from PIL import Image
 
 from mimetic_jax.data import describe_own, eval_batches, load_dataset
-from mimetic_jax.data.files import decode as limits
 from mimetic_jax.data.files.archive import Archive
-from mimetic_jax.data.files.decode import DecodeError, decode
+from mimetic_jax.data.files.decode import DecodeError, Limits, decode
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import file_source
@@ -121,12 +120,10 @@ def write_zip(path: Path, content: bytes, claimed: int | None = None) -> Path:
 
 
 @pytest.mark.parametrize("claimed", [None, 100, 2**31])
-def test_a_zip_that_inflates_is_not_inflated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claimed: int | None
-) -> None:
+def test_a_zip_that_inflates_is_not_inflated(tmp_path: Path, claimed: int | None) -> None:
     """Whether it claims what it inflates to, less, or 2 GiB."""
-    monkeypatch.setattr(limits, "MOST_BYTES", 2**20)
-    archive = Archive(write_zip(tmp_path / "a.zip", bytes(2**23), claimed))
+    path = write_zip(tmp_path / "a.zip", bytes(2**23), claimed)
+    archive = Archive(path, Limits(bytes=2**20))
     with peak_bytes(2_000_000), pytest.raises(DecodeError, match=r"a\.zip:train/a/x\.png"):
         archive.read(0)
 
@@ -194,6 +191,19 @@ def test_an_image_of_a_gigapixel_is_not_decoded(form: str) -> None:
                 view(IMAGES[form])
 
 
+def test_limits_are_the_users(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Honest data may hold images larger than the default, and than Pillow's own limit."""
+    data, few = encoded("PNG"), Limits(pixels=63, bytes=10)
+    for view in (decode, lambda data, limits: eval_view(data, 8, 1.0, limits=limits)):
+        with pytest.raises(DecodeError, match=r"pixels, more than 63: data\.max_pixels allows"):
+            view(data, limits=few)
+    source = file_source(Folder(mixed, few), "train", 1)
+    with pytest.raises(DecodeError, match=r"bytes, more than 10: data\.max_bytes allows"):
+        source.read(0)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    assert decode(data, limits=Limits(pixels=64)).shape == (8, 8, 3)
+
+
 def test_no_program_is_run_for_an_image() -> None:
     """Pillow calls Ghostscript for PostScript."""
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"
@@ -214,7 +224,7 @@ def mixed(tmp_path: Path) -> Path:
     (folder / "empty.png").write_bytes(b"")
     os.mkfifo(folder / "pipe.png")
     with (folder / "sparse.png").open("wb") as file:
-        file.truncate(limits.MOST_BYTES + 1)
+        file.truncate(Limits().bytes + 1)
     return tmp_path / "images"
 
 
@@ -304,4 +314,4 @@ def test_random_edits_of_images_are_decoded_or_refused(edits: list[Change]) -> N
             warnings.simplefilter("ignore")
             pixels = decode(damaged(data, edits))
             assert pixels.dtype == np.uint8
-            assert pixels.shape[0] * pixels.shape[1] <= limits.MOST_PIXELS
+            assert pixels.shape[0] * pixels.shape[1] <= Limits().pixels
