@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,7 +70,15 @@ class Check(tuple[LayerCheck, ...]):
         need("drawing", "plot")
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.4, 2.8), layout="constrained")
+        class Picture(Figure):
+            """Notebooks show a plain `Figure` only after pyplot has drawn one."""
+
+            def _repr_png_(self) -> bytes:
+                file = io.BytesIO()
+                self.savefig(file, format="png")
+                return file.getvalue()
+
+        figure = Picture(figsize=(6.4, 2.8), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))
         at = [(i, lean) for i, layer in enumerate(self) for lean in layer.query_key]

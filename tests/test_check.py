@@ -79,6 +79,7 @@ def test_the_picture_has_a_point_for_each_head():
     heads, layers = (axes.lines[0].get_xydata() for axes in figure.axes)
     assert len(heads) == 3 * H
     assert len(layers) == 3
+    assert figure._repr_png_().startswith(b"\x89PNG"), "what a notebook asks for"
 
 
 @pytest.mark.parametrize(

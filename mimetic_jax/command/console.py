@@ -39,8 +39,9 @@ def main() -> None:
         if argv == ["configs"]:
             print(shipped.listing())
             return
-        translated = translate(argv, experiment.MODES)
-    experiment.run(["mimetic", *translated])
+        # config_flags finds the fields that flags set in the process's own arguments.
+        sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
+    experiment.run()
 
 
 def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:

@@ -192,18 +192,14 @@ def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
     return [".".join([*prefix, name]) for name in node]
 
 
-def run(argv: list[str] | None = None) -> None:
-    """Run `main`; bad input ends in one line instead of a traceback.
-
-    Args:
-        argv: the program and its flags; those of this process unless given.
-    """
+def run() -> None:
+    """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
     for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.unraisablehook = _unraisable
     try:
         try:
-            app.run(main, argv=argv, flags_parser=_parse)
+            app.run(main, flags_parser=_parse)
         finally:
             sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
     except InputError as error:

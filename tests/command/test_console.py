@@ -40,6 +40,16 @@ def test_the_data_folder_is_a_field(flag: str) -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
+def test_the_data_folder_reaches_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr(experiment, "main", lambda argv: found.append(experiment._CONFIG.value))
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "plan", "digits_vit:steps=7", "--data-dir=here", "--config.batch=3")
+    (config,) = found
+    assert (config.data.dir, config.batch, config.steps) == ("here", 3, 7)
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
