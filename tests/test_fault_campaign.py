@@ -96,7 +96,7 @@ Queue._recognizes = lambda queue, spec: True
 Queue._finished = lambda queue, job: mark(queue, job).exists()
 Queue._train = train
 Queue._of_run = lambda queue, job: {
-    "seed": job.seed, "score": "eval_accuracy", "value": 0.5, "loss": 1.0, "examples": 100,
+    "seed": job.seed, "score": "accuracy", "value": 0.5, "loss": 1.0, "examples": 100,
     "steps": 8, "seconds": 1.0, "curve": [],
 }
 sys.exit(reproduce.main(sys.argv[1:]))

@@ -175,7 +175,8 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """The first difference that keeps a workdir from being continued with another config, or None.
 
-    Seeds and arms may be added; the data directory and the number of runs at once may differ.
+    Seeds and arms may be added; the data directory and the number of runs at once may differ. A
+    field that one of them lacks, as of another version, differs unless it is off in the other.
 
     >>> old = {"batch": 128, "seeds": [0], "arms": {}}
     >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
@@ -188,8 +189,10 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
         for record in (old, new)
     )
     for name in sorted(flat_old.keys() | flat_new.keys()):
-        if name != "data.dir" and flat_old.get(name) != flat_new.get(name):
-            return f"{name} is {flat_old.get(name)} there and {flat_new.get(name)} here"
+        there, here = flat_old.get(name), flat_new.get(name)
+        off = not (name in flat_old and name in flat_new) and not (there or here)
+        if name != "data.dir" and there != here and not off:
+            return f"{name} is {there} there and {here} here"
     return None
 
 

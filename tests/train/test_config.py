@@ -124,3 +124,11 @@ def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):
         configs.difference(record, configs.to_json(tiny(batch=16)))
         == "batch is 32 there and 16 here"
     )
+
+
+def test_a_workdir_of_a_version_without_a_field_continues_where_that_is_off(tiny):
+    record = configs.to_json(tiny())
+    del record["data"]["max_pixels"]
+    assert configs.difference(record, configs.to_json(tiny())) is None
+    less = configs.to_json(tiny(**{"data.max_pixels": 2**20}))
+    assert configs.difference(record, less) == "data.max_pixels is None there and 1048576 here"
