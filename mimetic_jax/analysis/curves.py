@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, reported
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.tasks.task import score_of
@@ -145,13 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
     parser.add_argument("--png", required=True, metavar="FILE", help="the picture to write")
     options = parser.parse_args(arguments)
-    try:
+    with reported():
         workdirs = [as_path(workdir) for workdir in options.workdirs]
         tables = [f"{name}\n\n{table(results)}\n" for name, results in map(read, workdirs)]
         drawn = draw(workdirs, as_path(options.png))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     print(*tables, drawn, sep="\n")
 
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from mimetic_jax.rules import FLAX, Rule
 from mimetic_jax.zoo.bonsai import BONSAI_DINOV3, BONSAI_GEMMA3, BONSAI_QWEN3
-from mimetic_jax.zoo.detect import best
+from mimetic_jax.zoo.detection import best
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.easydel import EASYDEL_PHI3
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
