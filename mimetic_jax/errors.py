@@ -55,7 +55,7 @@ def said_by(error: BaseException) -> str:
     >>> said_by(OSError())
     'OSError'
     """
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300].removesuffix(":")
+    return " ".join(f"{type(error).__name__}: {error}".split())[:240].removesuffix(":")
 
 
 def innermost(error: BaseException) -> str:

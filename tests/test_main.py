@@ -82,7 +82,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
         (
             ["--config=configs/digits_vit.py", "--mode=trian"],
-            "train|eval|compare|plan|compile|analyze",
+            "train|eval|compare|plan|fields|compile|analyze",
         ),
         (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
         pytest.param(
