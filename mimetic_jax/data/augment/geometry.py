@@ -282,11 +282,13 @@ def _gathered(
     height, width, channels = image.shape
     inside = _inside(x, y, height, width)
     # The fill is one more pixel, because masking it in later costs as much as the look-up.
-    pixels = jnp.concatenate([image.reshape(-1, channels), fill[None]])
+    # Levels are whole: bytes are a quarter of what look-ups read.
+    pixels = jnp.concatenate([image.reshape(-1, channels), fill[None]]).astype(jnp.uint8)
 
     def take(row: jax.Array, column: jax.Array) -> jax.Array:
         index = jnp.clip(row, 0, height - 1) * width + jnp.clip(column, 0, width - 1)
-        return pixels.at[jnp.where(inside, index, height * width)].get(mode="promise_in_bounds")
+        index = jnp.where(inside, index, height * width)
+        return pixels.at[index].get(mode="promise_in_bounds").astype(image.dtype)
 
     if interpolation == "nearest":
         return take(y, x)
