@@ -62,7 +62,7 @@ class ViT(nn.Module):
         fused_qkv: one product for query, key and value, of the same parameters.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
-            dropout masks are other draws.
+            dropout masks are other draws. A GPU moves more memory for it: docs/traffic.md.
         remat: recompute each block in the backward pass, about a third more arithmetic, to keep
             only its input. Best with `scan`: XLA on CPU frees nothing in the unrolled model.
         dtype: of the computation; parameters, softmax and logits stay float32.
