@@ -14,6 +14,7 @@ import mimetic_jax
 from mimetic_jax import extras
 from mimetic_jax.analysis import style
 from mimetic_jax.extras import MissingExtra, need
+from tests.installing import installed
 
 ROOT = pathlib.Path(__file__).parent.parent
 CORE = """
@@ -46,6 +47,19 @@ def test_the_core_needs_no_extra():
     assert re.fullmatch(r"training needs \w+: pip install 'mimetic-jax\[train\]'\n", done.stdout), (
         done.stdout
     )
+
+
+@pytest.mark.slow
+def test_the_core_alone_in_a_fresh_environment(tmp_path):
+    python = installed(tmp_path) / "python"
+    command = [python, "-c", CORE.replace("{missing}", "()")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"training needs \w+: pip install 'mimetic-jax\[train\]'\n", done.stdout)
+    listed = [python, "-m", "pip", "list", "--format=freeze"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.casefold()
+    for name in ("opencv", "tensorflow", "grain", "ml_collections", "matplotlib"):
+        assert name not in names
 
 
 def test_extras_are_those_of_the_package():

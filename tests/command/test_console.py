@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import venv
 
 import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.command import console, experiment, shipped
+from tests.installing import installed
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -121,18 +120,7 @@ def test_a_package_without_configurations_says_so(
 @pytest.mark.slow
 def test_an_installed_package_trains_its_own_configurations(tmp_path: pathlib.Path) -> None:
     """A wheel in an environment of its own, from a directory that has no checkout."""
-    source, work = tmp_path / "source", tmp_path / "work"
-    for name in ("mimetic_jax", "configs"):
-        shutil.copytree(ROOT / name, source / name)
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    venv.create(tmp_path / "env", with_pip=True)
-    programs = tmp_path / "env" / "bin"
-    pip = [programs / "python", "-m", "pip", "install", "-q"]
-    if subprocess.run([*pip, "setuptools>=77"]).returncode:
-        pytest.skip("needs a package index, for setuptools")
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", source], check=True)
-    shutil.rmtree(source)
+    programs, work = installed(tmp_path, "--no-deps"), tmp_path / "work"
     # What the package imports is this environment's.
     site = next((tmp_path / "env").glob("lib/*/site-packages"))
     (site / "needs.pth").write_text("\n".join(p for p in sys.path if p.endswith("-packages")))
