@@ -86,7 +86,7 @@ def read(path: pathlib.Path) -> Record:
 
 def render() -> str:
     """The document."""
-    found = [read(shipped.path_of(name)) for name in shipped.names()]
+    found = [read(shipped.folder() / f"{name}.py") for name in shipped.names()]
     names = {record.name for record in found}
     papers = dict.fromkeys([*(record.paper for record in found if record.paper), ""])
     parts = [_INTRODUCTION]

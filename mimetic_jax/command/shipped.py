@@ -38,7 +38,7 @@ def names() -> list[str]:
     >>> "default" in names()  # a shared part
     False
     """
-    return sorted(path.stem for path in folder().glob("*.py") if _is_config(path))
+    return list(_titles())
 
 
 def path_of(name: str) -> pathlib.Path:
@@ -97,19 +97,17 @@ def defaults() -> dict[str, Callable[[], ConfigDict]]:
 
 def listing() -> str:
     """One line for each configuration: its name and what it trains."""
-    width = max(map(len, names()), default=0)
-    return "\n".join(f"  {name:{width}}  {_summary(path_of(name))}" for name in names())
+    titles = _titles()
+    width = max(map(len, titles), default=0)
+    return "\n".join(f"  {name:{width}}  {title}" for name, title in titles.items())
 
 
-def _is_config(path: pathlib.Path) -> bool:
-    functions = (node for node in _tree(path).body if isinstance(node, ast.FunctionDef))
-    return any(function.name == "get_config" for function in functions)
-
-
-def _summary(path: pathlib.Path) -> str:
-    """The first line of a file's docstring."""
-    return (ast.get_docstring(_tree(path)) or "").partition("\n")[0]
-
-
-def _tree(path: pathlib.Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _titles() -> dict[str, str]:
+    """The first line of the docstring of each file that has a configuration, by name."""
+    paths = sorted(folder().glob("*.py"))
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {
+        name: (ast.get_docstring(tree) or "").partition("\n")[0]
+        for name, tree in trees.items()
+        if "get_config" in (getattr(node, "name", "") for node in tree.body)
+    }

@@ -14,6 +14,7 @@ from mimetic_jax.train.cadence import eval_every, next_due
 from mimetic_jax.train.cluster.processes import is_first, wait_for_all
 from mimetic_jax.train.config import check_same, to_json
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.progress import Say
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.tasks.task import Evaluation
@@ -26,8 +27,6 @@ from mimetic_jax.train.workdir.checkpoint import (
 from mimetic_jax.train.workdir.origin import origin
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
-
-Say = Callable[[str], None]
 
 
 class Diverged(InputError):

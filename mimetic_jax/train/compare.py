@@ -26,7 +26,7 @@ from mimetic_jax.train.cluster.mesh import make_mesh, population_mesh
 from mimetic_jax.train.cluster.processes import agreed, check_same, is_first, wait_for_all
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.progress import progress_of
+from mimetic_jax.train.progress import Say, progress_of
 from mimetic_jax.train.ranges import check_ranges
 from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.settings import check_settings
@@ -40,8 +40,6 @@ from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 from mimetic_jax.train.workdir.runs import Run
 from mimetic_jax.version import source_version
-
-Say = Callable[[str], None]
 
 
 class Source:

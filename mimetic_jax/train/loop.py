@@ -13,12 +13,12 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.books import Books, Diverged, Say
+from mimetic_jax.train.books import Books, Diverged
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.idle import Idle
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.progress import Progress, clock
+from mimetic_jax.train.progress import Progress, Say, clock
 from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.together import Alone, Group, Several, by_slot, skipped
 from mimetic_jax.train.watch import Watch

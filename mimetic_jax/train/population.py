@@ -20,15 +20,13 @@ from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.config import check_same, to_json
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.progress import Progress
+from mimetic_jax.train.progress import Progress, Say
 from mimetic_jax.train.state import TrainState, stream
 from mimetic_jax.train.workdir.checkpoint import Checkpoints, report_version
 from mimetic_jax.train.workdir.lock import locked
 from mimetic_jax.train.workdir.members import Chunk, MembersFolder
 from mimetic_jax.train.workdir.origin import origin
 from mimetic_jax.version import source_version
-
-Say = Callable[[str], None]
 
 _SHARE, _SHARE_ON_CPU = 0.8, 0.5
 """Of the free memory, what a chunk may take."""
@@ -206,6 +204,9 @@ class _Chunk:
             self.scores.setdefault(name, []).append(values)
 
     def _show(self, step: int, losses: np.ndarray) -> None:
+        log_due = step % self.config.log_every == 0 or step == self.end
+        if not (self.progress.live or log_due):
+            return
         finite = losses[np.isfinite(losses)]
         rate = len(self.seeds) * step * self.program.task.per_step / self.seconds
         left = (self.end - step) * self.seconds / step
@@ -213,7 +214,7 @@ class _Chunk:
         speed = f"{rate:,.0f} {self.program.task.unit}/s of all members"
         if self.progress.live:
             self.progress.at(step * len(self.seeds), f"step {step}/{self.end}  {shown}", speed)
-        elif step % self.config.log_every == 0 or step == self.end:
+        else:
             self.say(f"step {step:>5}/{self.end}  {shown}  {speed}  ETA {left:.0f} s")
 
     def _report(self) -> None:
