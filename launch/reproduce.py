@@ -175,9 +175,11 @@ def _reproduce(
     from launch.submit import submit
     from launch.sweep import options_of
     from launch.training import Queue
+    from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
     from mimetic_jax.train.workdir.paths import in_bucket
 
+    keep_freed_memory()
     launcher = options_of(flags.launcher)
     if flags.to == "slurm" and in_bucket(flags.workdir):
         raise InputError(f"--workdir={flags.workdir}: --to=slurm needs a folder")

@@ -78,6 +78,7 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.FATAL)
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis.plan import describe
+    from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train import compare
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.workdir.paths import as_path
@@ -92,6 +93,7 @@ def main(argv: Sequence[str]) -> None:
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
         return
+    keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
     comparison = compare.Comparison(config)
