@@ -59,7 +59,7 @@ ALLOWED = {
         "data",
         "train",
     },
-    "command": {"errors", "extras", "data", "train", "analysis"},
+    "command": {"errors", "extras", "data", "host", "train", "analysis"},
     "__init__": {
         "errors",
         "version",
