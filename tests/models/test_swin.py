@@ -277,7 +277,7 @@ def gathered(params, x, window, shift, scale):
                 for name in ("query", "key", "value")
             )
             logits = jnp.einsum("bqhk,bshk->bqsh", q, k) / np.sqrt(q.shape[-1]) + bias
-            wrapped = place + (top, left) >= side - shift
+            wrapped = place + np.array([top, left]) >= side - shift
             apart = (wrapped[:, None] != wrapped).any(-1)
             weights = jax.nn.softmax(jnp.where(apart[..., None], -jnp.inf, logits), axis=2)
             heads = jnp.einsum("bqsh,bshk->bqhk", weights, v)
