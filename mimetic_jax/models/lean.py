@@ -59,8 +59,7 @@ def layer_norm(
 ) -> jax.Array:
     """(x − mean) / √(variance + ε) ∘ scale + bias over the last axis; x alone is kept.
 
-    Mean and variance are computed again in the backward pass: an accelerator reads x there anyway,
-    and does all in one pass.
+    Mean and variance are computed again for the backward pass, where an accelerator reads x anyway.
 
     Args:
         x: [..., D], a float dtype; computed in at least float32.
@@ -95,9 +94,8 @@ def _layer_norm_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, scale, bias = kept
     # Of −x: XLA would find the forward pass's own statistics, keep them, and compute both with one
-    # more pass over x. Behind a barrier, as XLA would compute them again in each kernel, and on
-    # GPUs write what is summed over the tokens to memory in float32, because no kernel of theirs
-    # sums along tokens and along D; these are computed where x is at hand for something else.
+    # more pass over x. Behind a barrier: XLA on GPUs would compute them again for the sums over
+    # tokens, in a kernel that can't sum along tokens too and writes its product in float32.
     mean, inverse = jax.lax.optimization_barrier(_statistics(-x, epsilon))
     normal, wide = (_wide(x) + mean) * inverse, _wide(gradient)
     tokens = tuple(range(x.ndim - 1))
