@@ -17,7 +17,7 @@ from mimetic_jax.analysis.offsets import self_and_ring
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
-from mimetic_jax.models.windows import WindowAttention
+from mimetic_jax.models.windows import WindowAttention, in_windows
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.paths import AnyPath
 
@@ -92,29 +92,41 @@ def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
         module = context.module
-        if not isinstance(module.parent, _LAYERS) or context.method_name != "__call__":
+        layer = module.parent
+        if not isinstance(layer, _LAYERS) or context.method_name != "__call__":
             return call(*args, **kwargs)
         if module.name == "out":
             (mixed,) = args  # [..., N, H, K + N]
-            head_dim = mixed.shape[-1] - mixed.shape[-3]
-            keep(module.parent, jnp.moveaxis(mixed[..., head_dim:], -2, -3))
+            head_dim = mixed.shape[-1] - _identity(layer, mixed).shape[-1]
+            weights = mixed[..., head_dim:]
+            if isinstance(layer, WindowAttention):
+                weights = in_windows(weights, layer.window)
+            keep(layer, jnp.moveaxis(weights, -2, -3))
             return call(mixed[..., :head_dim], **kwargs)
         heads = call(*args, **kwargs)
         if module.name in ("query", "key", "value"):
-            return _with_identity(heads, module.name)
+            return _with_identity(heads, module.name, _identity(layer, heads))
         return heads
 
     return watcher
 
 
-def _with_identity(heads: jax.Array, name: str) -> jax.Array:
+def _identity(layer: nn.Module, heads: jax.Array) -> np.ndarray:
+    """A row of the identity for each token that others attend to: [N, 1, N], or [h, w, 1, N]."""
+    *_, rows, columns, _, _ = heads.shape
+    if not isinstance(layer, WindowAttention):
+        return np.eye(columns)[:, None]
+    side = layer.window
+    window = np.eye(side**2).reshape(side, side, 1, side**2)
+    return np.tile(window, (rows // side, columns // side, 1, 1))
+
+
+def _with_identity(heads: jax.Array, name: str, identity: np.ndarray) -> jax.Array:
     """[..., N, H, K + N] from [..., N, H, K]: values beside the identity, queries beside zeros."""
-    *_, count, _, head_dim = heads.shape
+    head_dim, count = heads.shape[-1], identity.shape[-1]
     if name == "value":
-        identity = jnp.eye(count, dtype=heads.dtype)[:, None]
-        return jnp.concatenate(
-            [heads, jnp.broadcast_to(identity, (*heads.shape[:-1], count))], axis=-1
-        )
+        rows = jnp.broadcast_to(identity.astype(heads.dtype), (*heads.shape[:-1], count))
+        return jnp.concatenate([heads, rows], axis=-1)
     if name == "query":
         # Layers divide by the root of the width that they see, K + N instead of K.
         heads = heads * math.sqrt((head_dim + count) / head_dim)

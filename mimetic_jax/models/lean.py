@@ -59,8 +59,7 @@ def layer_norm(
 ) -> jax.Array:
     """(x − mean) / √(variance + ε) ∘ scale + bias over the last axis; x alone is kept.
 
-    Mean and variance are computed again in the backward pass: an accelerator reads x there anyway,
-    and does all in one pass.
+    Mean and variance are computed again for the backward pass, where an accelerator reads x anyway.
 
     Args:
         x: [..., D], a float dtype; computed in at least float32.
@@ -77,8 +76,8 @@ def layer_norm(
 
     Reference: Layer Normalization (Ba et al. 2016), eqs. 3 and 4.
     """
-    centered, inverse = _standard(x, epsilon)
-    return (centered * inverse * scale + bias).astype(dtype)
+    mean, inverse = _statistics(x, epsilon)
+    return ((_wide(x) - mean) * inverse * scale + bias).astype(dtype)
 
 
 def _layer_norm_forward(
@@ -94,10 +93,11 @@ def _layer_norm_backward(
     gradient: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     x, scale, bias = kept
-    # Of −x, with the sign turned back: XLA would find the forward pass's own statistics, keep them,
-    # and compute both with one more pass over x.
-    centered, inverse = _standard(-x, epsilon)
-    normal, wide = -centered * inverse, _wide(gradient)
+    # Of −x: XLA would find the forward pass's own statistics, keep them, and compute both with one
+    # more pass over x. Behind a barrier: XLA on GPUs would compute them again for the sums over
+    # tokens, in a kernel that can't sum along tokens too and writes its product in float32.
+    mean, inverse = jax.lax.optimization_barrier(_statistics(-x, epsilon))
+    normal, wide = (_wide(x) + mean) * inverse, _wide(gradient)
     tokens = tuple(range(x.ndim - 1))
     sums = (wide * normal).sum(tokens), wide.sum(tokens)
     scaled = wide * scale
@@ -128,12 +128,12 @@ class LayerNorm(nn.Module):
         return layer_norm(x, scale, bias, self.epsilon, self.dtype)
 
 
-def _standard(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
-    """x minus its mean, and one over the standard deviation."""
+def _statistics(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
+    """The mean over the last axis, and one over the standard deviation."""
     wide = _wide(x)
-    centered = wide - wide.mean(-1, keepdims=True)
-    variance = (centered * centered).mean(-1, keepdims=True)
-    return centered, jax.lax.rsqrt(variance + epsilon)
+    mean = wide.mean(-1, keepdims=True)
+    variance = jnp.square(wide - mean).mean(-1, keepdims=True)
+    return mean, jax.lax.rsqrt(variance + epsilon)
 
 
 @jax.custom_vjp

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import einops
@@ -58,39 +57,27 @@ class WindowAttention(Attention):
         if rows % self.window or columns % self.window:
             raise InputError(f"window {self.window} does not divide the {rows}x{columns} grid")
         if not isinstance(shift, jax.Array) and not shift:
-            return self._within(x, self.attend)
+            return self.around(self.attend, x)
         attend = functools.partial(self.attend, mask=self._neighbors(rows, columns, shift))
-        return _rolled(self._within(_rolled(x, -shift), attend), shift)
-
-    def _within(self, x: jax.Array, attend: Callable[..., jax.Array]) -> jax.Array:
-        """Attention in each window, [B, h, w, D]."""
-        rows = x.shape[1]
-        x = self.around(attend, self._windows(x, "b", "d"))
-        return einops.rearrange(
-            x, "b (i j) (p q) d -> b (i p) (j q) d", i=rows // self.window, p=self.window
-        )
+        return _rolled(self.around(attend, _rolled(x, -shift)), shift)
 
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None
     ) -> jax.Array:
-        """What each head gathers, [B, windows, N, H, K] from three of that shape."""
-        logits = jnp.einsum(
-            "bwqhk,bwshk->bwhqs", query, key, preferred_element_type=jnp.float32
-        ) / np.sqrt(query.shape[-1])
-        logits += self._bias()
+        """What each head gathers in its window, [B, h, w, H, K] from three of that shape."""
+        # Tokens stay where they are on the grid: moving them beside those of their window would be
+        # one more transposition of all activations, beside that of tokens and heads.
+        q, k, v = (_split(array, self.window) for array in (query, key, value))
+        logits = jnp.einsum("bipjqhk,birjshk->bijhpqrs", q, k, preferred_element_type=jnp.float32)
+        batch, down, across, heads, *window = logits.shape
+        count = self.window**2
+        logits = logits.reshape(batch, down * across, heads, count, count)
+        logits = logits / np.sqrt(query.shape[-1]) + self._bias()
         if mask is not None:
             logits = jnp.where(mask, logits, -jnp.inf)
         attention = jax.nn.softmax(logits).astype(value.dtype)
-        return jnp.einsum("bwhqs,bwshk->bwqhk", attention, value)
-
-    def _windows(self, grid: jax.Array, before: str = "", after: str = "") -> jax.Array:
-        """[..., windows, N, ...] from [..., h, w, ...]; both in row-major order."""
-        return einops.rearrange(
-            grid,
-            f"{before} (i p) (j q) {after} -> {before} (i j) (p q) {after}",
-            p=self.window,
-            q=self.window,
-        )
+        attention = attention.reshape(batch, down, across, heads, *window)
+        return jnp.einsum("bijhpqrs,birjshk->bipjqhk", attention, v).reshape(query.shape)
 
     def _bias(self) -> jax.Array:
         """B [H, N, N] float32, or [1, N, N] where heads share it."""
@@ -110,8 +97,19 @@ class WindowAttention(Attention):
         """Which keys a query may attend to after a roll, [windows, 1, N, N]."""
         wrapped_row = jnp.arange(rows) >= rows - shift
         wrapped_column = jnp.arange(columns) >= columns - shift
-        region = self._windows(2 * wrapped_row[:, None] + wrapped_column)
+        regions = 2 * wrapped_row[:, None] + wrapped_column
+        region = in_windows(regions[None], self.window)[0]
         return (region[:, :, None] == region[:, None, :])[:, None]
+
+
+def in_windows(grid: jax.Array, side: int) -> jax.Array:
+    """[B, windows, N, ...] from [B, h, w, ...]; windows and their N tokens in row-major order."""
+    return einops.rearrange(grid, "b (i p) (j q) ... -> b (i j) (p q) ...", p=side, q=side)
+
+
+def _split(grid: jax.Array, side: int) -> jax.Array:
+    """[B, h / W, W, w / W, W, ...] from [B, h, w, ...], which moves nothing."""
+    return einops.rearrange(grid, "b (i p) (j q) ... -> b i p j q ...", p=side, q=side)
 
 
 def _rolled(x: jax.Array, shift: Any) -> jax.Array:

@@ -259,3 +259,49 @@ def test_bad_input(fields, words):
 def test_bad_input_of_attention(fields, words):
     with pytest.raises(InputError, match=words):
         jax.eval_shape(WindowAttention(**fields).init, KEY, jnp.zeros((1, 4, 4, 8)))
+
+
+def gathered(params, x, window, shift, scale):
+    """Attention in each window by itself, from the definition: its tokens are copied out of x."""
+    rolled = jnp.roll(x, (-shift, -shift), axis=(1, 2))
+    side, out = x.shape[1], jnp.zeros_like(x)
+    place = np.stack(np.indices((window, window)), axis=-1).reshape(-1, 2)
+    row, column = np.moveaxis(place[:, None] - place + window - 1, -1, 0)  # query - key
+    bias = params["relative_bias"][row * (2 * window - 1) + column]
+    for top in range(0, side, window):
+        for left in range(0, side, window):
+            at = (slice(None), slice(top, top + window), slice(left, left + window))
+            tokens = rolled[at].reshape(len(x), -1, x.shape[-1])
+            q, k, v = (
+                jnp.einsum("bnd,dhk->bnhk", tokens, params[name]["kernel"]) + params[name]["bias"]
+                for name in ("query", "key", "value")
+            )
+            logits = jnp.einsum("bqhk,bshk->bqsh", q, k) / np.sqrt(q.shape[-1]) + bias
+            wrapped = place + np.array([top, left]) >= side - shift
+            apart = (wrapped[:, None] != wrapped).any(-1)
+            weights = jax.nn.softmax(jnp.where(apart[..., None], -jnp.inf, logits), axis=2)
+            heads = jnp.einsum("bqsh,bshk->bqhk", weights, v)
+            y = jnp.einsum("bqhk,hkd->bqd", heads, params["out"]["kernel"]) + params["out"]["bias"]
+            out = out.at[at].set(y.reshape(out[at].shape))
+    return (scale * jnp.roll(out, (shift, shift), axis=(1, 2))).sum()
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_attention_is_that_of_each_window(shift):
+    """Value and gradients, of parameters and inputs."""
+    layer = WindowAttention(num_heads=2, window=3)
+    x, scale = jax.random.normal(KEY, (2, 2, 9, 9, 8))
+    params = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape),
+        jax.jit(layer.init)(KEY, x)["params"],
+    )
+
+    def ours(params, x):
+        return (scale * layer.apply({"params": params}, x, shift)).sum()
+
+    def plain(params, x):
+        return gathered(params, x, 3, shift, scale)
+
+    found, expected = (jax.jit(jax.value_and_grad(f, (0, 1)))(params, x) for f in (ours, plain))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert float(abs(one - other).max()) < 1e-5 * (1 + float(abs(other).max()))

@@ -31,6 +31,7 @@ def command(config, target, *flags):
         ("cifar10_vit.py", "v5e:2x4", ["--config.model.scan=True"], "memory"),
         ("cifar10_vit.py", "h200", [], "memory"),
         ("imagenet_deit.py:variant=Ti", "v5e:4x4", ["--config.model.scan=True"], "memory"),
+        ("swin_cifar.py", "h200", [], "memory"),
         ("mlp_population.py", "h200", [], "memory"),
     ],
 )
