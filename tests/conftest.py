@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pathlib
 import resource
@@ -38,6 +39,13 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     # Most of the suite's time is compilation of programs that run for milliseconds.
     jax.config.update("jax_disable_most_optimizations", True)
     _compile_cheaply()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rarely_collected() -> None:
+    """Modules, tests and traces stay; to look through all of them for garbage took a fifth."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _compile_cheaply() -> None:
