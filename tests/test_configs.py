@@ -58,7 +58,7 @@ PAPERS = [
     "tiny_imagenet_vit",
     "weight_selection_vit",
 ]
-# One of each recipe and model size.
+# One of each recipe.
 TRACED = [
     "cifar10_vit:width=96,depth=6",
     "cifar10_vit:width=384,heads=12,scale=2.0,randaugment=",
@@ -70,11 +70,9 @@ TRACED = [
     "convnext_cifar",
     "mixer_cifar",
     "imagenet_deit",
-    "imagenet_deit:variant=B",
     "imagenet_resnet_style:batch=1024",
     "imagenet_structured:row=all",
     "small_data_vit:data=food101",
-    "small_data_vit:data=stl10",
     "weight_selection_vit",
 ]
 TRACED_TOO = [
@@ -84,17 +82,20 @@ TRACED_TOO = [
     "cifar10_vit:width=384,heads=6",
     "cifar10_vit:patch=32,size=256",
     "cifar100_vit",
+    "imagenet_deit:variant=B",
     "imagenet_deit:variant=S",
     "imagenet_resnet_style",
     "imagenet_structured:variant=B,row=linear3",
     "imagenet_mlp",
     "imagenet_swin:init=default",
     "weight_selection_vit:stage=pretrain",
-    *(f"small_data_vit:data={name}" for name in ("cifar100", "oxford_flowers102")),
+    *(f"small_data_vit:data={name}" for name in ("cifar100", "oxford_flowers102", "stl10")),
 ]
 ARGUMENTS = [
     *NAMES,
     *TRACED,
+    "imagenet_deit:variant=B",
+    "small_data_vit:data=stl10",
     *(f"cifar10_vit:init={name}" for name in ("query_key", "value_out", "positive")),
     *(f"cifar10_vit:init={name}" for name in ("mimetic_learned", "t_fixup", "zero")),
     *(f"cifar_mlp_vit:init={name}" for name in ("constant_bias", "per_input")),

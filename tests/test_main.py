@@ -14,8 +14,10 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 import pytest
+from absl.testing import flagsaver
 from ml_collections import ConfigDict
 
+from mimetic_jax.command import experiment
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 
@@ -52,6 +54,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -64,15 +67,13 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "did you mean 'model.width'",
         ),
         (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide the image 8x8"),
-        pytest.param(
+        (
             ["--config=configs/digits_vit.py:heads=5"],
             "heads 5 does not divide width 64",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
             "-1.0 is not at least 0",
-            marks=pytest.mark.slow,
         ),
         (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),
         (
@@ -85,10 +86,9 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
             "train|eval|compare|plan|fields|compile|analyze",
         ),
         (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
-        pytest.param(
+        (
             ["--config=configs/digits_vit.py", "--mode=compile", "--target=h20"],
             "did you mean 'h200'",
-            marks=pytest.mark.slow,
         ),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
@@ -98,31 +98,58 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         ([], "give a config"),
         (["--config=", "--config.batch=64"], "--config is empty: give a config file"),
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
-        pytest.param(
+        (
             ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir="],
             "data.dir is empty",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             ["--config=configs/digits_vit.py", "--config.seeds=(0,4294967296)"],
             "seed 4294967296 of (0, 4294967296) is not an integer in [0, 2^32)",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             ["--config=configs/digits_vit.py", "--config.stall_seconds=nan"],
             "stall_seconds nan is not finite",
-            marks=pytest.mark.slow,
         ),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: pathlib.Path) -> None:
-    done = run(f"--workdir={tmp_path / 'workdir'}", *arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert words in done.stderr
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    words: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["main.py", f"--workdir={tmp_path / 'workdir'}", *arguments])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+        experiment.run()
+    said = capsys.readouterr()
+    assert_refused(ended.value.code, said.out, said.err, words)
     assert not (tmp_path / "workdir").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--config=configs/digits_vit.py", "--config.model.widht=1"], "'model.width'"),  # a flag
+        (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide"),  # a check
+    ],
+)
+def test_a_process_ends_with_that_line(
+    arguments: list[str], words: str, tmp_path: pathlib.Path
+) -> None:
+    done = run(f"--workdir={tmp_path / 'workdir'}", *arguments)
+    assert_refused(done.returncode, done.stdout, done.stderr, words)
+    assert not (tmp_path / "workdir").exists()
+
+
+def assert_refused(code: object, out: str, err: str, words: str) -> None:
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert words in err
 
 
 @pytest.mark.parametrize(
@@ -164,7 +191,7 @@ def test_batch_must_divide_over_devices() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        "digits_vit.py",
+        pytest.param("digits_vit.py", marks=pytest.mark.slow),
         pytest.param("cifar10_vit.py", marks=pytest.mark.slow),
         "cifar10_vit.py:width=96,depth=2,patch=8,init=positive",
         pytest.param("cifar100_vit.py", marks=pytest.mark.slow),
@@ -178,11 +205,12 @@ def test_every_config_plans(config: str) -> None:
 
 def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """SIGTERM, then kill -9; then parameters equal, bit for bit, those of a run left alone."""
-    cache = {
+    compiled_fast = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     }
-    env = os.environ | cache
+    env = os.environ | compiled_fast
     flags = [f"--config={config_file}", f"--workdir={tmp_path / 'killed'}"]
     folder = tmp_path / "killed" / "runs" / "run" / "0" / "checkpoints"
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_lapack
 
 
 def leading_eigenvectors(gram: np.ndarray, rank: int) -> np.ndarray:
@@ -88,7 +87,9 @@ def _by_address(argument: bytes | int | float | np.ndarray) -> Any:
 
 @functools.cache
 def _routine(name: str, arity: int) -> Callable[..., None]:
-    capsule = scipy.linalg.cython_lapack.__pyx_capi__[name]
+    from scipy.linalg import cython_lapack  # 0.1 s that most programs needn't wait
+
+    capsule = cython_lapack.__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]

@@ -196,8 +196,11 @@ class Model:
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], Any]:
         """(variables, output): "params" and other collections, such as "batch_stats", if any."""
-        output, variables = self.module.init_with_output(key, inputs)
-        return dict(variables), output
+        try:
+            hash(self.module)
+        except TypeError:  # a user's, with a dict or an array among its fields
+            return _draw(self.module, key, inputs)
+        return _traced_once(self.module, key, inputs)
 
     def __call__(
         self, variables: Mapping[str, Any], inputs: jax.Array, key: jax.Array | None = None
@@ -227,6 +230,15 @@ class Model:
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
         """(rows, columns) of the patches of an image [h, w, C], where the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
+
+
+def _draw(module: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], Any]:
+    output, variables = module.init_with_output(key, inputs)
+    return dict(variables), output
+
+
+# Of twelve layers the trace takes half a second: all programs of a model share it.
+_traced_once = jax.jit(_draw, static_argnums=0)
 
 
 def _is_module(value: object) -> bool:

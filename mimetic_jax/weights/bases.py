@@ -8,7 +8,6 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.fft
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.weights.factor import haar_basis
@@ -83,6 +82,8 @@ def dct(fan_in: int, fan_out: int) -> jax.Array:
     Reference: Discrete Cosine Transform-Based Decorrelated Attention for Vision Transformers (Pan
     et al. 2026), as in its released code.
     """
+    import scipy.fft  # 0.1 s that most programs needn't wait
+
     check_fans(fan_in, fan_out)
     if fan_out > fan_in:
         return dct(fan_out, fan_in).T

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
 from mimetic_jax.errors import InputError, check_pair, unknown
 from mimetic_jax.host.cores import limited_blas
@@ -371,6 +370,8 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
     if traced:
         basis = traced_eigh(gram)[1][:, -rank:]
     else:
+        import scipy.linalg  # 0.1 s that most programs needn't wait
+
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
     image = inputs @ basis

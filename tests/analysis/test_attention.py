@@ -11,7 +11,7 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
 
@@ -196,7 +196,7 @@ def test_analyze(tiny, tmp_path):
     config = tiny()
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {}
-    said = attention.analyze(Comparison(config, say=lambda line: None), tmp_path)
+    said = attention.analyze(quiet(config), tmp_path)
     default, mimetic = (said.index(f"{arm}, initial: attention") for arm in config.arms)
     assert default < mimetic
     itself = [float(line.split()[1]) for line in said.splitlines() if line.startswith("      1")]

@@ -14,7 +14,7 @@ from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.analysis import fit
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 D, H, L = 48, 2, 2
 
@@ -27,7 +27,7 @@ def comparison(**change):
 
 
 def analyzed(config, workdir):
-    return fit.analyze(Comparison(config, say=lambda line: None), workdir)
+    return fit.analyze(quiet(config), workdir)
 
 
 def test_before_and_after_training(tmp_path):
@@ -43,7 +43,7 @@ def test_before_and_after_training(tmp_path):
     scheme = eval(printed[1], {"Mimetic": Mimetic})
     assert scheme.alpha_qk == pytest.approx((0.7, 0.7), rel=0.1)
     assert scheme.beta_vo == pytest.approx((-0.4, -0.4), rel=0.1)
-    Comparison(config, say=lambda line: None).train(tmp_path)
+    quiet(config).train(tmp_path)
     assert "mimetic, step 2" in analyzed(config, tmp_path)
 
 

@@ -7,7 +7,7 @@ from configs.default import default, model
 from mimetic_jax.analysis import gallery, products, style
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Mimetic, SinCos
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def comparison():
     config.eval.batch = 72
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
-    return Comparison(config, say=lambda line: None)
+    return quiet(config)
 
 
 def initial(comparison, arm):
@@ -79,7 +79,7 @@ def test_nothing_to_draw_is_one_line(tmp_path):
     config = default()
     config.batch, config.steps, config.eval.batch = 32, 4, 72
     config.model = model("mixer", width=8, depth=1, patch=4)
-    mixer = Comparison(config, say=lambda line: None)
+    mixer = quiet(config)
     with pytest.raises(InputError, match=r"^model mixer has no attention to draw$"):
         gallery.analyze(mixer, tmp_path)
 

@@ -10,7 +10,7 @@ from configs.default import default
 from mimetic_jax import InputError, Rule, rewrite
 from mimetic_jax.analysis import products
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 ROLES = ("query", "key", "value", "out")
 D, H, K = 24, 4, 6
@@ -89,6 +89,6 @@ def test_analyze_reads_models_with_scan(tmp_path):
     config.batch, config.steps, config.eval.batch = 32, 4, 72
     config.model.update(width=48, depth=2, heads=2, patch=4, scan=True)
     config.arms.mimetic = {"scheme": (Mimetic(),)}
-    said = products.analyze(Comparison(config, say=lambda line: None), tmp_path)
+    said = products.analyze(quiet(config), tmp_path)
     for index in range(2):
         assert f"blocks/attention[{index}]" in said

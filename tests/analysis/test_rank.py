@@ -9,7 +9,7 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import rank
 from mimetic_jax.analysis.rank import stable_rank, stable_ranks
 from mimetic_jax.models import Model
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 
 def build(images, name, **fields):
@@ -69,7 +69,7 @@ def test_a_model_without_blocks_is_an_error():
 
 
 def test_analyze_before_and_after_training(tiny, tmp_path):
-    comparison = Comparison(tiny(), say=lambda line: None)
+    comparison = quiet(tiny())
     comparison.train(tmp_path)
     said = rank.analyze(comparison, tmp_path)
     headings = [line for line in said.splitlines() if "stable rank" in line]

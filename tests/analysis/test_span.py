@@ -9,7 +9,7 @@ import pytest
 from mimetic_jax import InputError
 from mimetic_jax.analysis import span
 from mimetic_jax.analysis.span import disjoint_subsets, impulse_subsets
-from mimetic_jax.train.compare import Comparison
+from tests.training import quiet
 
 
 def brute_force(vectors, rank):
@@ -77,11 +77,11 @@ def test_rank_is_one_of_the_filters():
 def test_analyze(tiny, tmp_path):
     config = tiny(scheme=())
     config.model = {"name": "convmixer", "width": 20, "depth": 2, "patch": 2, "filter_size": 3}
-    said = span.analyze(Comparison(config, say=lambda line: None), tmp_path)
+    said = span.analyze(quiet(config), tmp_path)
     numbers = [line.split() for line in said.splitlines()[2:]]
     assert numbers == [["1", "20", "3", "2", "2"], ["2", "20", "3", "2", "2"]]
 
 
 def test_a_model_without_filters_is_an_error(tiny, tmp_path):
     with pytest.raises(InputError, match=r"model vit has no depthwise filters$"):
-        span.analyze(Comparison(tiny(), say=lambda line: None), tmp_path)
+        span.analyze(quiet(tiny()), tmp_path)

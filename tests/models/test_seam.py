@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from configs.default import default, default_text, model
 from mimetic_jax import InputError
-from mimetic_jax.models import GPT, MODELS, Model, ViT, model_fields
+from mimetic_jax.models import GPT, MODELS, Model, Traits, ViT, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.runs import Run
@@ -134,6 +137,29 @@ def test_rules_of_another_length_are_one_line():
     config.rules = (("fc1/kernel", "mlp_in"),)
     with pytest.raises(InputError, match=r"rule \('fc1/kernel', 'mlp_in'\) is none of"):
         quiet(config)
+
+
+class Counted(nn.Module):
+    """A layer that counts how often it is traced, with any field."""
+
+    field: Any
+    traced: ClassVar[int] = 0
+
+    @nn.compact
+    def __call__(self, images):
+        Counted.traced += 1
+        return nn.Dense(3)(images)
+
+
+@pytest.mark.parametrize(("field", "traces"), [(1, 1), ({"a": 1}, 2)], ids=["hashed", "a dict"])
+def test_the_initialization_of_a_model_is_traced_once(field, traces):
+    """Unless the model has no hash, as with a dict among its fields."""
+    Counted.traced = 0
+    for _ in range(2):
+        model = Model("counted", Counted(field), Traits())
+        variables, output = model.init(jax.random.key(0), jnp.ones((1, 4)))
+    assert (variables["params"]["Dense_0"]["kernel"].shape, output.shape) == ((4, 3), (1, 3))
+    assert Counted.traced == traces
 
 
 def test_traits_of_ours():

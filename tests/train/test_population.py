@@ -13,9 +13,9 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
 from mimetic_jax.train import population
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.members import MembersFolder
 from mimetic_jax.train.workdir.runs import Run
+from tests.training import quiet
 
 
 def config_of(**overrides):
@@ -39,8 +39,8 @@ def vit_of(**overrides):
     return config
 
 
-def trained(config, workdir, say=lambda line: None):
-    Comparison(config, say).train(workdir)
+def trained(config, workdir, *say):
+    quiet(config, *say).train(workdir)
     return list(MembersFolder.of(workdir, "run").chunks())
 
 
@@ -72,7 +72,7 @@ def test_a_member_is_the_run_of_its_seed(config, tmp_path):
     chunks = trained(config, tmp_path)
     alone = config.copy_and_resolve_references()
     alone.members, alone.seeds = 0, (2,)
-    comparison = Comparison(alone, say=lambda line: None)
+    comparison = quiet(alone)
     comparison.train(tmp_path / "alone")
     run = Run.of(tmp_path / "alone", "run", 2)
     state = comparison.restored(run)
@@ -86,7 +86,7 @@ def test_a_member_is_the_run_of_its_seed(config, tmp_path):
 @pytest.mark.parametrize("scheme", [(), (MeanShift(), MeanShift(per_input=True))])
 def test_members_start_where_their_runs_do(scheme):
     config = vit_of(scheme=scheme)
-    program = Comparison(config, lambda line: None).arms["run"].program
+    program = quiet(config).arms["run"].program
     together = population.initial_members(program, config, np.arange(3))
     for path, leaf in paths.flatten(program.initial_state(2, scheme))[0]:
         found = dict(paths.flatten(together)[0])[path][2]
@@ -103,7 +103,7 @@ def test_members_of_a_text(tmp_path):
     (chunk,) = trained(config, tmp_path)
     alone = config.copy_and_resolve_references()
     alone.members, alone.seeds = 0, (1,)
-    Comparison(alone, say=lambda line: None).train(tmp_path / "alone")
+    quiet(alone).train(tmp_path / "alone")
     record = Run.of(tmp_path / "alone", "run", 1).evaluations()[-1]
     for name, (_, values) in chunk.curve.items():
         np.testing.assert_allclose(values[1, -1], record[f"eval_{name}"], rtol=1e-5)
@@ -132,14 +132,14 @@ def test_a_population_grows(tmp_path, whole):
 
 
 def test_the_table_has_a_row_of_all_members(tmp_path):
-    table = Comparison(config_of(), lambda line: None).train(tmp_path)
+    table = quiet(config_of()).train(tmp_path)
     assert "| 3 " in table
-    fewer = Comparison(config_of(members=2), lambda line: None)
+    fewer = quiet(config_of(members=2))
     assert "| 2 " in fewer.table(tmp_path)
 
 
 def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
-    comparison = Comparison(config_of(), lambda line: None)
+    comparison = quiet(config_of())
     comparison.open()
     arm = comparison.arms["run"]
     two = population._bytes(arm.program, arm.data, 2)
@@ -161,18 +161,18 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
 )
 def test_what_a_population_cannot_be(overrides, message):
     with pytest.raises(InputError, match=message):
-        Comparison(config_of(**overrides), lambda line: None)
+        quiet(config_of(**overrides))
 
 
 def test_a_plan_has_the_members():
-    text = describe(Comparison(config_of(), lambda line: None))
+    text = describe(quiet(config_of()))
     assert "1 arms x 3 members" in text
     assert "of each member on mesh" in text
 
 
 def test_one_member_alone_is_refused(tmp_path):
     with pytest.raises(InputError, match="only=run/0"):
-        Comparison(config_of(), lambda line: None).train(tmp_path, "run/0")
+        quiet(config_of()).train(tmp_path, "run/0")
 
 
 def test_a_damaged_file_is_named_and_kept(tmp_path):
@@ -182,13 +182,13 @@ def test_a_damaged_file_is_named_and_kept(tmp_path):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"members_0+-0+1.npz is damaged"):
-        Comparison(config_of(members=2), lambda line: None).table(tmp_path)
+        quiet(config_of(members=2)).table(tmp_path)
     assert path.read_bytes() == content
 
 
 def test_members_of_other_data_are_not_mixed(tmp_path):
     trained(config_of(members=2), tmp_path)
-    comparison = Comparison(config_of(), lambda line: None)
+    comparison = quiet(config_of())
     comparison.open()
     arm = comparison.arms["run"]
     folder = MembersFolder.of(tmp_path, "run")
@@ -207,6 +207,6 @@ def test_a_member_that_diverges_has_no_score(tmp_path):
     """And leaves the others alone."""
     config = config_of(**{"optimizer.learning_rate": 1e38, "members": 2})
     said = []
-    table = Comparison(config, said.append).train(tmp_path)
+    table = quiet(config, said.append).train(tmp_path)
     assert any("no longer finite: 0, 1" in line for line in said)
     assert table == "no finished run yet"

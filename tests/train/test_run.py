@@ -23,7 +23,8 @@ def undisturbed(tmp_path_factory):
 
 
 def test_training_learns_and_records(tiny, tmp_path):
-    config = tiny(batch=64, steps=100, **{"eval.every": 50, "data.augment.crop": 0})
+    config = tiny(batch=64, steps=100, checkpoint_every=50)
+    config.update_from_flattened_dict({"eval.every": 50, "data.augment.crop": 0})
     config.model.update(patch=2, pool="mean")
     config.optimizer.learning_rate = 1e-2
     trained(config, tmp_path)
@@ -85,13 +86,13 @@ def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     said = []
-    table = Comparison(config, say=said.append).train(tmp_path)
+    table = quiet(config, said.append).train(tmp_path)
     assert "| default" in table
     assert "mimetic against default" in table
     assert sum("starts" in line for line in said) == 4
     config.seeds = (0, 1, 2)
     said.clear()
-    Comparison(config, say=said.append).train(tmp_path)
+    quiet(config, said.append).train(tmp_path)
     assert sum("finished before" in line for line in said) == 4
     assert sum("starts" in line for line in said) == 2
 
@@ -101,7 +102,7 @@ def test_another_config_is_refused_before_anything_is_written(tiny, tmp_path):
     before = (tmp_path / "config.json").read_text()
     for call in ("train", "table", "evaluate"):
         with pytest.raises(InputError, match="batch is 32 there and 16 here"):
-            getattr(Comparison(tiny(batch=16)), call)(tmp_path)
+            getattr(quiet(tiny(batch=16)), call)(tmp_path)
     assert (tmp_path / "config.json").read_text() == before
 
 
@@ -119,7 +120,7 @@ def test_a_loss_that_is_not_finite_stops_its_run_only(tiny, tmp_path):
     config.arms.default = {"scheme": ()}
     said: list[str] = []
     with pytest.raises(InputError, match="the loss of bad seed 0 is no longer finite"):
-        Comparison(config, say=said.append).train(tmp_path)
+        quiet(config, said.append).train(tmp_path)
     assert any("bad seed 0: the loss is" in line and "at step" in line for line in said)
     # The other arm is trained all the same, and the table said.
     assert "| default" in said[-1]
@@ -141,7 +142,7 @@ def test_missing_data_leaves_the_workdir_alone(tiny, tmp_path):
 
 
 def test_plan_knows_the_arithmetic(tiny):
-    comparison = Comparison(tiny())
+    comparison = quiet(tiny())
     program = comparison.arms["run"].program
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     # A forward and backward pass are about six FLOPs a parameter and token, and batch 32 of

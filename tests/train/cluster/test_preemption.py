@@ -10,9 +10,9 @@ import jax
 import pytest
 
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.program import Program
+from tests.training import quiet
 
 
 @pytest.fixture
@@ -112,18 +112,18 @@ def test_at_the_last_test_of_a_run_the_next_does_not_start(two_arms, tmp_path, m
     before = signal.getsignal(signal.SIGTERM)
     told_at_test(monkeypatch, 2)
     with pytest.raises(preemption.Preempted, match="between two runs"):
-        Comparison(two_arms, say=lambda line: None).train(tmp_path)
+        quiet(two_arms).train(tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
     assert Run.of(tmp_path, "default", 0).finished()
     assert not Run.of(tmp_path, "mimetic", 0).directory.exists()
-    assert "mimetic against default" in Comparison(two_arms, say=lambda line: None).train(tmp_path)
+    assert "mimetic against default" in quiet(two_arms).train(tmp_path)
 
 
 def test_at_the_first_test_it_stops_after_a_step(two_arms, tmp_path, monkeypatch, handlers):
     """By Ctrl-C, and with no other checkpoint than of the last step."""
     two_arms.checkpoint_every = 0
     told_at_test(monkeypatch, 1, signal.SIGINT)
-    comparison = Comparison(two_arms, say=lambda line: None)
+    comparison = quiet(two_arms)
     with pytest.raises(preemption.Preempted, match="stopped at step 2, which is saved"):
         comparison.train(tmp_path)
     assert int(comparison.restored(Run.of(tmp_path, "default", 0)).step) == 2
