@@ -7,8 +7,8 @@ Ours is `rewrite` on the whole parameter tree: 12 layers, noise drawn, factors p
 repeat, times 12. Both may use every core. Medians of 5 repeats, interleaved in one run.
 
 What bounds ours is LAPACK's symmetric eigensolver: the last columns are its share of a layer's
-factors on one core, and its GFLOP/s (4/3 D³ to reduce, 4/3 D³ to merge, 2 D³ to transform back)
-beside those of a plain product of two matrices of 1024.
+factors on one core, and its GFLOP/s (4/3 D³ to reduce, then 10/3 D³ for all vectors, or 2 D² K where
+K ≤ D/4 of them are computed) beside those of a plain product of two matrices of 1024.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def eigensolver(noise: np.ndarray, rank: int) -> tuple[float, float, float]:
                 lambda: square @ square,
             )
         )
-    flops = len(grams) * 14 / 3 * dim**3
+    counts = (10 / 3 * dim if 4 * rank > dim else 2 * rank for _, rank in grams)
+    flops = sum((4 / 3 * dim + count) * dim**2 for count in counts)
     return solved / factors, flops / solved / 1e9, 2 * 1024**3 / product / 1e9
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from configs.default import default_text
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
@@ -70,6 +71,7 @@ def theirs() -> Callable[[], Any]:
 
 def main() -> None:
     """Print tokens per second and the ratio."""
+    keep_freed_memory()  # as commands do; PyTorch's memory comes from the same allocator
     try:
         steps = [ours(), theirs()]
     except ImportError:

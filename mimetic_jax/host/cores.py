@@ -101,4 +101,7 @@ def _pool() -> ThreadPoolExecutor:
 
 @functools.cache
 def _blas() -> ThreadpoolController:
+    # SciPy has a BLAS of its own: the controller limits only what is loaded when it is made.
+    import scipy.linalg  # noqa: F401
+
     return ThreadpoolController()

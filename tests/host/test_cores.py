@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import jax
@@ -67,3 +69,16 @@ def test_default_device_goes_with_the_tasks():
     with jax.default_device(device):
         found = list(on_cores(lambda _: jax.config.jax_default_device, range(3)))
     assert found == [device] * 3
+
+
+def test_a_blas_that_comes_later_is_limited():
+    """SciPy's is loaded by the first draw that needs it, in a process that has nothing of it."""
+    program = """
+from mimetic_jax.host.cores import limited_blas
+with limited_blas():
+    import scipy.linalg, threadpoolctl
+    print({found["num_threads"] for found in threadpoolctl.threadpool_info()
+           if found["user_api"] == "blas"})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "{1}\n", done.stderr
