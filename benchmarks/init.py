@@ -7,8 +7,8 @@ Ours is `rewrite` on the whole parameter tree: 12 layers, noise drawn, factors p
 repeat, times 12. Both may use every core. Medians of 5 repeats, interleaved in one run.
 
 What bounds ours is LAPACK's symmetric eigensolver: the last columns are its share of a layer's
-factors on one core, and its GFLOP/s (4/3 D³ to reduce, then 10/3 D³ for all vectors, or 2 D² K where
-K ≤ D/4 of them are computed) beside those of a plain product of two matrices of 1024.
+factors on one core, and its GFLOP/s (4/3 D³ to reduce, then 10/3 D³ for all vectors, or 2 D² K
+where K ≤ D/4 of them are computed) beside those of a plain product of two matrices of 1024.
 """
 
 from __future__ import annotations
