@@ -1,8 +1,9 @@
 """The first page of docs/results.md: what the runs say, every number filled in from their lines.
 
 Its text is papers/findings.md. In it `{evidence/text row 3: mimetic - default}` stands for the
-paired difference of two arms with its interval and number of seeds, `{evidence/text row 3:
-mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a row.
+paired difference of two arms with its interval and number of seeds, `{evidence/text row 3: mimetic
+- row 2: default}` for that to another row's arm, and `{evidence/text row 3: mimetic}` for an arm's
+mean ± sd; `row 3 scaled` means the scaled form of a row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ PATH = pathlib.Path("papers/findings.md")
 
 _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
-_PLACE = re.compile(r"\{(\S+) row (\d+)( scaled)?: (\w+)(?: - (\w+))?\}")
+_PLACE = re.compile(
+    r"\{(?P<table>\S+) row (?P<row>\d+)(?P<scaled> scaled)?: (?P<ours>\w+)"
+    r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?\}"
+)
 
 
 def findings(results: Results) -> str:
@@ -127,22 +131,25 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
 
 
 def _number(found: re.Match[str], rows: _Rows) -> str:
-    table, row, scaled, ours, theirs = found.groups()
-    if table not in TABLES:
-        raise InputError(f"{PATH}: {found[0]}: there is no table {table}")
-    (entry,) = entries(table, int(row), small=bool(scaled))
-    arms = rows.arms(entry)
-    if absent := [name for name in (ours, theirs) if name and name not in arms]:
-        known = ", ".join(arms) or "none"
-        raise InputError(f"{PATH}: {found[0]}: no runs of {absent[0]}; there are those of {known}")
-    one = arms[ours]
+    if found["table"] not in TABLES:
+        raise InputError(f"{PATH}: {found[0]}: there is no table {found['table']}")
+    one = _arm(found, found["row"], found["ours"], rows)
     form = f".{one.score.digits}f"
-    if theirs:
-        difference = one.versus(arms[theirs])
+    if found["theirs"]:
+        difference = one.versus(_arm(found, found["other"] or found["row"], found["theirs"], rows))
         if difference is None:
             raise InputError(
-                f"{PATH}: {found[0]}: no seed has runs of both arms, or {ours} is a baseline"
+                f"{PATH}: {found[0]}: no seed has runs of both arms, or {one.arm} is a baseline"
             )
         return f"{difference:{form}} (n = {difference.n})"
     sd = f" ± {one.sd:{form}}" if one.sd is not None else ""
     return f"{one.mean:{form}}{sd} (n = {len(one.reached)})"
+
+
+def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> ArmResult:
+    (entry,) = entries(found["table"], int(row), small=bool(found["scaled"]))
+    arms = rows.arms(entry)
+    if name not in arms:
+        known = ", ".join(arms) or "none"
+        raise InputError(f"{PATH}: {found[0]}: no runs of {name}; there are those of {known}")
+    return arms[name]

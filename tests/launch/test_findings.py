@@ -66,14 +66,18 @@ def test_every_score_is_that_of_lines(lines):
 
 
 def test_every_difference_is_that_of_lines(lines):
+    """Of two arms of one row, or of two rows of one config file."""
     text = docs.PATH.read_text()
     differences, of_one_seed = set(), set()
-    for arms in lines.values():
-        for ours, theirs in itertools.permutations(arms.values(), 2):
+    of_file = defaultdict(list)
+    for (config, small), arms in lines.items():
+        of_file[re.split("[: ]", config)[0], small] += arms.values()
+    for arms in of_file.values():
+        for ours, theirs in itertools.permutations(arms, 2):
             deltas = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
             if len(deltas) == 1:
                 of_one_seed.add(f"{deltas[0]:+.2f}")
-            if len(deltas) > 1:
+            if len(deltas) > 1 and any(deltas):  # rows may share runs
                 low, high = scipy.stats.t.interval(
                     0.95, len(deltas) - 1, np.mean(deltas), scipy.stats.sem(deltas)
                 )
@@ -108,6 +112,20 @@ def test_a_place_is_the_difference_of_lines(tmp_path, monkeypatch):
     text = findings.findings(found)
     assert text.startswith(f"{mean:+.3f} [")
     assert text.endswith("] (n = 3)")
+
+
+def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
+    found = Results(ROOT / "results")
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(findings, "PATH", page)
+    page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
+    ours, theirs = (
+        {line["seed"]: line["value"] for line in found.of(entry.spec) if line["arm"] == arm}
+        for arm, row in (("mimetic", 1), ("norm_matched", 3))
+        for entry in registry.entries("evidence/text", row)
+    )
+    mean = np.mean([ours[seed] - theirs[seed] for seed in range(3)])
+    assert findings.findings(found).startswith(f"{mean:+.3f} [")
 
 
 @pytest.mark.parametrize(
