@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from absl.testing import flagsaver
 from jax._src import compiler
 from ml_collections import ConfigDict
 
@@ -67,6 +68,13 @@ def _compile_cheaply() -> None:
         return original(*arguments, env_options_overrides=overrides, **rest)
 
     compiler.get_compile_options = cheap
+
+
+@pytest.fixture
+def own_flags() -> Iterator[None]:
+    """A process has one command line: flags and fields that a test sets end with that test."""
+    with flagsaver.flagsaver():
+        yield
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 from ml_collections import ConfigDict
 
 from mimetic_jax.command import experiment
@@ -54,6 +53,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.usefixtures("own_flags")
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -122,7 +122,7 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["main.py", f"--workdir={tmp_path / 'workdir'}", *arguments])
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended:
         experiment.run()
     said = capsys.readouterr()
     assert_refused(ended.value.code, said.out, said.err, words)

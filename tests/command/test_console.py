@@ -14,6 +14,7 @@ from mimetic_jax import InputError
 from mimetic_jax.command import console, experiment, shipped
 from tests.installing import installed
 
+pytestmark = pytest.mark.usefixtures("own_flags")
 ROOT = pathlib.Path(__file__).parents[2]
 
 

@@ -17,6 +17,7 @@ from mimetic_jax.command import experiment, shipped
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.settings import check_settings
 
+pytestmark = pytest.mark.usefixtures("own_flags")
 ROOT = pathlib.Path(__file__).parents[2]
 
 
