@@ -51,6 +51,7 @@ ROWS = {
     "evidence/length": 5,
     "evidence/tokens": 3,
     "evidence/images_rates": 4,
+    "evidence/recipe": 2,
     "evidence/ptb": 1,
 }
 
