@@ -186,6 +186,7 @@ FIGURES = {
         "sweep",
         {
             "label": "epochs of a training",
+            "log": True,
             "panels": {"": {row.label: float(e) for row, e in zip(_LENGTHS, _EPOCHS, strict=True)}},
         },
         _of("length", _LENGTHS),
@@ -196,6 +197,7 @@ FIGURES = {
         "sweep",
         {
             "label": "tokens",
+            "log": True,
             "panels": {
                 "": {
                     row.label: float((16 // patch) ** 2)
@@ -211,6 +213,7 @@ FIGURES = {
         "sweep",
         {
             "label": "learning rate",
+            "log": True,
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _RATES}},
         },
         _of("text", tuple(map(_text, _RATES))),
@@ -221,6 +224,7 @@ FIGURES = {
         "sweep",
         {
             "label": "learning rate",
+            "log": True,
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _IMAGE_RATES}},
         },
         _of("images_rates", TABLES["images_rates"].rows),

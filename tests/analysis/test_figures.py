@@ -263,6 +263,17 @@ def test_sweep_over_rows(drawn):
     ]
 
 
+def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
+    ticks = []
+    monkeypatch.setattr(
+        style, "write", lambda figure, *rest: ticks.extend(figure.axes[0].get_xticklabels())
+    )
+    results = [result("default", 80.0, row=row) for row in ("fast", "slow", "slower")]
+    panels = {"": {"slower": 5e-4, "slow": 1e-3, "fast": 4e-3}}
+    figures.DRAW["sweep"](tmp_path / "a", results, label="rate", panels=panels, log=True)
+    assert [tick.get_text() for tick in ticks] == ["0.0005", "0.001", "0.004"]
+
+
 def test_a_sweep_needs_numbers(tmp_path):
     with pytest.raises(InputError, match=r"^none of these has a number for b: default$"):
         figures.DRAW["sweep"](tmp_path / "a", [result("default", 1.0)], label="b")

@@ -26,7 +26,7 @@ From training, `results` being what `train.report.ArmResult` reads of finished r
 `figures.gain.Point` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
-    sweep(path, results, *, label, pattern="SERIES_NUMBER", factor=1.0)
+    sweep(path, results, *, label, series=None, panels=None, lines=(), log=False)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm

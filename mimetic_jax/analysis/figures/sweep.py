@@ -21,6 +21,7 @@ def draw(
     series: Mapping[str, Mapping[str, float]] | None = None,
     panels: Mapping[str, Mapping[str, float]] | None = None,
     lines: Collection[str] = (),
+    log: bool = False,
 ) -> list[AnyPath]:
     """Draw the score over a number, mean ± sd over seeds.
 
@@ -31,6 +32,7 @@ def draw(
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
         lines: arms without a number, drawn as horizontal lines.
+        log: whether numbers that are multiples of one another stand at equal distances.
 
     Returns:
         PATH.png and PATH.csv.
@@ -69,6 +71,11 @@ def draw(
             axes.set_title(title)
             axes.set_xlabel(label)
             style.tidy(axes)
+            if log:
+                numbers = sorted({x for points in found.values() for x, _ in points})
+                axes.set_xscale("log")
+                axes.set_xticks(numbers, labels=[f"{x:g}" for x in numbers])
+                axes.minorticks_off()
             if len(found) + len(flat) > 1:
                 axes.legend(frameon=False)
         figure.axes[0].set_ylabel(finished[0].score.label)
