@@ -87,7 +87,7 @@ def _by_address(argument: bytes | int | float | np.ndarray) -> Any:
 
 @functools.cache
 def _routine(name: str, arity: int) -> Callable[..., None]:
-    from scipy.linalg import cython_lapack  # 0.1 s that most programs needn't wait
+    from scipy.linalg import cython_lapack  # takes 0.1 s: only where it is needed
 
     capsule = cython_lapack.__pyx_capi__[name]
     api = ctypes.pythonapi

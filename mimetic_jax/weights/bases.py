@@ -82,7 +82,7 @@ def dct(fan_in: int, fan_out: int) -> jax.Array:
     Reference: Discrete Cosine Transform-Based Decorrelated Attention for Vision Transformers (Pan
     et al. 2026), as in its released code.
     """
-    import scipy.fft  # 0.1 s that most programs needn't wait
+    import scipy.fft  # takes 0.1 s: only where it is needed
 
     check_fans(fan_in, fan_out)
     if fan_out > fan_in:

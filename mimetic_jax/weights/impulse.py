@@ -370,7 +370,7 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
     if traced:
         basis = traced_eigh(gram)[1][:, -rank:]
     else:
-        import scipy.linalg  # 0.1 s that most programs needn't wait
+        import scipy.linalg  # takes 0.1 s: only where it is needed
 
         leading = (max(0, dim - rank), dim - 1)
         basis = scipy.linalg.eigh(gram, subset_by_index=leading)[1]
