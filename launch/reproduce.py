@@ -107,8 +107,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags = parser.parse_args(arguments)
     for name in ("workdir", "results", "file"):
         check_given(f"--{name}", getattr(flags, name))
-    for value in flags.data_dir:
-        check_given(f"--data_dir={value}", value.rpartition("=")[2])
+    if "://" in flags.results:
+        raise InputError(f"--results={flags.results} is no folder: lines are files of this machine")
     flags.workdir, flags.results = _workdir(flags.workdir), pathlib.Path(flags.results)
     flags.file = flags.file or ""
     return flags
@@ -189,7 +189,7 @@ def _reproduce(
         [arm for arm in flags.arms.split(",") if arm],
         results,
         flags.workdir,
-        _folders(flags.data_dir),
+        folders(flags.data_dir),
         command(flags),
         say,
         flags.members or 0,
@@ -293,10 +293,28 @@ def _seeds(text: str) -> list[int]:
     return seeds
 
 
-def _folders(given: Sequence[str]) -> dict[str, str]:
-    """Folder by data set, "" for the others, of values [SET=]DIR."""
-    named = (value.rpartition("=")[::2] if "=" in value else ("", value) for value in given)
-    return dict(named)
+def folders(given: Sequence[str]) -> dict[str, str]:
+    """Folder by data set, "" for the others, of values [SET=]DIR.
+
+    >>> folders(["~/data", "cifar10=~/cifar"])
+    {'': '~/data', 'cifar10': '~/cifar'}
+
+    Raises:
+        InputError: for a folder that is empty, or a set that there isn't.
+    """
+    from mimetic_jax.data import names
+    from mimetic_jax.data.text import corpus
+
+    known, found = (*names(), *corpus.names()), {}
+    for value in given:
+        name, equals, folder = value.partition("=")
+        if not equals or "/" in name:  # a path that has the sign in it
+            name, folder = "", value
+        check_given(f"--data_dir={value}", folder)
+        if name and name not in known:
+            raise unknown("data set", name, known)
+        found[name] = folder
+    return found
 
 
 if __name__ == "__main__":

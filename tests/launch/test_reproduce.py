@@ -638,7 +638,9 @@ def test_counted_flops_are_those_of_today(tmp_path):
         (["tests/tiny", "--results="], "--results is empty: give a path"),
         (["tests/tiny", "--file="], "--file is empty: give a path"),
         (["tests/tiny", "--data_dir="], "--data_dir= is empty: give a path"),
-        (["tests/tiny", "--data_dir=DIR", "--data_dir=tiny="], "--data_dir=tiny= is empty"),
+        (["tests/tiny", "--data_dir=DIR", "--data_dir=digits="], "--data_dir=digits= is empty"),
+        (["tests/tiny", "--data_dir=ptb=DIR"], "unknown data set 'ptb': choose one of"),
+        (["tests/tiny", "--results=gs://b/r"], "--results=gs://b/r is no folder"),
         (["tests/tiny", "--arms=mimetik"], "did you mean 'mimetic'"),
     ],
 )
@@ -649,6 +651,11 @@ def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
     assert words in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_are_by_data_set_and_may_have_the_sign_in_their_path():
+    given = ["a/lr=1", "cifar10=b/lr=2"]
+    assert reproduce.folders(given) == {"": "a/lr=1", "cifar10": "b/lr=2"}
 
 
 def test_a_workdir_in_a_bucket_keeps_its_scheme(monkeypatch):

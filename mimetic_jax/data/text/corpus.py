@@ -216,8 +216,17 @@ def describe(name: str) -> TextInfo:
             source="pydoc_data.topics of CPython",
         )
     if name not in _KNOWN:
-        raise unknown("text", name, [*_KNOWN, _PYTHON_DOCS, "text_char", "text_word"])
+        raise unknown("text", name, [*names(), *OWN])
     return _KNOWN[name]
+
+
+def names() -> tuple[str, ...]:
+    """The published texts that `load_text` knows.
+
+    >>> "ptb_char" in names()
+    True
+    """
+    return (*_KNOWN, _PYTHON_DOCS)
 
 
 def load_text(name: str, data_dir: str | None) -> Corpus:
