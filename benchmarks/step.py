@@ -1,0 +1,157 @@
+"""Time training steps against the same models in PyTorch, eager, on the CPU.
+
+    python benchmarks/step.py
+
+Needs PyTorch (pip install torch timm) beside this package. Float32, AdamW, random data, no
+augmentation; PyTorch has its own fused attention. Medians of 5 times 4 steps each, interleaved in
+one run; all positions of a window of text count as tokens. The models:
+
+    language: width 256, depth 6, 8 heads, 10,000 words, 8 windows of 128 tokens, dropout 0.1
+    ViT: 32 x 32 pixels, patches of 4, a class token: 96/6/3 with 128 images, 192/12/3 with 64
+"""
+
+from __future__ import annotations
+
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+# The root of the repository, for benchmarks.gpu.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from benchmarks.gpu.throughput import synthetic
+from configs.default import default, default_text
+from mimetic_jax.host.memory import keep_freed_memory
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
+from mimetic_jax.train.tasks import task_module
+
+REPEATS, STEPS = 5, 4
+
+Step = Callable[[], Any]
+
+
+def text() -> ConfigDict:
+    """A small language model by words."""
+    config = default_text()
+    config.data.name, config.data.length, config.data.valid = "ptb_word", 128, 128
+    config.model.update(width=256, depth=6, heads=8, dropout=0.1)
+    config.update(batch=8, steps=100)
+    return config
+
+
+def vit(width: int, depth: int, heads: int, batch: int) -> ConfigDict:
+    """A ViT on images of CIFAR-10's size."""
+    config = default()
+    config.data.name = "cifar10"
+    config.model.update(width=width, depth=depth, heads=heads, patch=4)
+    config.update(batch=batch, steps=100)
+    return config
+
+
+def ours(config: ConfigDict, info: Any) -> Step:
+    """Returns a function that takes some steps of the trainer, in one dispatch."""
+    program = Program(config, info, make_mesh())
+    arrays, keys = synthetic(program, config), (stream(0, "data"), stream(0, "dropout"))
+    held = [program.initial_state(0, ())]
+
+    def step() -> Any:
+        held[0], history = program.run_steps(held[0], arrays, *keys, jnp.int32(STEPS))
+        return jax.block_until_ready(history)
+
+    return step
+
+
+def theirs(config: ConfigDict, info: Any) -> Step:
+    """Returns the same for PyTorch."""
+    import torch
+
+    model, loss = _language(config, info) if config.task == "text" else _vision(config, info)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)
+
+    def step() -> Any:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+
+    return step
+
+
+def _language(config: ConfigDict, info: Any) -> tuple[Any, Step]:
+    import torch
+
+    from benchmarks.gpu.torch_gpt import GPT
+
+    fields, length = config.model, config.data.length
+    model = GPT(
+        info.vocabulary, fields.width, fields.depth, fields.heads, length, dropout=fields.dropout
+    )
+    tokens = torch.randint(info.vocabulary, (config.batch, length + 1))
+    return model, lambda: model.loss(tokens, length)
+
+
+def _vision(config: ConfigDict, info: Any) -> tuple[Any, Step]:
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+    from torch.nn import functional
+
+    fields, size = config.model, info.image_shape[0]
+    model = VisionTransformer(
+        img_size=size,
+        patch_size=fields.patch,
+        num_classes=info.num_classes,
+        embed_dim=fields.width,
+        depth=fields.depth,
+        num_heads=fields.heads,
+    )
+    pixels = torch.randint(256, (config.batch, 3, size, size), dtype=torch.uint8)
+    labels = torch.randint(info.num_classes, (config.batch,))
+    mean, std = (torch.tensor(of)[:, None, None] for of in (info.mean, info.std))
+    return model, lambda: functional.cross_entropy(model((pixels / 255 - mean) / std), labels)
+
+
+def medians(steps: list[Step]) -> list[float]:
+    """Seconds of a step of each, measured in turn."""
+    times: list[list[float]] = []
+    for _ in range(REPEATS + 1):  # one to compile and warm up
+        row = []
+        for step in steps:
+            began = time.perf_counter()
+            step()
+            row.append(time.perf_counter() - began)
+        times.append(row)
+    return [statistics.median(column) / STEPS for column in zip(*times[1:], strict=True)]
+
+
+def main() -> None:
+    """Print examples per second and the ratio, a line for each model."""
+    keep_freed_memory()  # as commands do; PyTorch's memory comes from the same allocator
+    models = {
+        "language 256/6/8": (text(), "tokens"),
+        "ViT 96/6/3": (vit(96, 6, 3, batch=128), "images"),
+        "ViT 192/12/3": (vit(192, 12, 3, batch=64), "images"),
+    }
+    for name, (config, unit) in models.items():
+        info = task_module(config.task).describe(config)
+        try:
+            own, peer = medians([ours(config, info), theirs(config, info)])
+        except ImportError as error:
+            sys.exit(f"this benchmark compares with PyTorch: pip install torch timm ({error})")
+        count = config.batch * (config.data.length if config.task == "text" else 1)
+        print(
+            f"{name:<18}{count / own:7.0f} {unit}/s, PyTorch eager {count / peer:.0f}, "
+            f"ratio {peer / own:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
