@@ -81,11 +81,14 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
         pretrained: file of a ViT of the same width, for the arm of that name; none: no such arm.
     """
     compared = attention(scale)
-    # All start from the paper's positions, so that they differ in attention and MLPs alone.
+    # From the paper's positions, so that they differ in attention and MLPs alone.
     others: Arms = {
         name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision(depth).items()
     }
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
+    # Solved for random positions: those of sin and cos have too low a rank.
+    others["impulse"] = {"scheme": (Impulse(),)}
+    others["norm_matched_impulse"] = {"scheme": (NormMatched(Impulse()),)}
     others |= _changed_models(scale)
     if pretrained:
         parts = ("attention", "position")
@@ -135,7 +138,6 @@ def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
         "t_fixup": (TFixup(),),
         "zero": (Zero(),),
         "uniform": (UniformAttention(),),
-        "impulse": (Impulse(),),
         "conditioned": (Conditioned(),),
         "orthogonal": (Orthogonal(),),
         "dct": (DCT(),),

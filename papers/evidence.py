@@ -96,7 +96,13 @@ TABLES = {
         "",
         _VIT,
         "accuracy %",
-        (_images("8 epochs", "patch=4,epochs=8", "sincos", "mimetic", "impulse"),),
+        (
+            _images(
+                "8 epochs",
+                "patch=4,epochs=8",
+                *("sincos", "mimetic", "impulse", "norm_matched_impulse"),
+            ),
+        ),
         controls=_CONTROLS,
         flags=_RECIPE,
     ),

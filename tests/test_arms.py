@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -57,6 +58,25 @@ def test_every_arm_applies_and_can_be_stored(trees, kind, tree) -> None:
                 scheme.at(layer, DEPTH)
         if arm.get("scheme"):
             assert mimetic_jax.plan(trees[tree], arm["scheme"]), name
+
+
+@pytest.mark.parametrize("kind", [VISION, STRUCTURED, LANGUAGE])
+def test_every_arm_draws(kind) -> None:
+    """With heads wider than the rank of sin-cos positions, from which some schemes can't start."""
+    vision, sizes = kind is not LANGUAGE, {"width": 48, "depth": DEPTH, "heads": 2}
+    example = jnp.ones((1, 32, 32, 3)) if vision else jnp.ones((1, 8), jnp.int32)
+
+    @functools.cache
+    def drawn(**changed: Any) -> Any:
+        of: Any = {"num_classes": 10, "patch": 4} if vision else {"vocab": 11}
+        model = (models.ViT if vision else models.GPT)(**sizes | of | changed)
+        return model.init(jax.random.key(0), example)["params"]
+
+    for name, arm in (kind[0] | kind[1]).items():
+        if "scheme" in arm and "scale_init" not in arm.get("model", {}):
+            params = drawn(**arm.get("model", {}))
+            written = mimetic_jax.rewrite(jax.random.key(1), params, arm["scheme"])
+            assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(written)), name
 
 
 @pytest.mark.parametrize("kind", [VISION, LANGUAGE], ids=["vision", "language"])
