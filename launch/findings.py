@@ -3,11 +3,13 @@
 Its text is papers/findings.md. In it `{evidence/text row 3: mimetic - default}` stands for the
 paired difference of two arms with its interval and number of seeds, `{evidence/text row 3: mimetic
 - row 2: default}` for that to another row's arm, and `{evidence/text row 3: mimetic}` for an arm's
-mean ± sd; `row 3 scaled` means the scaled form of a row.
+mean ± sd; `row 3 scaled` means the scaled form of a row, and a number `at 500` in the end the
+evaluation after that step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +28,7 @@ _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
 _PLACE = re.compile(
     r"\{(?P<table>\S+) row (?P<row>\d+)(?P<scaled> scaled)?: (?P<ours>\w+)"
-    r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?\}"
+    r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?(?: at (?P<step>\d+))?\}"
 )
 
 
@@ -152,4 +154,10 @@ def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> ArmResult:
     if name not in arms:
         known = ", ".join(arms) or "none"
         raise InputError(f"{PATH}: {found[0]}: no runs of {name}; there are those of {known}")
-    return arms[name]
+    if not found["step"]:
+        return arms[name]
+    step, curves = int(found["step"]), {seed: dict(of) for seed, of in arms[name].curve.items()}
+    if any(step not in curve for curve in curves.values()):
+        raise InputError(f"{PATH}: {found[0]}: step {step} was not evaluated")
+    reached = {seed: curve[step] for seed, curve in curves.items()}
+    return dataclasses.replace(arms[name], reached=reached)

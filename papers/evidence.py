@@ -73,6 +73,12 @@ _RECIPE = (
 )
 _IMAGES = "10,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean pooling"
 
+_PTB = Row(
+    "width 96",
+    "width=96,depth=4,heads=4,chars=raw,epochs=0.0",
+    arms=("mimetic", "query_key", "value_out", "zero_out", "uniform"),
+)
+
 TABLES = {
     "text": Table(
         "Python's documentation by characters, 400 steps: which half of the initialization, and "
@@ -148,13 +154,7 @@ TABLES = {
         "",
         "configs/ptb_char.py",
         "bits/char",
-        (
-            Row(
-                "width 96",
-                "width=96,depth=4,heads=4,chars=raw,epochs=0.0",
-                arms=("mimetic", "query_key", "value_out", "zero_out", "uniform"),
-            ),
-        ),
+        (_PTB,),
         controls=_CONTROLS,
         flags=(
             "--config.steps=2000",
@@ -235,6 +235,13 @@ FIGURES = {
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _IMAGE_RATES}},
         },
         _of("images_rates", TABLES["images_rates"].rows),
+    ),
+    "over_steps": Figure(
+        "bits per character over the steps of a training",
+        "",
+        "curves",
+        {"title": "Penn Treebank by characters", "since": 500},
+        _of("ptb", (dataclasses.replace(_PTB, label="", arms=("mimetic",)),)),
     ),
     "grid": Figure(
         "bits per character over α and β of value and out, then of query and key, 200 steps",

@@ -235,6 +235,8 @@ def test_curves(drawn):
         "sd": f"{8**0.5:.6g}",
         "n": "2",
     }
+    later = drawn("curves", results[:1], width=style.COLUMN, since=10)
+    assert {row["step"] for row in later} == {"10"}
 
 
 def test_sweep(drawn):

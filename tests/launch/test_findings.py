@@ -29,7 +29,7 @@ def at_the_root(monkeypatch):
 
 @pytest.fixture(scope="module")
 def lines():
-    """Scores by comparison, arm, digest and seed, read without our code."""
+    """Scores by comparison and step, arm, digest and seed, read without our code."""
     found = defaultdict(dict)
     for path in sorted(ROOT.glob("results/*.jsonl")):
         for line in map(json.loads, path.read_text().splitlines()):
@@ -37,12 +37,12 @@ def lines():
                 continue
             values = line.get("values") or {line["seed"]: line["value"]}
             pairs = values.items() if isinstance(values, dict) else enumerate(values)
-            runs = found[line["config"], line["small"]].setdefault(
-                (line["arm"], line["digest"]), {}
-            )
-            for seed, value in pairs:
-                if value is not None:
-                    runs.setdefault(seed, value)
+            scores = [("the last", seed, value) for seed, value in pairs if value is not None]
+            scores += [(step, line["seed"], value) for step, value in line.get("curve", [])]
+            arm = line["arm"], line["digest"]
+            for step, seed, value in scores:
+                runs = found[line["config"], line["small"], step].setdefault(arm, {})
+                runs.setdefault(seed, value)
     return found
 
 
@@ -70,8 +70,8 @@ def test_every_difference_is_that_of_lines(lines):
     text = docs.PATH.read_text()
     differences, of_one_seed = set(), set()
     of_file = defaultdict(list)
-    for (config, small), arms in lines.items():
-        of_file[re.split("[: ]", config)[0], small] += arms.values()
+    for (config, small, step), arms in lines.items():
+        of_file[re.split("[: ]", config)[0], small, step] += arms.values()
     for arms in of_file.values():
         for ours, theirs in itertools.permutations(arms, 2):
             deltas = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
@@ -128,6 +128,17 @@ def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
     assert findings.findings(found).startswith(f"{mean:+.3f} [")
 
 
+def test_a_place_may_name_a_step(tmp_path, monkeypatch):
+    found = Results(ROOT / "results")
+    (entry,) = registry.entries("attention/table6", 1, small=True)
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(findings, "PATH", page)
+    page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
+    starts = [dict(line["curve"])[0] for line in found.of(entry.spec) if line["arm"] == "mimetic"]
+    mean, sd = np.mean(starts), np.std(starts, ddof=1)
+    assert findings.findings(found) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [
@@ -135,6 +146,7 @@ def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
         ("{attention/table6 row 1 scaled: mimesis}", "no runs of mimesis; there are those of"),
         ("{structured/table1 row 1: mimetic}", "no runs of mimetic; there are those of none"),
         ("{attention/table6 row 40: mimetic}", "--row=40"),
+        ("{attention/table6 row 1 scaled: mimetic at 7}", "step 7 was not evaluated"),
     ],
 )
 def test_a_place_without_runs_is_one_line(place, words, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from mimetic_jax.analysis import style
@@ -16,6 +17,7 @@ def draw(
     *,
     title: str = "",
     epochs: Mapping[str, float] | None = None,
+    since: int = 0,
 ) -> list[AnyPath]:
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
@@ -24,6 +26,7 @@ def draw(
         results: of finished runs.
         title: above a panel whose row has no name.
         epochs: steps of one epoch, by row; other rows have an axis of steps.
+        since: the first step to draw; scores before training are far from all that follow.
 
     Returns:
         PATH.png and PATH.csv.
@@ -34,7 +37,7 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
     """
-    finished = style.finished(results)
+    finished = [_since(since, result) for result in style.finished(results)]
     names = list(dict.fromkeys(result.row for result in finished))
     columns = min(2, len(names))
     lines = -(-len(names) // columns)
@@ -54,3 +57,11 @@ def draw(
                     rows.append([name, result.arm, *when, mean, sd, len(result.reached)])
         header = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
         return style.write(figure, path, header, rows)
+
+
+def _since(first: int, result: ArmResult) -> ArmResult:
+    curve = {
+        seed: [(step, score) for step, score in of if step >= first]
+        for seed, of in result.curve.items()
+    }
+    return dataclasses.replace(result, curve=curve)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from mimetic_jax.errors import InputError, said_by
 
 def find(root: Path, name: str) -> Path | None:
     """The newest `root/name/VERSION` that TFDS finished writing, or None."""
+    if not os.path.isdir(root / name):  # Path.is_dir and glob raise for what can't be a path
+        return None
     prepared = (root / name).glob("[0-9]*.[0-9]*.[0-9]*/dataset_info.json")
     return max((path.parent for path in prepared), key=_version, default=None)
 
