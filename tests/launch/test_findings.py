@@ -17,7 +17,7 @@ from mimetic_jax.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-SCORE = re.compile(r"(\d+\.\d+)(?: ± (\d+\.\d+))? \((?:n = )?(\d+)\)")
+SCORE = re.compile(r"(?<![-+\d])(\d+\.\d+)(?: ± (\d+\.\d+))? \((?:n = )?(\d+)\)")
 # † marks an interval over the test images of one seed, which is no t interval.
 DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\](†?)")
 
