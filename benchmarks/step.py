@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from benchmarks.gpu import peers
 from benchmarks.gpu.throughput import synthetic
 from configs.default import default, default_text
 from launch.cost import product_speed
@@ -76,49 +77,16 @@ def theirs(config: ConfigDict, info: Any) -> Step:
     """Returns the same for PyTorch."""
     import torch
 
-    model, loss = _language(config, info) if config.task == "text" else _vision(config, info)
+    _, model, loss, batch = peers.model_and_loss(config, info, "cpu")
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01)
 
     def step() -> Any:
         for _ in range(STEPS):
             optimizer.zero_grad()
-            loss().backward()
+            loss(*batch).backward()
             optimizer.step()
 
     return step
-
-
-def _language(config: ConfigDict, info: Any) -> tuple[Any, Step]:
-    import torch
-
-    from benchmarks.gpu.torch_gpt import GPT
-
-    fields, length = config.model, config.data.length
-    model = GPT(
-        info.vocabulary, fields.width, fields.depth, fields.heads, length, dropout=fields.dropout
-    )
-    tokens = torch.randint(info.vocabulary, (config.batch, length + 1))
-    return model, lambda: model.loss(tokens, length)
-
-
-def _vision(config: ConfigDict, info: Any) -> tuple[Any, Step]:
-    import torch
-    from timm.models.vision_transformer import VisionTransformer
-    from torch.nn import functional
-
-    fields, size = config.model, info.image_shape[0]
-    model = VisionTransformer(
-        img_size=size,
-        patch_size=fields.patch,
-        num_classes=info.num_classes,
-        embed_dim=fields.width,
-        depth=fields.depth,
-        num_heads=fields.heads,
-    )
-    pixels = torch.randint(256, (config.batch, 3, size, size), dtype=torch.uint8)
-    labels = torch.randint(info.num_classes, (config.batch,))
-    mean, std = (torch.tensor(of)[:, None, None] for of in (info.mean, info.std))
-    return model, lambda: functional.cross_entropy(model((pixels / 255 - mean) / std), labels)
 
 
 def medians(steps: list[Step]) -> list[float]:

@@ -44,8 +44,9 @@ def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> Re
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError(f"PyTorch {torch.__version__} finds no GPU")
     torch.set_float32_matmul_precision("high")
-    name, model, loss = (_language if config.task == "text" else _vision)(config, info, device)
-    run = _training(model, loss, config.optimizer, device)
+    name, model, loss, batch = model_and_loss(config, info, device)
+    compiled = torch.compile(loss)
+    run = _training(model, lambda: compiled(*batch), config.optimizer, device)
     step, groups = seconds_per_step(run, seconds)
     cuda = device == "cuda"
     return {
@@ -56,7 +57,21 @@ def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> Re
     }
 
 
-def _language(config: ConfigDict, info: Any, device: str) -> tuple[str, Any, Callable[[], Any]]:
+Peer = tuple[str, Any, Callable[..., Any], tuple[Any, ...]]
+
+
+def model_and_loss(config: ConfigDict, info: Any, device: str) -> Peer:
+    """The library of the peer as in "timm 1.0, " or "", its model, loss and random batch.
+
+    Args:
+        config: of an arm, without augmentation.
+        info: the description of its data set.
+        device: "cuda" or "cpu".
+    """
+    return (_language if config.task == "text" else _vision)(config, info, device)
+
+
+def _language(config: ConfigDict, info: Any, device: str) -> Peer:
     import torch
 
     from benchmarks.gpu.torch_gpt import GPT
@@ -72,17 +87,16 @@ def _language(config: ConfigDict, info: Any, device: str) -> tuple[str, Any, Cal
         fields.embedding_dropout,
     ).to(device)
     windows = torch.randint(info.vocabulary, (config.batch, length + 1), device=device)
-    loss = torch.compile(model.loss)
-    return "", model, lambda: loss(windows, valid)
+    return "", model, model.loss, (windows, valid)
 
 
-def _vision(config: ConfigDict, info: Any, device: str) -> tuple[str, Any, Callable[[], Any]]:
+def _vision(config: ConfigDict, info: Any, device: str) -> Peer:
     import timm
     import torch
     from timm.models.vision_transformer import VisionTransformer
     from torch.nn import functional
 
-    fields, size = config.model, config.data.size
+    fields, size = config.model, config.data.size or info.image_shape[0]
     model = VisionTransformer(
         img_size=size,
         patch_size=fields.patch,
@@ -97,12 +111,11 @@ def _vision(config: ConfigDict, info: Any, device: str) -> tuple[str, Any, Calla
     labels = torch.randint(info.num_classes, shape[:1], device=device)
     mean, std = (torch.tensor(of, device=device)[:, None, None] for of in (info.mean, info.std))
 
-    @torch.compile
     def loss(pixels: Any, labels: Any) -> Any:
         logits = model((pixels / 255 - mean) / std)
         return functional.cross_entropy(logits, labels, label_smoothing=config.label_smoothing)
 
-    return f"timm {timm.__version__}, ", model, lambda: loss(pixels, labels)
+    return f"timm {timm.__version__}, ", model, loss, (pixels, labels)
 
 
 def _training(
