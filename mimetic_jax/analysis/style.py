@@ -79,6 +79,16 @@ def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {name: _BASELINE_STYLES.get(name) or {"color": next(colors)} for name in names}
 
 
+def legend(figure: Any) -> None:
+    """Name the lines of all panels above them, each name once; nothing for a single line."""
+    shown: dict[str, Any] = {}
+    for axes in figure.axes:
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, line)
+    if len(shown) > 1:
+        figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, frameon=False)
+
+
 def tidy(axes: Any) -> None:
     """A panel of lines or points: light grid, no frame at the top and right."""
     axes.grid(alpha=0.3, linewidth=0.5)

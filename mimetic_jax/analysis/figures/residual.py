@@ -45,6 +45,5 @@ def draw(path: AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> li
             axes.xaxis.get_major_locator().set_params(integer=True)
             style.tidy(axes)
         panels[0].set_ylabel("residual of channel mixing alone")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+        style.legend(figure)
         return style.write(figure, path, ["label", "filters", "layer", "residual"], rows)

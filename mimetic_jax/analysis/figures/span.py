@@ -66,8 +66,7 @@ def draw(
             axes.set_ylim(bottom=0)
             style.tidy(axes)
         panels[0].set_ylabel("subsets M of full rank f²")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+        style.legend(figure)
         return style.write(figure, path, ["width", "size", "filters", "subsets", "sd"], rows)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
@@ -77,15 +76,9 @@ def draw(
                 axes.set_xscale("log")
                 axes.set_xticks(numbers, labels=[f"{x:g}" for x in numbers])
                 axes.minorticks_off()
-        shown = {label: line for axes in figure.axes for line, label in _labelled(axes)}
-        if len(shown) > 1:
-            figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, frameon=False)
+        style.legend(figure)
         figure.axes[0].set_ylabel(finished[0].score.label)
         return style.write(figure, path, ["panel", "series", "x", "mean", "sd", "n"], rows)
-
-
-def _labelled(axes: Any) -> Iterator[tuple[Any, str]]:
-    return zip(*axes.get_legend_handles_labels(), strict=True)
 
 
 def _of_arms(results: Sequence[ArmResult], series: Mapping[str, Mapping[str, float]]) -> Lines:
