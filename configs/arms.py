@@ -3,7 +3,9 @@
 A comparison has the arms of "all", others, and groups of arms such as the rows of a table.
 """
 
-from collections.abc import Mapping
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
@@ -73,7 +75,8 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     """The self-attention paper's arms for images, and its rivals: compared, others and groups.
 
     Groups: table2 and table5; convolution (beside attention); figure4 (γ), figure6 (share of the
-    training data) and figure10 (α and β), whose values are ours; controls, rivals, hybrids, depth.
+    training data) and figure10 (α and β), whose values are ours; controls, rivals, hybrids, depth;
+    grid, a smaller figure10 around the paper's values.
 
     Args:
         scale: γ of the sin-cos positions.
@@ -117,7 +120,15 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
         for share in (10, 20, 40, 60, 80, 100)
         for name in ("default", "mimetic")
     }
-    groups["figure10"] = _grid(scale)
+    positions, steps = SinCos(scale=scale), range(0, 101, 20)
+    groups["figure10"] = {
+        **_grid("vo", Mimetic(alpha_qk=0.6, beta_qk=0.3), steps, steps, positions),
+        **_grid("qk", Mimetic(), steps, steps, positions),
+    }
+    groups["grid"] = {
+        **_grid("vo", Mimetic(), (0, 40, 80), (20, 40, 80), positions),
+        **_grid("qk", Mimetic(), (0, 70, 140), (35, 70, 140), positions),
+    }
     return compared, others, groups
 
 
@@ -190,16 +201,20 @@ def _changed_models(scale: float) -> Arms:
     return arms
 
 
-def _grid(scale: float) -> Arms:
-    """Figure 10: first V/out with Q/K at .6, .3, then Q/K with V/out at the paper's choice."""
-    pairs = [(a, b) for a in range(0, 101, 20) for b in range(0, 101, 20) if a or b]
-    value_out = {
-        f"vo_{a}_{b}": Mimetic(alpha_qk=0.6, beta_qk=0.3, alpha_vo=a / 100, beta_vo=-b / 100)
-        for a, b in pairs
+def _grid(
+    pair: str, mimetic: Mimetic, alphas: Sequence[int], betas: Sequence[int], *before: Scheme
+) -> Arms:
+    """`mimetic` with other α and β of "qk", or α and -β of "vo", in hundredths; not both are 0."""
+    sign = {"qk": 1, "vo": -1}[pair]
+    values: dict[str, dict[str, Any]] = {
+        f"{pair}_{a}_{b}": {f"alpha_{pair}": a / 100, f"beta_{pair}": sign * b / 100}
+        for a, b in itertools.product(alphas, betas)
+        if a or b
     }
-    query_key = {f"qk_{a}_{b}": Mimetic(alpha_qk=a / 100, beta_qk=b / 100) for a, b in pairs}
-    grid = value_out | query_key
-    return {name: {"scheme": (SinCos(scale=scale), mimetic)} for name, mimetic in grid.items()}
+    return {
+        name: {"scheme": (*before, dataclasses.replace(mimetic, **changed))}
+        for name, changed in values.items()
+    }
 
 
 def structured() -> tuple[Arms, Arms]:
@@ -358,19 +373,8 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
             "rivals": "conditioned orthogonal dct sinusoidal uniform zero_out t_fixup mimetic",
         }.items()
     }
-    return compared, others, groups | {"grid": _language_grid()}
-
-
-def _language_grid() -> Arms:
-    """The paper's pair in the middle: V/out over α and β, then Q/K."""
-    value_out = {
-        f"vo_{a}_{b}": mimetic_language(alpha_vo=a / 100, beta_vo=-b / 100)
-        for a in (0, 20, 40)
-        for b in (10, 20, 40)
+    groups["grid"] = {
+        **_grid("vo", mimetic, (0, 20, 40), (10, 20, 40)),
+        **_grid("qk", mimetic, (0, 20, 40), (25, 50, 100)),
     }
-    query_key = {
-        f"qk_{a}_{b}": mimetic_language(alpha_qk=a / 100, beta_qk=b / 100)
-        for a in (0, 20, 40)
-        for b in (25, 50, 100)
-    }
-    return {name: {"scheme": (scheme,)} for name, scheme in (value_out | query_key).items()}
+    return compared, others, groups

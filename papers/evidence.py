@@ -250,4 +250,11 @@ FIGURES = {
         {},
         _of("text", (dataclasses.replace(_text("3e-3", "grid"), arguments="steps=200"),)),
     ),
+    "image_grid": Figure(
+        "accuracy over α and β of value and out, then of query and key, one epoch",
+        "",
+        "grid",
+        {},
+        _of("length", (_images("1 epochs", "patch=4,epochs=1", "default", "grid"),)),
+    ),
 }

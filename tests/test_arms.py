@@ -117,6 +117,17 @@ def test_tables_have_their_rows() -> None:
     assert groups["figure10"]["qk_20_80"]["scheme"][-1] == Mimetic(0.2, 0.8)
 
 
+def test_the_papers_values_are_in_the_middle_of_a_grid() -> None:
+    for kind, value_out, query_key in (
+        (VISION, "vo_40_40", "qk_70_70"),
+        (LANGUAGE, "vo_20_20", "qk_0_50"),
+    ):
+        grid, mimetic = kind[2]["grid"], kind[0]["mimetic"]
+        assert len(grid) == 2 * 3 * 3
+        assert grid[value_out] == grid[query_key] == mimetic
+    assert VISION[2]["grid"]["vo_0_80"]["scheme"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
+
+
 def test_the_other_reading_of_the_indices() -> None:
     """α₁, β₁ and α₂, β₂ change places; the sign stays with value and out."""
     for kind, base in ((VISION, Mimetic()), (LANGUAGE, schemes.mimetic_language())):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 
 import numpy as np
@@ -284,12 +285,33 @@ def test_a_sweep_needs_numbers(tmp_path):
 def test_grid(drawn):
     arms = {"vo_0_20": 85.0, "vo_40_20": 88.0, "qk_60_100": 90.0, "default": 80.0}
     rows = drawn("grid", [result(arm, score) for arm, score in arms.items()])
-    found = [(row["pair"], row["alpha"], row["beta"], row["mean"]) for row in rows]
+    found = [(row["arm"], row["alpha"], row["beta"], row["mean"]) for row in rows]
     assert found == [
-        ("vo", "0", "0.2", "85"),
-        ("vo", "0.4", "0.2", "88"),
-        ("qk", "0.6", "1", "90"),
+        ("vo_0_20", "0", "0.2", "85"),
+        ("vo_40_20", "0.4", "0.2", "88"),
+        ("qk_60_100", "0.6", "1", "90"),
+        ("default", "", "", "80"),
     ]
+
+
+@pytest.mark.parametrize(("higher", "best"), [(True, "vo_20_20"), (False, "vo_0_20")])
+def test_the_best_cell_of_a_grid_is_bright(higher, best, tmp_path, monkeypatch):
+    score = dataclasses.replace(result("default", 1.0).score, higher=higher, digits=3)
+    results = [
+        dataclasses.replace(result(arm, mean), score=score)
+        for arm, mean in (("vo_0_20", 2.5), ("vo_20_20", 3.25), ("norm_matched", 4.125))
+    ]
+    drawn = []
+    monkeypatch.setattr(style, "write", lambda figure, *rest: drawn.append(figure))
+    figures.DRAW["grid"](tmp_path / "a", results)
+    [figure] = drawn
+    assert figure.get_suptitle() == "norm_matched 4.12"
+    picture = figure.axes[0].images[0]
+    red, green, _, _ = picture.cmap(picture.norm({"vo_0_20": 2.5, "vo_20_20": 3.25}[best]))
+    assert min(red, green) > 0.9  # the yellow end
+    texts = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
+    assert texts[{"vo_0_20": "2.50", "vo_20_20": "3.25"}[best]] == "black"
+    assert set(texts.values()) == {"black", "white"}
 
 
 def test_gain(drawn):

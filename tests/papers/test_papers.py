@@ -206,7 +206,8 @@ def test_figures_are_drawn_by_known_functions() -> None:
     added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     added |= {"mlp/figure4_populations"}
     added |= {f"evidence/over_{what}" for what in ("length", "tokens", "rates")}
-    added |= {"evidence/over_image_rates", "evidence/over_steps", "evidence/grid"}
+    added |= {"evidence/over_image_rates", "evidence/over_steps"}
+    added |= {"evidence/grid", "evidence/image_grid"}
     assert FIGURES.keys() == printed | added
 
 
