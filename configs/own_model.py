@@ -1,20 +1,28 @@
-"""A Flax module of your own, with and without a mean in its first MLP layers, on any set of images.
+"""A Flax module of your own, with and without structure in its first weights, on a set of images.
 
-Paper: Mimetic Initialization of MLPs (no row of it).
+Paper: Mimetic Initialization of Self-Attention Layers; of MLPs (no row of either).
 Command:
-    python main.py --config=configs/own_model.py:model=tests.plugged:TinyMLPMixer
-Expected: nothing is published; the schemes need MLPs named fc1 and fc2, or roles in config.rules.
+    python main.py --config=configs/own_model.py:model=tests.plugged:TinyMLPMixer,init=mlp
+Expected: nothing is published; the schemes need stock names of attention and MLPs, or roles in
+    config.rules.
 """
 
 from ml_collections import ConfigDict
 
+from configs import arms
 from configs.default import arguments, default, model
-from mimetic_jax.schemes import MeanShift, NormMatched
+from mimetic_jax.schemes import MeanShift, Mimetic, NormMatched
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: model ("vit", or package.module:Class), data, steps."""
-    args = arguments(text, model="vit", data="digits", steps=200)
+    """Arguments: model ("vit", or package.module:Class), data, steps, init.
+
+    `init` is "all" for the arms default, norm_matched and mimetic, which change attention alone;
+    "positions" for these and sincos, the last three with sin-cos values in a trainable position
+    table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers; or
+    one of these arms.
+    """
+    args = arguments(text, model="vit", data="digits", steps=200, init="all")
     config = default()
     config.name = f"own_model_{args.model.rpartition(':')[2]}"
     config.seeds = (0, 1, 2)
@@ -27,13 +35,21 @@ def get_config(text: str = "") -> ConfigDict:
     config.eval.batch = 120
     config.eval.every = config.checkpoint_every = 50
 
-    shift = MeanShift(0.5)
-    config.arms = ConfigDict(
-        {
-            "default": {},
-            "norm_matched": {"scheme": (NormMatched(shift),)},
-            "mean_shift": {"scheme": (shift,)},
-        },
-        sort_keys=False,
-    )
+    config.arms = arms.chosen(args.init, *_arms())
     return config
+
+
+def _arms() -> tuple[arms.Arms, arms.Arms, arms.Groups]:
+    mimetic, shift = Mimetic(), MeanShift(0.5)
+    attention: arms.Arms = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(mimetic),)},
+        "mimetic": {"scheme": (mimetic,)},
+    }
+    mlp: arms.Arms = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(shift),)},
+        "mean_shift": {"scheme": (shift,)},
+    }
+    others = {"mean_shift": mlp["mean_shift"]}
+    return attention, others, {"positions": arms.attention(), "mlp": mlp}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -44,6 +44,28 @@ def family(path: str) -> str:
     """
     names = (re.sub(r"_?\d+$", "", name) or "#" for name in path.split("/"))
     return re.sub(r"\d+", "#", "/".join(names))
+
+
+def together(paths: Iterable[str]) -> list[list[str]]:
+    """Paths that differ in numbers alone, in lists; in the order of the first of each.
+
+    >>> together(["layer_0/up", "layer_0/down", "layer_1/up"])
+    [['layer_0/up', 'layer_1/up'], ['layer_0/down']]
+    """
+    lists: dict[str, list[str]] = {}
+    for path in paths:
+        lists.setdefault(re.sub(r"\d+", "#", path), []).append(path)
+    return list(lists.values())
+
+
+def summary(paths: Sequence[str]) -> str:
+    """One path for a list of `together`: "#" stands for the numbers that differ.
+
+    >>> summary(["block_0/fc1", "block_1/fc1"])
+    'block_#/fc1'
+    """
+    parts = zip(*(re.split(r"(\d+)", path) for path in paths), strict=True)
+    return "".join(part[0] if len(set(part)) == 1 else "#" for part in parts)
 
 
 def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -61,16 +61,19 @@ class Plan(tuple[Write, ...]):
         return plan
 
     def __str__(self) -> str:
-        kinds = Counter(
-            (w.scheme, _without_numbers(w.path), w.role, w.shape, w.layout) for w in self
-        )
+        kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
+        for write in self:
+            kinds[write.scheme, write.role, write.shape, write.layout].append(write.path)
         rows = [("scheme", "leaves", "path", "role", "shape", "layout")]
-        for (scheme, path, role, shape, layout), count in kinds.items():
-            rows.append((scheme, str(count), path, role, str(shape), layout))
+        for (scheme, role, shape, layout), written in kinds.items():
+            for alike in paths.together(written):
+                path = paths.summary(alike)
+                rows.append((scheme, str(len(alike)), path, role, str(shape), layout))
         lines = table.aligned(rows)
         if self.untouched:
-            kept = Counter(map(_without_numbers, self.untouched))
-            lines.append(f"unchanged: {', '.join(f'{n} {path}' for path, n in kept.items())}")
+            unchanged = paths.together(self.untouched)
+            kept = (f"{len(alike)} {paths.summary(alike)}" for alike in unchanged)
+            lines.append(f"unchanged: {', '.join(kept)}")
         return "\n".join(lines)
 
 
@@ -490,11 +493,6 @@ def _local(key: jax.Array) -> jax.Array:
         return key
     data = jnp.asarray(np.asarray(data))
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
-
-
-def _without_numbers(path: str) -> str:
-    """The path with "#" for every number: what layers have in common."""
-    return re.sub(r"\d+", "#", path)
 
 
 def _square(count: int) -> tuple[int, int] | None:

@@ -13,7 +13,16 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key
 from mimetic_jax.rules import FLAX
-from mimetic_jax.schemes import Block, Context, Mimetic, NormMatched, SameNoise, Scheme, SinCos
+from mimetic_jax.schemes import (
+    Block,
+    Context,
+    MeanShift,
+    Mimetic,
+    NormMatched,
+    SameNoise,
+    Scheme,
+    SinCos,
+)
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2
@@ -237,6 +246,14 @@ def test_plan_lists_what_stays_unchanged():
     assert "layer_0/query/kernel" not in planned.untouched
     assert "unchanged: " in str(planned)
     assert "2 layer_#/query/kernel" in str(planned)
+
+
+def test_a_plan_keeps_the_numbers_that_layers_share():
+    """Of fc1 and fc2 one is written: which one must be seen."""
+    kernels = {"fc1": {"kernel": jnp.zeros((8, 32))}, "fc2": {"kernel": jnp.zeros((32, 8))}}
+    shown = str(mimetic_jax.plan({"block_0": kernels, "block_1": kernels}, MeanShift()))
+    assert "2       block_#/fc1/kernel  mlp_in" in shown
+    assert "unchanged: 2 block_#/fc2/kernel" in shown
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ def main() -> None:
             return
         # config_flags finds the fields that flags set in the process's own arguments.
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
+    # A model of the user's may lie in the current folder; last, so that it hides nothing installed.
+    sys.path.append("")
     experiment.run()
 
 

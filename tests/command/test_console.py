@@ -50,6 +50,23 @@ def test_the_data_folder_reaches_the_config(monkeypatch: pytest.MonkeyPatch) -> 
     assert (config.data.dir, config.batch, config.steps) == ("here", 3, 7)
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
+def test_a_model_is_found_in_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "mine_alone.py").write_text(
+        "import flax.linen as nn\n\n\nclass Net(nn.Module):\n    depth: int = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    found = []
+    monkeypatch.setattr(experiment, "main", lambda argv: found.append(experiment._CONFIG.value))
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "plan", "own_model:model=mine_alone:Net")
+    (config,) = found
+    assert config.model.depth == 3
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
