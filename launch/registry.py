@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import pathlib
@@ -11,6 +10,7 @@ import runpy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from launch.fields import set_field
 from launch.weights import Weights
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train.statistics import ENOUGH
@@ -91,7 +91,7 @@ class Spec:
         _, _, text = self.config_argument(init).partition(":")
         config = runpy.run_path(self.config)["get_config"](text)
         for flag in self.flags:
-            _set(config, flag)
+            set_field(config, flag)
         return config
 
 
@@ -207,21 +207,3 @@ def scaled(arguments: str, small: Small) -> str:
 
 def _pairs(text: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in text.split(",") if pair)
-
-
-def _set(config: ConfigDict, flag: str) -> None:
-    """Apply a flag of the form --config.a.b=value."""
-    name, _, text = flag.removeprefix("--config.").partition("=")
-    node, parts = config, name.split(".")
-    for depth, part in enumerate(parts):
-        if part not in node:
-            raise unknown("config field", name, [".".join([*parts[:depth], o]) for o in node])
-        node = node[part]
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = text  # a word, as main.py takes it
-    try:
-        config.update_from_flattened_dict({name: value})
-    except TypeError as error:
-        raise InputError(f"{flag}: {str(error).splitlines()[0]}") from error

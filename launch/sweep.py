@@ -30,7 +30,6 @@ import hashlib
 import os
 import pathlib
 import re
-import runpy
 import shlex
 import signal
 import subprocess
@@ -43,11 +42,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from ml_collections import ConfigDict
 
+from launch.fields import set_field
+from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train import report
 from mimetic_jax.train.loop import Run
 from mimetic_jax.train.tasks.task import ACCURACY, Score, score_of
+from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.paths import AnyPath, as_path, write_atomically
 
 STOPPED = 75
@@ -119,7 +121,8 @@ class Sweep:
         """Build a sweep; arms and seeds default to those of the config, in its order.
 
         Raises:
-            InputError: for unknown or duplicate rows, arms or seeds.
+            InputError: for unknown or duplicate rows, arms or seeds, fields that there aren't, or a
+                population.
         """
         folders = [row_folder(row) for row in rows]
         for name, values in (("rows", folders), ("seeds", seeds), ("arms", arms)):
@@ -131,17 +134,21 @@ class Sweep:
             configs.check_seeds(seeds)
         check_given("--workdir", workdir)
         check_given("--data_dir", data_dir)
-        read = [_config(config, row) for row in rows]
+        # All jobs of a row have the same config, because they share a workdir.
+        every = [f"--config.seeds={tuple(seeds)!r}".replace(" ", "")] if seeds else []
+        every += [f"--config.data.dir={data_dir}"] if data_dir else []
+        read = [_config(config, row, (*every, *flags)) for row in rows]
         for one in read:
+            if one.members:
+                raise InputError(
+                    f"members {one.members}: a population is one job, which main.py trains"
+                )
             known = list(configs.arms(one))
             for arm in arms:
                 if arm not in known:
                     raise unknown("arm", arm, known)
         if any((tuple(c.seeds), list(configs.arms(c))) != _axes(read[0]) for c in read[1:]):
             raise InputError("the rows have different arms or seeds: sweep them separately")
-        # All jobs of a row have the same config, because they share a workdir.
-        every = [f"--config.seeds={tuple(seeds)!r}".replace(" ", "")] if seeds else []
-        every += [f"--config.data.dir={data_dir}"] if data_dir else []
         return cls(
             config,
             tuple(rows),
@@ -153,6 +160,18 @@ class Sweep:
 
     def row_workdir(self, row: str) -> str:
         return f"{self.workdir}/{row_folder(row)}"
+
+    def check_workdirs(self) -> None:
+        """Check that what was trained in these folders was trained with these flags.
+
+        Raises:
+            InputError: names the first field that differs.
+        """
+        for row in self.rows:
+            workdir = pathlib.Path(self.row_workdir(row))
+            if (path := workdir / "config.json").is_file():
+                here = configs.to_json(_config(self.config, row, self.flags))
+                configs.check_same(f"workdir {workdir}", read_config(path), here)
 
     def jobs(self) -> list[Job]:
         """All jobs, seeds outermost: the table is complete with n = 1 before any n is 2."""
@@ -179,10 +198,15 @@ def row_folder(arguments: str) -> str:
     return re.sub(r"[^\w.+-]", "", arguments.replace(",", "_")) or "default"
 
 
-def _config(file: str, arguments: str) -> ConfigDict:
-    if not pathlib.Path(file).is_file():
+def _config(file: str, arguments: str, flags: Sequence[str]) -> ConfigDict:
+    """The configuration of a row, as its jobs read it."""
+    if not (path := pathlib.Path(file)).is_file():
         raise InputError(f"there is no config file {file!r}")
-    return runpy.run_path(file)["get_config"](arguments)
+    config = shipped.read(path, arguments)
+    for flag in flags:
+        if (dashed := f"--{flag.lstrip('-')}").startswith("--config."):
+            set_field(config, dashed)
+    return config
 
 
 def _axes(config: ConfigDict) -> tuple[tuple[int, ...], list[str]]:
@@ -351,6 +375,8 @@ def run(flags: argparse.Namespace, say: Say = print) -> int:
     remote = "://" in flags.workdir
     if remote and flags.to not in ("gke", "table"):
         raise InputError(f"--workdir={flags.workdir}: --to={flags.to} needs a folder")
+    if not remote:
+        sweep.check_workdirs()
     jobs = sweep.jobs()
     # The bucket may not be readable here. The job of a finished run ends at once.
     left = jobs if remote else [job for job in jobs if not job.finished()]

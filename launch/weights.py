@@ -60,8 +60,10 @@ def _mark_of_workdir(workdir: pathlib.Path) -> str:
 
     if not (workdir / "config.json").is_file():
         raise InputError(f"--file={workdir} is no workdir of main.py: it has no config.json")
-    folders = sorted(workdir.glob("runs/*/*/metrics.jsonl"))
-    runs = [Run.of(workdir, file.parent.parent.name, int(file.parent.name)) for file in folders]
+    folders = [file.parent for file in sorted(workdir.glob("runs/*/*/metrics.jsonl"))]
+    # Beside the seeds may lie what the user moved away.
+    seeds = [folder for folder in folders if folder.name.isdecimal()]
+    runs = [Run.of(workdir, folder.parent.name, int(folder.name)) for folder in seeds]
     if not runs:
         raise InputError(f"--file={workdir} has no run: train the first stage")
     for run in runs:

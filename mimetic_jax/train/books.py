@@ -205,7 +205,16 @@ class Books:
         self.say(f"{self._at()}  {result}{average}")
 
     def finish(self, result: Evaluation, averaged: Evaluation | None) -> None:
-        """Record the last test, which marks the run as finished; only once all is written."""
+        """Record the last test, which marks the run as finished; only once all is written.
+
+        Raises:
+            Diverged: if its loss isn't finite, as after a last step that made the weights so.
+        """
+        if not np.isfinite(result.values["loss"]):
+            raise Diverged(
+                f"{self.run.arm} seed {self.run.seed}: after the last step, {self.step}, the test "
+                f"loss is {result.values['loss']}: lower the learning rate or set optimizer.clip"
+            )
         self.evaluated(
             result, averaged, finished=True, **({"origin": origin()} if is_first() else {})
         )

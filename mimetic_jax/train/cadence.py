@@ -9,7 +9,8 @@ from ml_collections import ConfigDict
 
 def eval_every(config: ConfigDict, steps_per_epoch: int) -> int:
     """Steps between two evaluations, given as steps or as epochs; 0 for none."""
-    return config.eval.every or round(config.eval.every_epochs * steps_per_epoch)
+    epochs = config.eval.every_epochs
+    return config.eval.every or (max(1, round(epochs * steps_per_epoch)) if epochs else 0)
 
 
 def next_due(step: int, end: int, cadences: Iterable[int]) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
+from mimetic_jax import paths
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError, blaming, unknown
 from mimetic_jax.models import fields_of
@@ -142,6 +144,7 @@ class Comparison:
                     sources[key] = Source(self._task, arm, data)
                 self.arms[name] = self._arm(name, arm, sources[key])
         self._report_fields()
+        self._report_rules()
 
     @property
     def info(self) -> Any:
@@ -184,14 +187,13 @@ class Comparison:
             self.claim(workdir)
         wait_for_all("workdir")
         diverged: list[str] = []
-        waiting = list(labels)
         with preemption.listening():
             if self.config.members:
                 self._train_populations(workdir)
-            while waiting:
+            for group in self._groups(labels):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
-                if group := self._next(waiting, labels):
+                if group := self._unfinished(group, labels):
                     left.difference_update(group)
                     waiting_steps = sum(self.arms[run.arm].program.steps for run in left)
                     diverged += self._train(group, labels, waiting_steps)
@@ -200,20 +202,41 @@ class Comparison:
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def _next(self, waiting: list[Run], labels: Mapping[Run, str]) -> list[Run]:
-        """Take the next run that isn't finished, and up to `together` − 1 more of its program."""
-        group: list[Run] = []
-        for run in list(waiting):
-            if len(group) == self.config.together:
-                break
-            if group and self.arms[run.arm].program is not self.arms[group[0].arm].program:
-                continue
-            waiting.remove(run)
-            if agreed(run.finished()):
+    def _groups(self, runs: Collection[Run]) -> list[list[Run]]:
+        """Up to `together` runs of a program each, in order.
+
+        Which runs train at once enters their numbers in the last bits. So after a stop the groups
+        are the same, whatever has finished: only what finished members of a group leave behind,
+        as where arms were added, is grouped anew.
+        """
+        if self.config.together == 1:
+            return [[run] for run in runs]
+        done = {run for run in runs if run.finished()}
+        groups = self._by_program(runs)
+        broken = [group for group in groups if done.intersection(group)]
+        whole = [group for group in groups if not done.intersection(group)]
+        rest = self._by_program(run for group in broken for run in group if run not in done)
+        ended = [[run] for run in runs if run in done]
+        position = list(runs).index
+        return sorted([*ended, *whole, *rest], key=lambda group: position(group[0]))
+
+    def _by_program(self, runs: Iterable[Run]) -> list[list[Run]]:
+        """Lists of `together` runs of one program; the last ones of a program may be shorter."""
+        lists: dict[Program, list[list[Run]]] = {}
+        for run in runs:
+            of = lists.setdefault(self.arms[run.arm].program, [])
+            if not of or len(of[-1]) == self.config.together:
+                of.append([])
+            of[-1].append(run)
+        return [group for of in lists.values() for group in of]
+
+    def _unfinished(self, group: Sequence[Run], labels: Mapping[Run, str]) -> list[Run]:
+        """The runs of a group that nobody has finished by now; the others are reported."""
+        left = [run for run in group if not agreed(run.finished())]
+        for run in group:
+            if run not in left:
                 self.say(f"{labels[run]}: finished before")
-            else:
-                group.append(run)
-        return group
+        return left
 
     def _train(self, group: Sequence[Run], labels: Mapping[Run, str], waiting: int) -> list[str]:
         """Train runs at once; returns those whose loss ceased to be finite."""
@@ -420,8 +443,9 @@ class Comparison:
     def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in the scheme alone."""
         per_epoch = self._task.steps_per_epoch(config, source.info)
-        # A batch of a population's member is on one device.
-        devices = 1 if config.members else len(self._devices) // max(config.mesh.tensor, 1)
+        # A batch of a population's member is on one device. The mesh says whether it can be made.
+        tensor = 1 if config.members else min(config.mesh.tensor, len(self._devices))
+        devices = 1 if config.members else len(self._devices) // tensor
         configs.check(config, per_epoch, devices)
         key = _program_key(config)
         twins = (arm.program for arm in self.arms.values() if _program_key(arm.config) == key)
@@ -455,6 +479,18 @@ class Comparison:
             if strays and (model, strays) not in reported:
                 reported.append((model, strays))
                 self.say(f"{model} has no field {', '.join(strays)}: left out of config.model")
+
+    def _report_rules(self) -> None:
+        """Name the optimizer's rules that fit no parameter, which a typo may have done."""
+        reported = set()
+        for arm in self.arms.values():
+            names = [path for path, _ in paths.flatten(arm.program.shapes.params)[0]]
+            for field in ("decay_rules", "rate_rules"):
+                for expression, _ in arm.config.optimizer[field]:
+                    line = f"optimizer.{field}: no parameter's path has {expression!r}"
+                    if line not in reported and not any(re.search(expression, n) for n in names):
+                        reported.add(line)
+                        self.say(line)
 
 
 def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:

@@ -18,6 +18,11 @@ from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.train.schedule import PLATEAUS, make_schedule, scaled_rate
 from mimetic_jax.train.settings import setting
 
+_MAY_DIFFER = ("seeds", "members", "chunk", "together", "arms")
+"""Fields of a comparison in which it may be continued with others; arms in common must agree."""
+
+_OF_ALL_ARMS = ("name", *_MAY_DIFFER)
+
 HEADS = ("whole", "mixed")
 """How weight selection chooses heads: see `warm_start`."""
 
@@ -94,21 +99,28 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             f"checkpoint_every {config.checkpoint_every} is not a multiple of log_every "
             f"{config.log_every}"
         )
-    for rule in config.rules:
-        if len(rule) not in (3, 4):
-            raise InputError(f"rule {tuple(rule)} is none of (path, role, layout[, heads])")
     if config.optimizer.warmup and config.optimizer.warmup_epochs:
         raise InputError(
             f"give optimizer.warmup ({config.optimizer.warmup} steps) or warmup_epochs "
             f"({config.optimizer.warmup_epochs}), not both"
         )
     schedule_of(config, steps, per_epoch)
-    if (plateau := config.optimizer.plateau) and plateau not in PLATEAUS:
-        raise unknown("optimizer.plateau", plateau, PLATEAUS)
     if config.eval.every and config.eval.every_epochs:
         raise InputError(
             f"give eval.every ({config.eval.every} steps) or every_epochs "
             f"({config.eval.every_epochs}), not both"
+        )
+    if plateau := config.optimizer.plateau:
+        if plateau not in PLATEAUS:
+            raise unknown("optimizer.plateau", plateau, PLATEAUS)
+        if not (config.eval.every or config.eval.every_epochs):
+            raise InputError(
+                f"optimizer.plateau={plateau} lowers the rate after evaluations: give eval.every "
+                "or every_epochs"
+            )
+    if config.label_smoothing and config.task != "images":
+        raise InputError(
+            f"label_smoothing {config.label_smoothing} is for images, not for {config.task}"
         )
     for part in config.init_parts:
         if part not in PARTS:
@@ -132,6 +144,7 @@ def _check_population(config: ConfigDict) -> None:
         ("init_from", config.init_from),
         ("optimizer.plateau", config.optimizer.plateau),
         ("tensorboard", config.tensorboard),
+        ("ema", config.ema),
     ):
         if value:
             raise InputError(f"members {config.members}: a population takes no {name}={value}")
@@ -182,18 +195,36 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     >>> difference(old, {"batch": 64, "seeds": [0, 1], "arms": {"default": {}}})
     'batch is 128 there and 64 here'
     """
-    shared = old["arms"].keys() & new["arms"].keys()
-    other = dict.fromkeys(("seeds", "members", "chunk", "together"))
-    flat_old, flat_new = (
-        _flat({**record, **other, "arms": {arm: record["arms"][arm] for arm in shared}})
-        for record in (old, new)
-    )
+    there, here = ({**record, **dict.fromkeys(_MAY_DIFFER)} for record in (old, new))
+    found = _first_differing(there, here)
+    for arm in sorted(old["arms"].keys() & new["arms"].keys()):
+        # Whole arms: an override of 0 isn't one that is missing.
+        found = found or _first_differing(
+            _merged(there, old["arms"][arm]), _merged(here, new["arms"][arm]), f"arms.{arm}."
+        )
+    return found
+
+
+def _first_differing(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> str | None:
+    flat_old, flat_new = _flat(old), _flat(new)
     for name in sorted(flat_old.keys() | flat_new.keys()):
         there, here = flat_old.get(name), flat_new.get(name)
         off = not (name in flat_old and name in flat_new) and not (there or here)
         if name != "data.dir" and there != here and not off:
-            return f"{name} is {there} there and {here} here"
+            return f"{prefix}{name} is {there} there and {here} here"
     return None
+
+
+def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in overrides.items():
+        inner = base.get(name)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _merged(inner, value)
+        merged[name] = value
+    return merged
 
 
 def check_same(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -214,6 +245,9 @@ def check_same(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> No
 
 
 def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> ConfigDict:
+    for name in _OF_ALL_ARMS:
+        if name in overrides:
+            raise InputError(f"arm {arm} sets {name}, which all arms of a comparison share")
     _check_names(arm, config, overrides)
     result = config.copy_and_resolve_references()
     try:

@@ -231,8 +231,11 @@ class _Training:
         self._now("testing")
         tested = self.group.test()
         for slot, book in ended.items():
-            book.finish(*tested[slot])
             del self.open[slot]
+            try:
+                book.finish(*tested[slot])
+            except Diverged as error:
+                self.diverged(book.run, error)
 
     def _stop(self) -> None:
         for book in self.open.values():

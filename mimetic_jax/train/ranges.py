@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -76,6 +77,8 @@ RANGES = {
     "model.patch": _COUNT,
     "model.token_std": Range(),
     "model.width": _COUNT,
+    "optimizer.skip_nonfinite": _STEPS,
+    "stall_seconds": Range(0, 10**9),  # what a thread can wait
     "steps": _STEPS,
     "together": _COUNT,
 }
@@ -105,10 +108,28 @@ def check_ranges(config: ConfigDict) -> None:
     if not str(config.name):
         raise InputError("name is empty: the workdir is runs/NAME")
     betas = tuple(config.optimizer.betas)
-    if len(betas) != 2 or not all(beta in _DECAY for beta in betas):
+    if len(betas) != 2 or not all(_is_number(beta) and beta in _DECAY for beta in betas):
         raise InputError(f"optimizer.betas {betas} are not two numbers, {_DECAY}")
+    for field, within in (("mean", Range(-math.inf)), ("std", _POSITIVE)):
+        values = tuple(config.data.get(field, ()))
+        if not all(_is_number(value) and value in within for value in values):
+            above = f", {within}" if within is _POSITIVE else ""
+            raise InputError(f"data.{field} {values} are not numbers{above}, one per channel")
     for field in ("decay_rules", "rate_rules"):
-        _check_rules(f"optimizer.{field}", config.optimizer[field])
+        for rule in _rules(f"optimizer.{field}", config.optimizer[field], "factor"):
+            if not (len(rule) == 2 and _is_number(rule[1]) and rule[1] >= 0):
+                raise InputError(
+                    f"optimizer.{field}: {rule} is not (regular expression, factor of at least 0)"
+                )
+    for rule in _rules("mesh.rules", config.mesh.rules, "placement"):
+        if len(rule) != 2 or not _is_placement(rule[1]):
+            raise InputError(
+                f"mesh.rules: {rule} is not (regular expression, placement), a placement being "
+                '"replicate", "fsdp", or a tuple of "data", "fsdp", "tensor" and None'
+            )
+    for rule in _rules("rules", config.rules, "role, layout[, heads]"):
+        if len(rule) not in (3, 4):
+            raise InputError(f"rule {rule} is none of (path, role, layout[, heads])")
 
 
 def numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
@@ -122,15 +143,30 @@ def numbers(config: ConfigDict, prefix: str = "") -> list[tuple[str, float]]:
     return found
 
 
-def _check_rules(field: str, rules: Sequence[Sequence[object]]) -> None:
+def _rules(field: str, rules: Sequence[object], what: str) -> Iterator[tuple[Any, ...]]:
+    """The rules of a field, each of which begins with a regular expression."""
     for rule in rules:
-        match tuple(rule):
-            case (str() as expression, int() | float() as factor) if factor >= 0:
-                try:
-                    re.compile(expression)
-                except re.error as error:
-                    raise InputError(
-                        f"{field}: {expression!r} is not a regular expression: {error}"
-                    ) from error
-            case other:
-                raise InputError(f"{field}: {other} is not (regular expression, factor)")
+        if not isinstance(rule, Sequence) or isinstance(rule, str) or not rule:
+            raise InputError(f"{field}: {rule!r} is not (regular expression, {what})")
+        expression, *rest = rule
+        if not isinstance(expression, str):
+            raise InputError(f"{field}: {rule} does not begin with a regular expression")
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise InputError(
+                f"{field}: {expression!r} is not a regular expression: {error}"
+            ) from error
+        yield expression, *rest
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_placement(value: object) -> bool:
+    if isinstance(value, str):
+        return value in ("replicate", "fsdp")
+    axes = ("data", "fsdp", "tensor")
+    named = (*axes, *(f"{axis}?" for axis in axes), None)
+    return isinstance(value, Sequence) and all(axis in named for axis in value)

@@ -151,17 +151,18 @@ def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
         results: of its arms, in the order of the table.
 
     Returns:
-        What `table` makes of them.
-
-    Raises:
-        InputError: if a file can't be written.
+        What `table` makes of them; a line more where the files can't be written, as in a folder
+        that may only be read.
     """
     shown, finished = table(results), _finished(results)
     if is_first() and finished:
         records = [_record(result, _baselines(result, finished)) for result in finished]
-        _write(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
-        _write(workdir / "table.md", f"{shown}\n")
-        _write(workdir / "table.csv", csv_text(*numbers(finished)))
+        try:
+            write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
+            write_atomically(workdir / "table.md", f"{shown}\n")
+            write_atomically(workdir / "table.csv", csv_text(*numbers(finished)))
+        except OSError as error:
+            return f"{shown}\n\nnot written into {workdir}: {error.strerror or error}"
     return shown
 
 
@@ -252,13 +253,6 @@ def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     widths = [max(3, len(header), *map(len, cells)) for header, cells in columns.items()]
     rows = [list(columns), ["-" * width for width in widths], *zip(*columns.values(), strict=True)]
     return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
-
-
-def _write(path: AnyPath, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise InputError(f"{path} can't be written: {error.strerror or error}") from error
 
 
 def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:

@@ -51,8 +51,8 @@ def make_schedule(
 
     Raises:
         InputError: for an unknown name, a negative rate, a warm-up and cool-down longer than the
-            training, a schedule without them, or, in timm_cosine, a warm-up that isn't whole
-            epochs.
+            training, a schedule without one that is given, or, in timm_cosine, a warm-up that isn't
+            whole epochs.
 
     Example:
         >>> rate = make_schedule("triangle", peak=1.0, steps=100)
@@ -83,10 +83,12 @@ def make_schedule(
     if steps_per_epoch < 1 and name in ("timm_cosine", "kentaroy_cosine"):
         raise InputError(f"steps_per_epoch {steps_per_epoch} is not positive")
     if cooldown and name not in ("cosine", "timm_cosine"):
-        raise InputError(f"the {name} schedule has no cool-down: {cooldown} steps of it given")
+        raise InputError(f"the {name} schedule takes no cool-down: {cooldown} steps of it given")
+    if warmup and name in ("kentaroy_cosine", "triangle"):
+        raise InputError(f"the {name} schedule takes no warm-up: {warmup} steps of it given")
+    if final and name in ("constant", "triangle"):
+        raise InputError(f"the {name} schedule takes no final rate: {final} given")
     if name == "kentaroy_cosine":
-        if warmup:
-            raise InputError(f"the {name} schedule has no warm-up: {warmup} steps of it given")
         return _kentaroy_cosine(peak, steps, final, steps_per_epoch)
     if name == "triangle":
         knots = jnp.array([0, steps * 2 // 5, steps * 4 // 5, steps], jnp.float32)

@@ -382,6 +382,8 @@ def test_an_unfinished_first_stage_is_an_error(finished, rows_that_start, tmp_pa
     metrics.write_text("".join(lines))
     with pytest.raises(InputError, match=r"stage: mimetic seed 1 isn't finished$"):
         started(tmp_path, 2, tmp_path / "stage")
+    metrics.parent.rename(metrics.parent.with_name("1.old"))
+    assert started(tmp_path, 2, tmp_path / "stage").queue.configs
     shutil.rmtree(tmp_path / "stage/runs")
     with pytest.raises(InputError, match="stage has no run: train the first stage"):
         started(tmp_path, 2, tmp_path / "stage")

@@ -100,6 +100,9 @@ def test_names_for_kubernetes_are_valid_and_different() -> None:
         (ROWS, [], [], ["--config.seeds=(1,)"], "--seeds"),
         (ROWS, [], [0, 2**32], [], r"seed 4294967296 of \(0, 4294967296\) is not an integer in"),
         (ROWS, [], [-1], [], "seed -1 of"),
+        (ROWS, [], [], ["--config.btach=3"], "did you mean 'batch'"),
+        (ROWS, [], [], ["--config.batch"], "--config.batch has no value: write --config.batch="),
+        (ROWS, [], [], ["--config.members=8"], "members 8: a population is one job"),
     ],
 )
 def test_mistakes_are_reported_before_anything_is_created(
@@ -107,6 +110,17 @@ def test_mistakes_are_reported_before_anything_is_created(
 ) -> None:
     with pytest.raises(InputError, match=words):
         Sweep.of(DIGITS, rows, "runs/x", arms, seeds, None, flags)
+
+
+def test_a_config_without_arguments_or_with_a_mistake(tmp_path: pathlib.Path) -> None:
+    plain, broken = tmp_path / "plain.py", tmp_path / "broken.py"
+    plain.write_text(
+        "from configs.digits_vit import get_config as of\n\n\ndef get_config():\n    return of()\n"
+    )
+    assert Sweep.of(str(plain), [""], "runs/x").arms[0] == "default"
+    broken.write_text("def\n")
+    with pytest.raises(InputError, match=r"config file .*broken.py can't be read \(SyntaxError"):
+        Sweep.of(str(broken), [""], "runs/x")
 
 
 @pytest.mark.parametrize(
@@ -370,3 +384,5 @@ def test_a_sweep_from_jobs_to_table(
     again = capsys.readouterr().out
     assert "2 of 2 runs finished before" in again
     assert again.endswith((tmp_path / "table.md").read_text())
+    assert sweep.main([*call, "--", "--config.batch=64"]) == 2
+    assert "(batch is 128 there and 64 here)" in capsys.readouterr().err

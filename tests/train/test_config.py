@@ -51,6 +51,8 @@ def test_arms_override_what_they_name(tiny):
         ({"shceme": ()}, "field of arm bad 'shceme'.*did you mean 'scheme'"),
         ({"model": {"widht": 3}}, "did you mean 'width'"),
         ({"model": {"width": "wide"}}, "arm bad: .*width"),
+        ({"seeds": (0, 1)}, "arm bad sets seeds, which all arms of a comparison share"),
+        ({"members": 16, "batch": 8}, "arm bad sets members, which all arms"),
     ],
 )
 def test_bad_arms(tiny, overrides, words):
@@ -79,6 +81,10 @@ def test_bad_arms(tiny, overrides, words):
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
         ({"optimizer.scaling": "cubic"}, "unknown learning-rate scaling 'cubic'"),
+        ({"optimizer.plateau": "halve", "eval.every": 0}, "plateau=halve lowers .* eval.every"),
+        ({"optimizer.schedule": "triangle"}, "the triangle schedule takes no warm-up: 2 steps"),
+        ({"label_smoothing": 0.1, "task": "text"}, "label_smoothing 0.1 is for images, not for t"),
+        ({"members": 3, "ema": 0.9}, "members 3: a population takes no ema=0.9"),
     ],
 )
 def test_checks(tiny, overrides, words):
@@ -124,6 +130,30 @@ def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):
         configs.difference(record, configs.to_json(tiny(batch=16)))
         == "batch is 32 there and 16 here"
     )
+
+
+def test_an_arm_that_sets_a_field_to_zero_is_another_arm(tiny):
+    config = tiny()
+    config.arms.same = {"optimizer": {"clip": 1.0}}
+    record, changed = configs.to_json(config), tiny()
+    changed.arms.same = {}
+    assert configs.difference(record, configs.to_json(changed)) is None
+    changed.arms.same = {"optimizer": {"clip": 0.0}}
+    found = configs.difference(record, configs.to_json(changed))
+    assert found == "arms.same.optimizer.clip is 1.0 there and 0.0 here"
+    changed.arms.same = {"scheme": ()}
+    assert "arms.same.scheme is [{" in configs.difference(record, configs.to_json(changed))
+
+
+def test_a_rule_that_fits_no_parameter_is_reported(tiny):
+    said = []
+    Comparison(tiny(**{"optimizer.rate_rules": (("pos_embd", 0.0), ("head", 0.5))}), said.append)
+    assert said == ["optimizer.rate_rules: no parameter's path has 'pos_embd'"]
+
+
+def test_a_tensor_axis_larger_than_the_machine_is_one_line(tiny):
+    with pytest.raises(InputError, match="tensor 1024 doesn't fit"):
+        Comparison(tiny(**{"mesh.tensor": 1024}))
 
 
 def test_a_workdir_of_a_version_without_a_field_continues_where_that_is_off(tiny):

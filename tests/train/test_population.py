@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize(
     "config",
     [
-        config_of(ema=0.5, accumulate=2),
+        config_of(accumulate=2),
         vit_of(scheme=(SinCos(), Mimetic(), MeanShift(per_input=True))),
     ],
     ids=["running averages", "factorized"],

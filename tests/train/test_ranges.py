@@ -61,7 +61,7 @@ def test_what_is_outside_is_one_line_and_what_is_inside_passes(field, data):
 _FLOATS = {
     *("data.augment.color_jitter", "data.augment.erase", "data.eval_fraction", "data.mix.prob"),
     *("data.mix.switch", "data.subset", "ema", "label_smoothing", "model.dropout"),
-    *("model.mlp_ratio", "model.token_std"),
+    *("model.mlp_ratio", "model.token_std", "stall_seconds"),
 }
 
 
@@ -80,7 +80,19 @@ _FLOATS = {
         ),
         ("optimizer.betas", (2.0, 0.9), r"optimizer.betas \(2.0, 0.9\) are not"),
         ("optimizer.decay_rules", (("a(", 1.0),), r"'a\(' is not a regular expression: missing"),
-        ("optimizer.rate_rules", (("a",),), r"\('a',\) is not \(regular expression, factor\)"),
+        ("optimizer.rate_rules", (("a",),), r"\('a',\) is not \(regular expression, factor of"),
+        ("optimizer.rate_rules", (1,), r"rate_rules: 1 is not \(regular expression, factor\)"),
+        ("optimizer.rate_rules", ((2, 1.0),), r"\(2, 1.0\) does not begin with a regular"),
+        ("optimizer.betas", ("0.9", 0.999), r"optimizer.betas \('0.9', 0.999\) are not two"),
+        ("optimizer.skip_nonfinite", 3 * 10**9, "optimizer.skip_nonfinite 3,000,000,000 is not"),
+        ("stall_seconds", 1e11, "stall_seconds 100,000,000,000.0 is not at least 0 and at most"),
+        ("data.mean", ("a",), r"data.mean \('a',\) are not numbers, one per channel"),
+        ("data.std", (0.0,), r"data.std \(0.0,\) are not numbers, above 0, one per channel"),
+        ("mesh.rules", (("(a", "fsdp"),), r"mesh.rules: '\(a' is not a regular expression"),
+        ("mesh.rules", (("kernel",),), r"mesh.rules: \('kernel',\) is not \(regular"),
+        ("mesh.rules", ("kernel", "fsdp"), r"mesh.rules: 'kernel' is not \(regular expression"),
+        ("mesh.rules", (("k", ("fsdp", "model")),), r"\('k', \('fsdp', 'model'\)\) is not"),
+        ("rules", (("a", "query"),), r"rule \('a', 'query'\) is none of \(path, role, layout"),
         ("optimizer.rate_rules", (("a", -1.0),), r"\('a', -1.0\) is not"),
         ("name", "", "name is empty"),
     ],

@@ -41,6 +41,13 @@ def summary(workdir, arms, seeds, score=ACCURACY):
 ARMS = ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")
 
 
+def test_a_folder_that_may_only_be_read_shows_its_table(workdir):
+    (workdir / "summary.json").mkdir()
+    shown = summary(workdir, ["default"], (0, 1, 2))
+    assert "| default | 61.00 ± 1.00 | 3" in shown
+    assert shown.endswith(f"not written into {workdir}: Is a directory")
+
+
 def test_interval_is_students_t_over_pairs():
     difference = paired_difference([80.0, 79, 84], [60.0, 62, 61])
     low, high = scipy.stats.t.interval(

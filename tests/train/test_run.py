@@ -127,6 +127,26 @@ def test_a_loss_that_is_not_finite_stops_its_run_only(tiny, tmp_path):
     assert "| bad" not in said[-1]
 
 
+def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path):
+    """Every loss of the training is finite: it is that of the weights before the step."""
+    config = tiny(steps=1, log_every=1, scheme=(), **{"eval.every": 0, "checkpoint_every": 0})
+    config.optimizer.update(
+        name="sgd", schedule="constant", warmup=0, weight_decay=0.0, learning_rate=3e38, clip=0.0
+    )
+    comparison = quiet(config, (said := []).append)
+    for _ in range(2):
+        with pytest.raises(InputError, match="the loss of run seed 0 is no longer finite"):
+            comparison.train(tmp_path)
+    assert any("after the last step, 1, the test loss is nan" in line for line in said)
+    assert comparison.table(tmp_path) == "no finished run yet"
+
+
+def test_evaluations_in_small_parts_of_an_epoch(tiny, tmp_path):
+    config = tiny(steps=3, checkpoint_every=0, **{"eval.every": 0, "eval.every_epochs": 0.01})
+    quiet(config).train(tmp_path)
+    assert [record["step"] for record in Run.of(tmp_path, "run", 0).evaluations()] == [0, 1, 2, 3]
+
+
 def test_a_scheme_that_finds_nothing_stops_before_the_run(tiny):
     config = tiny()
     config.scheme = (ImpulseBias(),)  # for Swin's tables of relative positions
@@ -153,7 +173,7 @@ def test_plan_knows_the_arithmetic(tiny):
     assert sizes[0] == pytest.approx(2 * sizes[1], rel=0.01)
     text = describe(comparison)
     assert f"{parameters:,} parameters" in text
-    assert "block_#/attention/query/kernel" in text
+    assert "block_0/attention/query/kernel" in text
 
 
 def test_tensorboard_is_written_where_asked_for(tiny, tmp_path):

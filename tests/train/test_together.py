@@ -209,10 +209,30 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
-    assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
+    assert groups == [[("a", 0), ("a", 1)], [("wide", 0), ("wide", 1)], [("b", 1)]]
     groups.clear()
     quiet(config).train(tmp_path, only="b/1")
     assert groups == [[("b", 1)]]
+
+
+def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
+    """A run that diverged is tried again: it must not move the others into other groups."""
+    config = tiny(seeds=(0, 1, 2), together=2)
+    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+    groups = []
+
+    def trained_at_once(self, group, *rest):
+        groups.append([(run.arm, run.seed) for run in group])
+
+    monkeypatch.setattr(Comparison, "_run", trained_at_once)
+    monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
+    quiet(config).train(tmp_path)
+    first, *others = groups
+    assert (first, len(others)) == ([("a", 0), ("b", 0)], 2)
+    groups.clear()
+    monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
+    quiet(config).train(tmp_path)
+    assert groups == [[("a", 0)], *others]
 
 
 def test_runs_that_cannot_train_at_once_are_refused(tiny, monkeypatch):
