@@ -28,8 +28,13 @@ from configs.recipes import small_images_vit
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, pretrained, init.
+    """Arguments: width=192, depth=12, heads=3, patch=2, size, epochs=100, scale=1, randaugment,
+    pretrained, init.
 
-    `recipes.small_images_vit` describes them.
+    `size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the
+    sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention and
+    positions the arm of that name takes. `init` is "all" for the comparison of default, sincos,
+    norm_matched and mimetic; or names of arms and groups joined by "+", such as table5+default: see
+    `configs.arms.vision`.
     """
     return small_images_vit(text, "cifar10")

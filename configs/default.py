@@ -37,9 +37,11 @@ def default() -> ConfigDict:
     config.data.name = "digits"  # see data/sets/table.py
     config.data.dir = config_dict.placeholder(str)  # the folder that holds the data set
     config.data.classes = 0  # of a streamed set that isn't the published one; 0: as published
-    config.data.size = 0  # side of the images that the model sees; 0: as the data set has them
+    config.data.size = (
+        0  # side of the images that the model sees; 0: the set's own; of folders 64, streamed 224
+    )
     config.data.mean = ()  # per channel, to subtract; white is 1; empty: the data set's own
-    config.data.std = ()  # likewise, to divide by
+    config.data.std = ()  # per channel, to divide by; empty: the data set's own
     config.data.subset = 1.0  # share of each class to train on
     config.data.repeats = 1  # times each image comes in an epoch (streamed sets)
     config.data.eval_fraction = 1.0  # of the shorter side, what a test image keeps

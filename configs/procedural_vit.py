@@ -40,7 +40,7 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: stage (warmup, train), the model's and the training's, share, warmup, init.
 
     `data` is cifar10, cifar100 or tiny_imagenet; width, depth, heads, patch (0 for that of the
-    data), size and epochs are those of `recipes.small_images_vit` and must agree in both stages.
+    data), size and epochs are those of configs/cifar10_vit.py and must agree in both stages.
     `share` is that of the warm-up in the examples. `warmup` is the workdir of stage=warmup,
     the one it has by default unless given. `init` is "all" or one arm: default or mimetic, and in
     stage=train also norm_matched, warmup, mimetic_warmup.

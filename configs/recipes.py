@@ -23,12 +23,7 @@ KENTAROY = {
 def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     """ViTs of any width, depth, heads and patch on small images.
 
-    Arguments: width, depth, heads, patch, size, epochs, scale, randaugment, pretrained, init.
-    `size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the
-    sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention and
-    positions the arm of that name takes. `init` is "all" for the comparison of the
-    arms default, sincos, norm_matched and mimetic; or names of arms and groups joined by "+", such
-    as table5+default: see `configs.arms.vision`.
+    Arguments: those of configs/cifar10_vit.py, which describes them.
     """
     args = arguments(
         text,

@@ -26,6 +26,11 @@ the mean over seeds ± standard deviation, with the number of seeds; intervals a
 seed by seed differences. A verdict takes at least three seeds. Rows without runs stay, with
 their published numbers. Rows marked *scaled down* are too small to be compared with anything
 published: they show what one CPU can show.
+
+*norm_matched* is noise with the norms of one method; where a table compares several,
+`norm_matched_METHOD` is that of another. In the tables, differences are to `norm_matched`; the
+first page compares each method with its own noise. *P(better)* is how often a run of one arm beats
+a run of the other, over all pairs of runs, ties counting half, with a bootstrap interval.
 """
 
 

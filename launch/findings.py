@@ -88,7 +88,7 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
                     yield (
                         f"{name} {entry.number}. {entry.row.label}{', scaled' * entry.spec.small}",
                         method,
-                        str(min(scale.n, structure.n)),
+                        ", ".join(dict.fromkeys((str(scale.n), str(structure.n)))),
                         f"{scale:{form}}",
                         f"{structure:{form}}",
                         what_pays(scale, structure, ours.score.higher),
@@ -112,7 +112,7 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
     >>> what_pays(Difference(2, 1, 3, 3), Difference(1, 0.5, 1.5, 3), higher=True)
     'structure'
     >>> what_pays(Difference(2, 1, 3, 3), Difference(1, -1, 3, 3), higher=True)
-    'better than the default, not than noise'
+    'better than the default; noise undecided'
     >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
     'noise is better'
     """
@@ -126,9 +126,9 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
     if to_noise > 0 and to_default > 0:
         return "structure"
     if to_noise > 0:
-        return "better than noise, not than the default"
+        return "better than noise; the default undecided"
     if to_default > 0:
-        return "better than the default, not than noise"
+        return "better than the default; noise undecided"
     return "no difference shown"
 
 

@@ -16,7 +16,7 @@ class Mixing:
 
     Args:
         mixup: α of Beta(α, α), the distribution of the share λ that an image keeps; 0 for no mixup.
-        cutmix: the same for CutMix, where λ is the share of its area that an image keeps.
+        cutmix: α of Beta(α, α), that of the share of its area that an image keeps; 0 for no CutMix.
         prob: probability of mixing a batch at all.
         switch: probability of CutMix where both are on.
 

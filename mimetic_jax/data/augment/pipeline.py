@@ -30,7 +30,7 @@ class Augmentation:
           whole image is resized, before `crop`.
         crop_scale: least and greatest area of a random resized crop, as parts of the image's; empty
           for none. It excludes `crop`.
-        crop_ratio: least and greatest width / height of that crop.
+        crop_ratio: least and greatest width / height of the crop of crop_scale.
         interpolation: of resizing and, as in timm, of timm's RandAugment: "bilinear", "bicubic", or
           "random" for either.
         randaugment: a policy as `policy.parse_policy` reads it, such as "torchvision-n2-m9",
