@@ -8,11 +8,15 @@ import pkgutil
 import re
 import shlex
 from collections import Counter
+from typing import Any
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from mimetic_jax.command import console, experiment, shipped
+from mimetic_jax.data import ImageDataset
+from mimetic_jax.train import Comparison
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -90,6 +94,23 @@ def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPat
         for flag in values:
             if flag.startswith("config."):
                 assert has(config, flag.removeprefix("config.")), f"{command}: no {flag}"
+
+
+def test_the_model_of_your_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's own module, which a session of doctest can't define: it has no import path."""
+    text = (ROOT / "docs" / "your_data.md").read_text()
+    module, use = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "mymodel.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    images, labels = np.zeros((6, 32, 32, 3), np.uint8), np.arange(6, dtype=np.int32) % 3
+    names: dict[str, Any] = {
+        "Comparison": functools.partial(Comparison, say=lambda line: None),
+        "config": shipped.load("images:size=32,patch=8"),
+        "mine": ImageDataset("mine", images, labels, images, labels, num_classes=3),
+    }
+    names["config"].batch = names["config"].eval.batch = 6
+    exec(use, names)
+    assert names["comparison"].arms.keys() == {"default", "norm_matched", "mimetic"}
 
 
 def has(config: ConfigDict, field: str) -> bool:
