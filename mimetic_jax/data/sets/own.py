@@ -64,9 +64,10 @@ def load_own(
 ) -> ImageDataset | StreamedDataset:
     """Load images of one's own.
 
-    The class of an image is the folder that it is in: `train/CLASS/...` and `test/CLASS/...` (or
-    validation, val), or `CLASS/...` without splits. Where there is no test split, a tenth of each
-    class is held out for testing, always the same images.
+    The class of an image is its folder: `train/CLASS/...` and `test/CLASS/...`, or `CLASS/...`
+    without splits, see `layout.find_split`. Where there is no test split, the validation split is
+    tested on; with both, its images aren't used. Where there is neither, a tenth of each class is
+    held out, always the same images: rounded, hence none of a class of fewer than five.
 
     Args:
         name: "folder" to hold the images in memory, as squares of `size` pixels; or

@@ -68,6 +68,22 @@ def test_a_test_split_is_taken_as_it_is(tmp_path, split):
     assert found(data.test_images, data.test_labels) == every({"blue": 2, "red": 1}, 100)
 
 
+def test_a_test_split_goes_before_a_validation_split(tmp_path):
+    fill(tmp_path / "Train", COUNTS)
+    fill(tmp_path / "valid", {"blue": 4}, first=100)
+    fill(tmp_path / "Test", {"red": 1}, first=200)
+    data = load_own("folder", str(tmp_path), 8)
+    assert found(data.train_images, data.train_labels) == every(COUNTS)
+    assert found(data.test_images, data.test_labels) == every({"red": 1}, 200)
+
+
+def test_none_of_a_small_class_is_held_out(tmp_path):
+    fill(tmp_path, {"blue": 4, "red": 5})
+    info, data = describe_own("folder", str(tmp_path), 8), load_own("folder", str(tmp_path), 8)
+    assert (info.num_train, info.num_test) == (8, 1)
+    assert data.test_labels.tolist() == [1]
+
+
 def test_a_train_folder_alone_and_an_archive(tmp_path):
     fill(tmp_path / "flowers" / "train", COUNTS)
     archive = tmp_path / "flowers.zip"
