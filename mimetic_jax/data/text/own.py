@@ -55,8 +55,9 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
         The corpus; its vocabulary is in order of first appearance in train, valid, test.
 
     Raises:
-        InputError: there is no such folder or file, it has no .txt file, or a file is empty, not
-            UTF-8, or too short to be split.
+        InputError: there is no such folder or file; it has no .txt file, or only one or two of
+            train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, or too short to be
+            split.
     """
     if not data_dir:
         raise InputError(
@@ -90,13 +91,21 @@ def _files(path: Path) -> list[Path]:
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
-    """The training, validation and test file, where all three are there."""
-    by_name = {file.name: file for file in files} if folder.is_dir() else {}
+    """The training, validation and test file; none where no file has such a name."""
+    by_name = {file.name.lower(): file for file in files} if folder.is_dir() else {}
     found = [
         next((by_name[f"{name}.txt"] for name in names if f"{name}.txt" in by_name), None)
         for names in _SPLITS
     ]
-    return [file for file in found if file] if all(found) else []
+    there = [file for file in found if file]
+    if len(there) in (1, 2):
+        missing = (names[0] for names, file in zip(_SPLITS, found, strict=True) if not file)
+        raise InputError(
+            f"{folder} has {', '.join(file.name for file in there)} but lacks "
+            f"{', '.join(f'{name}.txt' for name in missing)}: add it, or join the texts in one "
+            "file, which is split automatically"
+        )
+    return there
 
 
 def _divided(path: Path, parts: Iterator[str]) -> list[str]:

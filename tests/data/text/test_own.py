@@ -45,6 +45,22 @@ def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
     assert written(corpus, "test", " ") == "".join(LINES[4:6]).replace("\n", " <eos> ").strip()
 
 
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        (("train", "test"), "has train.txt, test.txt but lacks valid.txt:"),
+        (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
+        (("notes", "test"), "has test.txt but lacks train.txt, valid.txt:"),
+    ],
+)
+def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: str) -> None:
+    """Joined and split again, the test text would be trained on."""
+    for name in files:
+        (tmp_path / f"{name}.txt").write_text("".join(LINES))
+    with pytest.raises(InputError, match=missing):
+        load_own("text_word", str(tmp_path))
+
+
 def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("".join(LINES))
