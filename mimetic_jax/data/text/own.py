@@ -115,8 +115,8 @@ def _divided(path: Path, files: list[str]) -> list[str]:
     if not all(texts):
         ends = text.count("\n")
         raise InputError(
-            f"{path} can't be split at line ends: it has {len(text):,} characters and {ends:,} line "
-            "ends"
+            f"{path} can't be split at line ends: it has {len(text):,} characters and "
+            f"{ends:,} line ends"
         )
     return texts
 
