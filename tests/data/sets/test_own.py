@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.data import StreamedDataset, describe_own, load_own
+from mimetic_jax.data import ImageDataset, StreamedDataset, describe_own, info_of, load_own
 from mimetic_jax.errors import InputError
+from tests.fuzz import peak_bytes
 
 COLORS = {"blue": 30, "green": 90, "red": 150}
 
@@ -144,3 +145,14 @@ def test_no_folder_is_one_line(tmp_path):
         describe_own("folder", None, 0)
     with pytest.raises(InputError, match="there is no file or folder"):
         describe_own("folder", str(tmp_path / "no"), 0)
+
+
+def test_colors_of_arrays_are_those_of_float64_in_little_memory():
+    images = np.random.default_rng(0).integers(0, 256, (600, 32, 32, 3), np.uint8)
+    images[..., 2] = 77
+    labels = np.zeros(600, np.int32)
+    with peak_bytes(images.nbytes):
+        info = info_of(ImageDataset("mine", images, labels, images[:1], labels[:1], 1))
+    np.testing.assert_allclose(info.mean, images.mean(axis=(0, 1, 2)) / 255, rtol=1e-12)
+    np.testing.assert_allclose(info.std[:2], images.std(axis=(0, 1, 2))[:2] / 255, rtol=1e-12)
+    assert info.std[2] == 1
