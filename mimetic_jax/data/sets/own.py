@@ -11,7 +11,7 @@ from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import expanded, name_of
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.load import StreamedDataset, counts, part
@@ -45,7 +45,7 @@ def describe_own(
     found = _sources(name, data_dir) if dataset is None else dataset
     side = size or SIDES[name]
     return DatasetInfo(
-        _path(name, data_dir).stem,
+        name_of(_path(name, data_dir)),
         (side, side, 3),
         found.num_classes,
         *counts(found),
@@ -89,7 +89,7 @@ def load_own(
     splits = (load_all(source, side, limits=limits) for source in (sources.train, sources.test))
     (images, labels), (test_images, test_labels) = splits
     return ImageDataset(
-        _path(name, data_dir).stem,
+        name_of(_path(name, data_dir)),
         images,
         labels,
         test_images,

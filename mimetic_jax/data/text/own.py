@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import expanded, name_of
 from mimetic_jax.data.text.corpus import OWN, Corpus, TextInfo, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
@@ -75,7 +75,7 @@ def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> C
         texts = [parts_of(file) for file in split]
     else:
         texts = [iter([part]) for part in _divided(path, ["".join(parts_of(f)) for f in files])]
-    return corpus_of(path.stem, texts, LEVELS[name])
+    return corpus_of(name_of(path), texts, LEVELS[name])
 
 
 def _files(path: Path) -> list[Path]:

@@ -78,6 +78,14 @@ def test_a_test_split_goes_before_a_validation_split(tmp_path):
     assert found(data.test_images, data.test_labels) == every({"red": 1}, 200)
 
 
+def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
+    fill(tmp_path / "flowers", COUNTS)
+    for here, data_dir in (("flowers", "."), ("flowers/red", ".."), (".", "flowers")):
+        monkeypatch.chdir(tmp_path / here)
+        assert describe_own("folder", data_dir, 8).name == "flowers"
+        assert load_own("folder", data_dir, 8).name == "flowers"
+
+
 def test_none_of_a_small_class_is_held_out(tmp_path):
     fill(tmp_path, {"blue": 4, "red": 5})
     info, data = describe_own("folder", str(tmp_path), 8), load_own("folder", str(tmp_path), 8)

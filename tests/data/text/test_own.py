@@ -38,6 +38,12 @@ def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str)
     assert [part.count("\n") for part in parts] == pytest.approx([90, 5, 5], abs=1)
 
 
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("".join(LINES))
+    monkeypatch.chdir(tmp_path)
+    assert load_own("text_char", ".").name == describe_own("text_char", ".").name == tmp_path.name
+
+
 def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("to be\n" * 60 + "the end")
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfonce upon\n" + b"a time\n" * 60)
