@@ -171,6 +171,6 @@ def _nearby(layer: np.ndarray, grid: tuple[int, int] | None) -> tuple[float, flo
 
 
 def _entropy(layer: np.ndarray) -> float:
-    """Of the averaged map's rows, over log N."""
+    """Of the averaged map's rows, over log N; 0 for a single token."""
     weights = np.clip(layer, 1e-12, None)
-    return float(-(weights * np.log(weights)).sum(-1).mean() / np.log(layer.shape[-1]))
+    return float((weights * np.log(1 / weights)).sum(-1).mean() / (np.log(layer.shape[-1]) or 1))

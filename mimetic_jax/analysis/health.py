@@ -174,7 +174,8 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Mapping[str, float]], str]], ...] = (
     ("mixing rms", "mixing", lambda layer: f"{layer['mixing']:.3g}"),
     ("mlp rms", "mlp", lambda layer: f"{layer['mlp']:.3g}"),
     ("entropy", "entropy", lambda layer: f"{layer['entropy']:.2f}"),
-    ("/ log N", "tokens", lambda layer: f"{layer['entropy'] / math.log(layer['tokens']):.2f}"),
+    # The entropy of a single token is 0, as log N is.
+    ("/ log N", "tokens", lambda row: f"{row['entropy'] / (math.log(row['tokens']) or 1):.2f}"),
     ("stuck %", "stuck", lambda layer: f"{100 * layer['stuck']:.1f}"),
     ("dead %", "dead", lambda layer: f"{100 * layer['dead']:.1f}"),
 )

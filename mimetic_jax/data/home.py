@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from mimetic_jax.errors import InputError
@@ -23,3 +24,12 @@ def expanded(path: str) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path[:200]} can't be opened ({reason})") from error
     return found
+
+
+def name_of(path: Path) -> str:
+    """The name of the data in a folder or file: of the folder itself for "." and "..", too.
+
+    >>> name_of(Path("data/flowers/../tulips.tar"))
+    'tulips'
+    """
+    return Path(os.path.abspath(path)).stem

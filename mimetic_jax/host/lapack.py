@@ -19,14 +19,15 @@ def leading_eigenvectors(gram: np.ndarray, rank: int) -> np.ndarray:
     """Eigenvectors of the `rank` largest eigenvalues, largest first.
 
     Args:
-        gram: a symmetric matrix [D, D], float32; not modified.
+        gram: a symmetric matrix [D, D], float32 and finite; not modified.
         rank: R, 1 ≤ R ≤ D.
 
     Returns:
-        [D, R] float32 with orthonormal columns.
+        [D, R] float32 with orthonormal columns; without meaning if the matrix isn't finite, which
+        isn't checked.
 
     Raises:
-        FloatingPointError: if LAPACK fails, as it does when the matrix isn't finite.
+        FloatingPointError: if LAPACK reports that it failed.
 
     Example:
         >>> leading_eigenvectors(np.diag(np.array([1, 3, 2], np.float32)), 2).round().argmax(0)

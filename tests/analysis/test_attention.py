@@ -203,3 +203,8 @@ def test_analyze(tiny, tmp_path):
     assert itself[1] > 1.5 * itself[0]
     assert said.endswith(f"attention maps drawn: {tmp_path / 'attention.png'}")
     assert (tmp_path / "attention.csv").exists()
+
+
+def test_a_single_token_has_no_entropy():
+    assert f"{attention._entropy(np.ones((2, 1, 1), np.float32)):.3f}" == "0.000"
+    assert attention._entropy(np.full((2, 4, 4), 0.25)) == pytest.approx(1)

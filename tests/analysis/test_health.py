@@ -110,6 +110,11 @@ def test_every_model_has_its_columns(images, name, fields, columns):
         assert layer.get("entropy", 0) <= math.log(layer.get("tokens", 2)) + 1e-5
 
 
+def test_a_single_token_has_no_entropy():
+    one = {name: float(value) for name, value in analysis._attention(jnp.ones((2, 1, 1))).items()}
+    assert analysis._table({"block_0": one})[1].split() == ["block_0", "0.00", "0.00", "100.0"]
+
+
 class Stock(nn.Module):
     @nn.compact
     def __call__(self, x):

@@ -1,4 +1,4 @@
-"""Geometric operations equal to Pillow's on bytes: crops, resizing, and affine maps.
+"""Pillow's geometric operations on bytes, within two levels: crops, resizing and affine maps.
 
 An image is [h, w, C]. Resampling is in float32 on levels 0..255, whole numbers before and after.
 """
@@ -92,8 +92,8 @@ def resized_crop(
 ) -> jax.Array:
     """A box of random area, shape and position, resized: torchvision's `RandomResizedCrop`.
 
-    Equals Pillow's `crop(box).resize(size)` with its antialiasing: pixels outside the box have no
-    influence.
+    Pillow's `crop(box).resize(size)` with its antialiasing, within two levels: pixels outside the
+    box have no influence.
 
     Args:
         key: draws the box, and a random interpolation.
@@ -153,7 +153,8 @@ def central_view(
 ) -> jax.Array:
     """The view for evaluation: the shorter side resized to ⌊size / fraction⌋, then the center.
 
-    Equals torchvision's Resize and CenterCrop on Pillow's images.
+    The pixels of torchvision's Resize and CenterCrop on Pillow's images, within two levels: the
+    last digit of a float32 may decide a rounding.
 
     Args:
         images: [..., h, w, C] levels of any dtype.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import struct
 import threading
@@ -20,6 +21,7 @@ from mimetic_jax.errors import InputError, said_by
 
 _BLOCK = 512
 _MOST_NESTED = 3  # tars in tars; ImageNet's are one deep
+_MOST_LINKS = 40  # from one to the next, as in Linux
 _LONGEST_NAME = 2**20  # bytes of a header that holds one
 
 
@@ -27,7 +29,8 @@ class Archive:
     """The files of a tar or zip by index, for any number of threads and processes.
 
     A tar of tars (ImageNet's training images) lists the files of the inner tars, in folders named
-    as the inner tars without ".tar". Opening reads only the headers.
+    as the inner tars without ".tar". A link in a tar has the content of the file that it leads to.
+    Opening reads only the headers.
 
     Args:
         path: an uncompressed tar, or a zip whose files are stored or deflated.
@@ -35,7 +38,7 @@ class Archive:
 
     Attributes:
         path: as given.
-        files: names of the regular files, in the archive's order.
+        files: names of the regular files and of links, in the archive's order.
         folders: names of the folders that have entries of their own, without a trailing slash.
 
     Raises:
@@ -62,12 +65,22 @@ class Archive:
             for name, (_, *numbers) in zip(names, entries, strict=True)
             if name and not name.endswith("/")
         ]
-        # Offset, stored bytes and unpacked bytes; the last is -1 where nothing is compressed.
+        # Offset, stored bytes and unpacked bytes; the last may be _STORED or _DEAD.
         self._where = np.array(where, np.int64).reshape(-1, 3)
 
     def read(self, index: int) -> bytes:
-        """The content of file `index`."""
+        """The content of file `index`.
+
+        Raises:
+            DecodeError: it is a link to no file of the archive, or is too large or damaged.
+            InputError: the archive was truncated or changed after it was opened.
+        """
         offset, stored, unpacked = map(int, self._where[index])
+        if unpacked == _DEAD:
+            raise DecodeError(
+                f"{self.path}:{self.files[index]} can't be decoded (it is a link to no file of the "
+                "archive)"
+            )
         self._limits.check_bytes(max(stored, unpacked), f"{self.path}:{self.files[index]}")
         if _is_zip(self.path):  # The file's own header may be longer than its directory entry.
             header = os.pread(self._open(), 30, offset)
@@ -109,7 +122,9 @@ class Archive:
         self.__dict__.update(state, _lock=threading.Lock())
 
 
-_Entry = tuple[str, int, int, int]  # name, offset, bytes stored, bytes unpacked or -1
+_Entry = tuple[str, int, int, int]  # name, offset, bytes stored, and unpacked or one of these
+_STORED = -1  # as it is read
+_DEAD = -2  # a link to no file
 
 
 def _is_zip(path: Path) -> bool:
@@ -135,25 +150,51 @@ def _zip_entries(path: Path) -> Iterator[_Entry]:
                 f"{path}:{info.filename} is encrypted, or neither stored nor deflated: unpack it"
             )
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
-        unpacked = info.file_size if deflated else -1
+        unpacked = info.file_size if deflated else _STORED
         yield info.filename, info.header_offset, info.compress_size, unpacked
 
 
 # Not `tarfile`: 2.4 times as long (30, not 12 µs per member), and silent at a damaged header.
-def _tar_entries(path: Path) -> Iterator[_Entry]:
+def _tar_entries(path: Path) -> list[_Entry]:
+    entries: list[_Entry] = []
+    links: dict[int, str] = {}
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
-        for name, offset, stored in _tar_members(descriptor, path, 0, size):
-            yield name, offset, stored, -1
+        for name, offset, stored, target in _tar_members(descriptor, path, 0, size):
+            if target:
+                links[len(entries)] = target
+            entries.append((name, offset, stored, _STORED))
     finally:
         os.close(descriptor)
+    if links:
+        _follow(links, entries)
+    return entries
+
+
+def _follow(links: dict[int, str], entries: list[_Entry]) -> None:
+    """Give each link, of an index and a target, the bytes of the file that it leads to."""
+    files = (index for index in range(len(entries)) if index not in links)
+    # Files go last: a file that is stored twice is the second time a link to itself.
+    numbers = {posixpath.normpath(entries[index][0]): index for index in (*links, *files)}
+    for link in links:
+        end = link
+        for _ in range(_MOST_LINKS):
+            if end not in links:
+                break
+            end = numbers.get(links[end], -1)
+        dead = end < 0 or end in links or entries[end][0].endswith("/")
+        offset, stored, kind = (0, 0, _DEAD) if dead else entries[end][1:]
+        entries[link] = (entries[link][0], offset, stored, kind)
 
 
 def _tar_members(
     descriptor: int, path: Path, start: int, end: int, prefix: str = "", depth: int = 0
-) -> Iterator[tuple[str, int, int]]:
-    """Name, offset and size of each member in bytes [start, end); folder names end in a slash."""
+) -> Iterator[tuple[str, int, int, str]]:
+    """Name, offset, size and a link's target of each member in bytes [start, end).
+
+    Folder names end in a slash.
+    """
     if depth > _MOST_NESTED:
         raise InputError(f"{path} holds tars in tars, more than {_MOST_NESTED} deep: {prefix}")
     at, extended = start, dict[str, bytes]()
@@ -177,10 +218,12 @@ def _tar_members(
                 f"{content + size}"
             )
         at = content + -(-size // _BLOCK) * _BLOCK
-        if kind in (b"L", b"x") and size > _LONGEST_NAME:
+        if kind in (b"L", b"K", b"x") and size > _LONGEST_NAME:
             raise InputError(f"{path} has a damaged file header at byte {content - _BLOCK}: a name")
-        if kind == b"L":  # GNU: the next member's name
-            extended["path"] = os.pread(descriptor, size, content).rstrip(b"\0")
+        if kind in (b"L", b"K"):  # GNU: the next member's name, or its link's target
+            extended["path" if kind == b"L" else "linkpath"] = os.pread(
+                descriptor, size, content
+            ).rstrip(b"\0")
             continue
         if kind in (b"x", b"g"):  # POSIX: records on the next member, or on all of them
             if kind == b"x":
@@ -192,15 +235,21 @@ def _tar_members(
                         f"{path} has a damaged file header at byte {where} ({error})"
                     ) from error
             continue
+        target = _text(extended.get("linkpath", header[157:257].split(b"\0")[0]))
         extended = {}
         if kind == b"5":
-            yield f"{prefix}{name.rstrip('/')}/", content, 0
+            yield f"{prefix}{name.rstrip('/')}/", content, 0, ""
         elif kind in (b"0", b"\0", b"7") and name.endswith(".tar"):
             inner = prefix + name.removesuffix(".tar") + "/"
-            yield inner, content, 0
+            yield inner, content, 0, ""
             yield from _tar_members(descriptor, path, content, content + size, inner, depth + 1)
         elif kind in (b"0", b"\0", b"7"):
-            yield prefix + name, content, size
+            yield prefix + name, content, size, ""
+        elif kind == b"1":  # hard links name a file from the tar's top, symbolic ones from theirs
+            yield prefix + name, content, 0, posixpath.normpath(prefix + target)
+        elif kind == b"2":
+            folder = posixpath.dirname(prefix + name)
+            yield prefix + name, content, 0, posixpath.normpath(posixpath.join(folder, target))
 
 
 def _has_valid_checksum(header: bytes) -> bool:

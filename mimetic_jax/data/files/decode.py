@@ -64,9 +64,10 @@ def decode(
     """Decode a JPEG, PNG or other image file.
 
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
-    transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. One difference:
-    16-bit gray is scaled to 8 bits, where Pillow clips it. JPEGs are decoded by OpenCV, which is
-    faster and releases Python's lock; its own thread pool is off.
+    transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. Two
+    differences: 16-bit gray, and a PGM of more than 8 bits, is scaled to 8 bits, where Pillow clips
+    it; gray of 32 bits is refused, because its range is unknown. JPEGs are decoded by OpenCV, which
+    is faster and releases Python's lock; its own thread pool is off.
 
     Args:
         data: the file's bytes.
@@ -79,7 +80,8 @@ def decode(
         uint8 [h, w, 3].
 
     Raises:
-        DecodeError: the data are no image, a damaged or truncated one, or one of too many pixels.
+        DecodeError: the data are no image, a damaged or truncated one, or one of too many pixels
+            or of 32-bit gray.
     """
     if shape := jpeg_shape(data):
         limits.check_pixels(*shape, name)
@@ -142,7 +144,12 @@ def _decode_by_pillow(data: bytes, name: str, limits: Limits) -> np.ndarray:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
             image: Image.Image = file
             limits.check_pixels(image.height, image.width, name)
-            if image.mode.startswith("I;16"):
+            if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
+                raise DecodeError(
+                    f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "
+                    "16 bits)"
+                )
+            if image.mode.startswith("I"):  # Pillow scales PGMs of any number of bits to 16.
                 gray = (np.asarray(image) >> 8).astype(np.uint8)
                 return np.repeat(gray[:, :, None], 3, axis=2)
             if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):

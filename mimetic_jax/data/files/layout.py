@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from mimetic_jax.errors import InputError
 
-_SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
@@ -28,21 +35,22 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
 
     Three layouts are known, at the top of the container or in a folder of it: `SPLIT/CLASS/...`, as
     ImageFolder expects it; Tiny ImageNet's, where `val/val_annotations.txt` names the class of each
-    file in `val/images`; and `CLASS/...` without splits, used as "train". "val" and "validation"
-    mean the same.
+    file in `val/images`; and `CLASS/...` without splits, used as "train". Folders below a class
+    belong to it. Files and folders whose names start with a dot are left out.
+
+    A split's folder is named train or training; val, valid, validation or dev, which mean the same;
+    test or testing, in capitals or not.
 
     Returns:
         Index in the container and class of each image, and the sorted names of all classes: those
         of the training split if there is one, so that a class has the same number in every split.
 
     Raises:
-        InputError: the split doesn't exist, a class has no images, or training lacks a class.
+        InputError: the split doesn't exist, a class has no images, training lacks a class, or
+            images are beside the splits' folders, in others.
     """
     wanted = _SPLITS.get(split, split)
-    by_split = _by_split(container)
-    without_splits = set(by_split) == {""}
-    if without_splits:
-        by_split = {"train": by_split[""]}
+    layout, by_split = _by_split(container)
     if wanted not in by_split:
         known = ", ".join(sorted(set(by_split) - {""}))
         raise InputError(f"{container.path} has no images of split {split!r}, only of: {known}")
@@ -51,7 +59,7 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
     if annotations is not None:
         chosen = [(index, _annotated(container, index, annotations)) for index, _ in chosen]
     else:
-        _check_folders(container, "" if without_splits else wanted, chosen)
+        _check_folders(container, layout, wanted, {label for _, label in chosen})
     labels = [label for _, label in chosen]
     classes = sorted({label for _, label in by_split.get("train", chosen)})
     unexpected = sorted(set(labels) - set(classes))
@@ -67,37 +75,87 @@ def splits_of(container: Container) -> set[str]:
     """The splits that have images: "train", "validation", "test"; only "train" without splits.
 
     Raises:
-        InputError: there are no images.
+        InputError: there are no images, or some are beside the splits' folders, in others.
     """
-    found = set(_by_split(container))
-    return {"train"} if found == {""} else found - {""}
+    return set(_by_split(container)[1]) - {""}
 
 
-def _by_split(container: Container) -> dict[str, list[tuple[int, str]]]:
+_Parts = tuple[str, ...]  # of a folder's path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Where splits and classes are: below `root`."""
+
+    root: _Parts
+    has_splits: bool
+
+    def place(self, folder: _Parts) -> tuple[str, str]:
+        """The split and class of the files in a folder, "" where its path names none."""
+        below = _below(self.root, folder)
+        if not self.has_splits:
+            return "train", below[0] if below else ""
+        split, label = (*below, "", "")[:2]
+        return _SPLITS.get(split.lower(), ""), label
+
+
+def _layout(path: Path, folders: Iterable[_Parts]) -> _Layout:
+    """The layout of the folders that hold images."""
+    named = [folder for folder in folders if folder]
+    shared = _shared(named)[: min(map(len, named), default=1) - 1]
+    root = tuple(itertools.takewhile(lambda part: part.lower() not in _SPLITS, shared))
+    tops = {_below(root, folder)[0] for folder in named}
+    splits = {top for top in tops if top.lower() in _SPLITS}
+    if splits and (others := sorted(tops - splits)):
+        raise InputError(
+            f"{path} has images in {', '.join(others[:5])}, beside the folders of splits "
+            f"({', '.join(sorted(splits))}): move them into a split, or elsewhere"
+        )
+    for folder in named:
+        if not splits and any(part.lower() in _SPLITS for part in folder):
+            raise InputError(
+                f"{path} has a split in another folder, {'/'.join(folder)}: the classes are in the "
+                "splits, SPLIT/CLASS/..."
+            )
+    return _Layout(root, bool(splits))
+
+
+def _shared(folders: list[_Parts]) -> _Parts:
+    """What the paths have in common, from the top."""
+    same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    return tuple(first for first, *_ in same)
+
+
+def _below(root: _Parts, folder: _Parts) -> _Parts:
+    """What a path has after the part that it shares with the root's."""
+    return folder[len(_shared([root, folder])) :]
+
+
+def _by_split(container: Container) -> tuple[_Layout, dict[str, list[tuple[int, str]]]]:
     """Index and class of each image, by its split, "" where its path names none."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for index, name in enumerate(container.files):
-        if name.lower().endswith(_SUFFIXES) and not _hidden(name):
-            split, label = _split_and_class(name)
-            found.setdefault(split, []).append((index, label))
-    if not found:
+    images = {
+        index: name.rpartition("/")[0]
+        for index, name in enumerate(container.files)
+        if name.lower().endswith(_SUFFIXES) and not _hidden(name)
+    }
+    if not images:
         raise InputError(f"{container.path} holds no images ({', '.join(_SUFFIXES)})")
-    return found
+    folders = {folder: _parts(folder) for folder in sorted(set(images.values()))}
+    layout = _layout(container.path, folders.values())
+    places = {folder: layout.place(parts) for folder, parts in folders.items()}
+    found: dict[str, list[tuple[int, str]]] = {}
+    for index, folder in images.items():
+        split, label = places[folder]
+        found.setdefault(split, []).append((index, label))
+    return layout, found
+
+
+def _parts(name: str) -> _Parts:
+    return tuple(part for part in name.split("/") if part not in ("", ".", ".."))
 
 
 def _hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".") or name.startswith("__MACOSX/")
-
-
-def _split_and_class(name: str) -> tuple[str, str]:
-    """The split of a file, "" if its path names none, and its class."""
-    folders = [part for part in name.split("/")[:-1] if part not in ("", ".")]
-    for depth, folder in enumerate(folders):
-        if folder in _SPLITS:
-            return _SPLITS[folder], folders[depth + 1] if folders[depth + 1 :] else ""
-    if folders[-1:] == ["images"]:
-        folders.pop()
-    return "", folders[-1] if folders else ""
+    return any(part.startswith(".") or part == "__MACOSX" for part in _parts(name))
 
 
 def _annotations(container: Container, split: str) -> dict[str, str] | None:
@@ -119,16 +177,9 @@ def _annotated(container: Container, index: int, annotations: dict[str, str]) ->
     return annotations[name]
 
 
-def _check_folders(container: Container, split: str, images: list[tuple[int, str]]) -> None:
+def _check_folders(container: Container, layout: _Layout, split: str, labels: set[str]) -> None:
     """Raise for an empty class folder: without it, the numbers of later classes would shift."""
-    labels, used = {label for _, label in images}, {""}
-    for index, _ in images:
-        folder = container.files[index].rpartition("/")[0]
-        while folder not in used:
-            used.add(folder)
-            folder = folder.rpartition("/")[0]
     for folder in container.folders:
-        found, label = _split_and_class(f"{folder}/")
-        is_class = found == split and label and not _hidden(folder)
-        if is_class and label not in labels and folder not in used:
+        found, label = layout.place(_parts(folder))
+        if found == split and label and label not in labels and not _hidden(folder):
             raise InputError(f"{container.path}: class folder {folder} holds no images")

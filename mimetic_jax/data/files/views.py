@@ -92,9 +92,11 @@ def train_view(
     """A random crop, resized to a square.
 
     A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
-    there is no aliasing. JPEGs are decoded at half or quarter size where the box stays at least as
-    large as the result. The mean difference from Pillow's bilinear, on ImageNet files, is 0.6 of
-    255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs by 1.2 and 1.5.
+    there is no aliasing; one that shrinks in one direction and grows in the other, as 300x220
+    pixels do to 224, is interpolated in both. JPEGs are decoded at half or quarter size where the
+    box stays at least as large as the result. The mean difference from Pillow's bilinear, on
+    ImageNet files, is 0.6 of 255 levels at 224 pixels and 2.9 at 64; Pillow's own bicubic differs
+    by 1.2 and 1.5.
 
     Args:
         data: the encoded image.
@@ -169,7 +171,7 @@ def eval_view(
         uint8 [s, s, 3].
 
     Raises:
-        DecodeError: the bytes are damaged.
+        DecodeError: the bytes are damaged, or too many pixels, resized ones included.
         InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
     """
     check_eval_view(size, fraction, interpolation)
@@ -182,6 +184,7 @@ def eval_view(
         height, width = shorter, int(shorter * width / height)
     else:
         height, width = int(shorter * height / width), shorter
+    limits.check_pixels(height, width, f"{name}, resized,")
     method = Image.Resampling[interpolation.upper()]
     resized = np.asarray(Image.fromarray(pixels).resize((width, height), method))
     top, left = round((height - size) / 2), round((width - size) / 2)

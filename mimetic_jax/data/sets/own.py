@@ -11,7 +11,7 @@ from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import expanded, name_of
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.load import StreamedDataset, counts, part
@@ -24,6 +24,7 @@ SIDES = {"folder": 64, "folder_streamed": 224}
 
 _TESTS = ("test", "validation")  # the first that is there
 _TRAIN_SHARE = 0.9  # of each class, where there is no test split
+_PER_COUNT = 128  # images at a time: bincount makes them eight times as large
 
 
 def describe_own(
@@ -44,7 +45,7 @@ def describe_own(
     found = _sources(name, data_dir) if dataset is None else dataset
     side = size or SIDES[name]
     return DatasetInfo(
-        _path(name, data_dir).stem,
+        name_of(_path(name, data_dir)),
         (side, side, 3),
         found.num_classes,
         *counts(found),
@@ -64,9 +65,10 @@ def load_own(
 ) -> ImageDataset | StreamedDataset:
     """Load images of one's own.
 
-    The class of an image is the folder that it is in: `train/CLASS/...` and `test/CLASS/...` (or
-    validation, val), or `CLASS/...` without splits. Where there is no test split, a tenth of each
-    class is held out for testing, always the same images.
+    The class of an image is its folder: `train/CLASS/...` and `test/CLASS/...`, or `CLASS/...`
+    without splits, see `layout.find_split`. Where there is no test split, the validation split is
+    tested on; with both, its images aren't used. Where there is neither, a tenth of each class is
+    held out, always the same images: rounded, hence none of a class of fewer than five.
 
     Args:
         name: "folder" to hold the images in memory, as squares of `size` pixels; or
@@ -87,7 +89,7 @@ def load_own(
     splits = (load_all(source, side, limits=limits) for source in (sources.train, sources.test))
     (images, labels), (test_images, test_labels) = splits
     return ImageDataset(
-        _path(name, data_dir).stem,
+        name_of(_path(name, data_dir)),
         images,
         labels,
         test_images,
@@ -98,18 +100,29 @@ def load_own(
 
 def info_of(dataset: ImageDataset) -> DatasetInfo:
     """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
-    pixels = dataset.train_images.reshape(-1, dataset.image_shape[-1])
-    # A channel of one value has no spread to divide by.
-    std = np.where(pixels.std(axis=0) > 0, pixels.std(axis=0) / 255, 1.0)
+    levels, counted = np.arange(256), _level_counts(dataset.train_images)
+    shares = counted / counted.sum(axis=1, keepdims=True)
+    mean = shares @ levels
+    std = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(axis=1))
     return DatasetInfo(
         dataset.name,
         dataset.image_shape,
         dataset.num_classes,
         *counts(dataset),
-        mean=tuple((pixels.mean(axis=0) / 255).tolist()),
-        std=tuple(std.tolist()),
+        mean=tuple((mean / 255).tolist()),
+        # A channel of one value has no spread to divide by.
+        std=tuple(np.where(std > 0, std / 255, 1.0).tolist()),
         source="arrays",
     )
+
+
+def _level_counts(images: np.ndarray) -> np.ndarray:
+    """How many pixels of each channel have each of the 256 levels, [C, 256]."""
+    counted = np.zeros((images.shape[-1], 256), np.int64)
+    for batch in np.array_split(images, -(-len(images) // _PER_COUNT)):
+        for channel, row in enumerate(counted):
+            row += np.bincount(batch[..., channel].ravel(), minlength=256)
+    return counted
 
 
 def _path(name: str, data_dir: str | None) -> Path:

@@ -336,7 +336,7 @@ def _expected(info: TextInfo) -> str:
 
 
 def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
-    """Yield the text of a file in parts that end at a line end.
+    """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
     Raises:
         InputError: it is empty or not UTF-8.
@@ -345,11 +345,12 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
     with path.open("rb") as file:
         while part := file.read(_CHUNK) + file.readline():
             try:
-                yield clean(part.decode())
+                text = part.decode()
             except UnicodeDecodeError as error:
                 raise InputError(
                     f"{path} isn't UTF-8: byte {offset + error.start} is {part[error.start]:#04x}"
                 ) from error
+            yield clean(text if offset else text.removeprefix("\ufeff"))
             offset += len(part)
     if not offset:
         raise InputError(f"{path} is empty")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import expanded, name_of
 from mimetic_jax.data.text.corpus import OWN, Corpus, TextInfo, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
@@ -42,9 +41,9 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     """Load a text of one's own.
 
     A folder with train.txt, valid.txt (validation, val, dev) and test.txt is read as it is split.
-    Of another folder all .txt files are joined in order of their names. That text, or that of a
-    single file, is split at the line ends nearest to 90 % and 95 % of its characters: training,
-    validation and test text.
+    Of another folder all .txt files are joined in order of their names, each at the start of a
+    line. That text, or that of a single file, is split at the line ends nearest to 90 % and 95 %
+    of its characters: training, validation and test text.
 
     Args:
         name: "text_char" for every character of the text, "text_word" for words separated by
@@ -55,8 +54,9 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
         The corpus; its vocabulary is in order of first appearance in train, valid, test.
 
     Raises:
-        InputError: there is no such folder or file, it has no .txt file, or a file is empty, not
-            UTF-8, or too short to be split.
+        InputError: there is no such folder or file; it has no .txt file, or only one or two of
+            train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, or too short to be
+            split.
     """
     if not data_dir:
         raise InputError(
@@ -74,8 +74,8 @@ def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> C
     if split := _splits(path, files):
         texts = [parts_of(file) for file in split]
     else:
-        texts = [iter([part]) for part in _divided(path, (p for f in files for p in parts_of(f)))]
-    return corpus_of(path.stem, texts, LEVELS[name])
+        texts = [iter([part]) for part in _divided(path, ["".join(parts_of(f)) for f in files])]
+    return corpus_of(name_of(path), texts, LEVELS[name])
 
 
 def _files(path: Path) -> list[Path]:
@@ -90,25 +90,39 @@ def _files(path: Path) -> list[Path]:
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
-    """The training, validation and test file, where all three are there."""
-    by_name = {file.name: file for file in files} if folder.is_dir() else {}
+    """The training, validation and test file; none where no file has such a name."""
+    by_name = {file.name.lower(): file for file in files} if folder.is_dir() else {}
     found = [
         next((by_name[f"{name}.txt"] for name in names if f"{name}.txt" in by_name), None)
         for names in _SPLITS
     ]
-    return [file for file in found if file] if all(found) else []
-
-
-def _divided(path: Path, parts: Iterator[str]) -> list[str]:
-    text = "".join(parts)
-    ends = []
-    for share in (_SHARES[0], sum(_SHARES)):
-        ends.append(text.find("\n", int(len(text) * share)) + 1)
-    first, second = ends
-    texts = [text[:first], text[first:second], text[second:]]
-    if not (first and second and all(texts)):
+    there = [file for file in found if file]
+    if len(there) in (1, 2):
+        missing = (names[0] for names, file in zip(_SPLITS, found, strict=True) if not file)
         raise InputError(
-            f"{path} can't be split at line ends: it has {len(text):,} characters in "
-            f"{len(text.splitlines()):,} lines"
+            f"{folder} has {', '.join(file.name for file in there)} but lacks "
+            f"{', '.join(f'{name}.txt' for name in missing)}: add it, or join the texts in one "
+            "file, which is split automatically"
+        )
+    return there
+
+
+def _divided(path: Path, files: list[str]) -> list[str]:
+    # Without a line end, a file's last word and the next one's first would be one.
+    text = "\n".join([*(file.removesuffix("\n") for file in files[:-1]), files[-1]])
+    first, second = (_line_end(text, share * len(text)) for share in (_SHARES[0], sum(_SHARES)))
+    texts = [text[:first], text[first:second], text[second:]]
+    if not all(texts):
+        ends = text.count("\n")
+        raise InputError(
+            f"{path} can't be split at line ends: it has {len(text):,} characters and "
+            f"{ends:,} line ends"
         )
     return texts
+
+
+def _line_end(text: str, position: float) -> int:
+    """The end of a line that is nearest to a position, the earlier of two."""
+    before = text.rfind("\n", 0, int(position)) + 1
+    after = text.find("\n", int(position)) + 1
+    return after if after and after - position < position - before else before

@@ -29,6 +29,9 @@ class ImageTask(Task):
         model: images [B, h, w, C] float32 → logits [B, classes].
         info: of the data, at the size that the model sees.
         augmentation, mixing: of training images.
+
+    Raises:
+        InputError: for a field of the configuration that doesn't fit the images.
     """
 
     score, unit = ACCURACY, "images"
@@ -46,6 +49,11 @@ class ImageTask(Task):
         self.augmentation = device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction
+        if self.eval_fraction < 1 and shape[0] != shape[1]:
+            raise InputError(
+                f"data.eval_fraction {self.eval_fraction} cuts a square, but images are "
+                f"{shape[0]}x{shape[1]}: set data.size, or data.eval_fraction to 1"
+            )
 
     def prepare(
         self, key: jax.Array, step: jax.Array, examples: Examples
@@ -89,8 +97,12 @@ class ImageTask(Task):
         }
 
     def view(self, pixels: jax.Array) -> jax.Array:
-        """Images as they are tested on: normalized, at the model's size."""
-        if pixels.shape[1:] != self.info.image_shape:
+        """Images as they are tested on: the central view at the model's size, normalized.
+
+        Streamed images come as that view, cut where they are decoded.
+        """
+        cut = self.eval_fraction < 1 and not self.info.streamed
+        if cut or pixels.shape[1:] != self.info.image_shape:
             size = self.info.image_shape[0]
             pixels = datasets.central_view(pixels, size, self.eval_fraction, "bicubic")
         return datasets.normalize(pixels, self.info.mean, self.info.std)

@@ -42,9 +42,6 @@ def write_tar(path: Path, form: int = tarfile.GNU_FORMAT) -> Path:
         folder = tarfile.TarInfo("b")
         folder.type = tarfile.DIRTYPE
         tar.addfile(folder)
-        link = tarfile.TarInfo("link.JPEG")
-        link.type, link.linkname = tarfile.SYMTYPE, "a.JPEG"
-        tar.addfile(link)
         for name in NAMES:
             add(tar, name, content(name))
     return path
@@ -116,6 +113,82 @@ def test_a_tar_of_tars_is_one_list(tmp_path: Path) -> None:
     assert archive.folders == ["n02", "n01"]
     for index, (synset, number) in enumerate(expected):
         assert archive.read(index) == f"{synset} {number}".encode()
+
+
+def linking(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+LINKS = [
+    ("early.JPEG", tarfile.SYMTYPE, "b/ü.JPEG"),
+    ("b/up.JPEG", tarfile.SYMTYPE, "../a.JPEG"),
+    ("b/again.JPEG", tarfile.SYMTYPE, "./up.JPEG"),
+    ("./hard.JPEG", tarfile.LNKTYPE, "b/last.JPEG"),
+    ("b/hard.JPEG", tarfile.LNKTYPE, "./hard.JPEG"),
+    ("b/soft.JPEG", tarfile.SYMTYPE, "hard.JPEG"),
+    ("long.JPEG", tarfile.LNKTYPE, f"{LONG}/e.JPEG"),
+    ("b/last.JPEG", tarfile.LNKTYPE, "b/last.JPEG"),
+]
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path, form: int) -> None:
+    path = tmp_path / "images.tar"
+    with tarfile.open(path, "w", format=form) as tar:
+        tar.addfile(linking(*LINKS[0]))
+        for name in NAMES:
+            add(tar, name, content(name))
+        for link in LINKS[1:]:
+            tar.addfile(linking(*link))
+    archive = Archive(path)
+    names = [name.removeprefix("./") for name, *_ in LINKS]
+    assert archive.files == [names[0], *NAMES, *names[1:]]
+    targets = [
+        "b/ü.JPEG",
+        "a.JPEG",
+        "a.JPEG",
+        *3 * ["b/last.JPEG"],
+        f"{LONG}/e.JPEG",
+        "b/last.JPEG",
+    ]
+    for name, target in zip(names, targets, strict=True):
+        assert archive.read(archive.files.index(name)) == content(target)
+    with tarfile.open(path) as tar:
+        for name, _, _ in LINKS[:-1]:
+            assert tar.extractfile(name).read() == archive.read(
+                archive.files.index(name.removeprefix("./"))
+            )
+
+
+def test_links_within_inner_tars(tmp_path: Path) -> None:
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w") as tar:
+        add(tar, "x/a.JPEG", content("a.JPEG"))
+        tar.addfile(linking("x/hard.JPEG", tarfile.LNKTYPE, "x/a.JPEG"))
+        tar.addfile(linking("soft.JPEG", tarfile.SYMTYPE, "x/a.JPEG"))
+    with tarfile.open(tmp_path / "outer.tar", "w") as tar:
+        add(tar, "n01.tar", inner.getvalue())
+    archive = Archive(tmp_path / "outer.tar")
+    assert archive.files == ["n01/x/a.JPEG", "n01/x/hard.JPEG", "n01/soft.JPEG"]
+    assert {archive.read(index) for index in range(3)} == {content("a.JPEG")}
+
+
+@pytest.mark.parametrize("target", ["no.JPEG", "/etc/passwd", "../a.JPEG", "b", "x.JPEG", ""])
+def test_a_link_to_no_file_counts_as_a_damaged_image(tmp_path: Path, target: str) -> None:
+    """As in a folder: to nothing, to somewhere else, to a folder or to itself."""
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        with tarfile.open(tmp_path / "images.tar", "w") as tar:
+            tar.addfile(linking("b", tarfile.DIRTYPE, ""))
+            add(tar, "a.JPEG", content("a.JPEG"))
+            tar.addfile(linking("x.JPEG", kind, target))
+        archive = Archive(tmp_path / "images.tar")
+        assert archive.files == ["a.JPEG", "x.JPEG"]
+        with pytest.raises(
+            DecodeError, match=r"images\.tar:x\.JPEG can't be decoded \(it is a link"
+        ):
+            archive.read(1)
 
 
 def offsets(path: Path) -> dict[str, int]:

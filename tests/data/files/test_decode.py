@@ -76,6 +76,26 @@ def test_sixteen_bit_gray_is_scaled() -> None:
     assert decode(data).shape == (2, 3, 3)
 
 
+@pytest.mark.parametrize("most", [300, 1023, 4095, 65535])
+@pytest.mark.parametrize("form", ["P2", "P5"])
+def test_a_pgm_of_more_than_8_bits_is_scaled(form: str, most: int) -> None:
+    levels = np.linspace(0, most, 600).round().astype(">u2").reshape(20, 30)
+    numbers = levels.tobytes() if form == "P5" else " ".join(map(str, levels.flat)).encode()
+    pixels = decode(f"{form}\n30 20\n{most}\n".encode() + numbers)
+    assert (pixels == pixels[:, :, :1]).all()
+    assert np.abs(pixels[:, :, 0] - levels * (255 / most)).max() < 1
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_32_bit_gray_is_refused(dtype: type) -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.ones((4, 5), dtype)).save(file, "TIFF")
+    with pytest.raises(
+        DecodeError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
+    ):
+        decode(file.getvalue(), "a.tif")
+
+
 @pytest.mark.parametrize("reduction", [2, 4])
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG"])
 def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -> None:

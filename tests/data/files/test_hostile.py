@@ -204,6 +204,14 @@ def test_limits_are_the_users(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert decode(data, limits=Limits(pixels=64)).shape == (8, 8, 3)
 
 
+def test_a_narrow_image_is_not_enlarged_beyond_the_limit() -> None:
+    """Resized to a shorter side of 256, a strip of 24,000 pixels would have a hundred million."""
+    strip = encoded("PNG", 4, 6_000)
+    words = r"a\.png, resized, has 256x384000 pixels, more than 1,000,000"
+    with peak_bytes(1_000_000), pytest.raises(DecodeError, match=words):
+        eval_view(strip, 224, 0.875, name="a.png", limits=Limits(pixels=10**6))
+
+
 def test_no_program_is_run_for_an_image() -> None:
     """Pillow calls Ghostscript for PostScript."""
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"

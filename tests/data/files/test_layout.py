@@ -13,7 +13,7 @@ import pytest
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import Container, find_split
+from mimetic_jax.data.files.layout import Container, find_split, splits_of
 from mimetic_jax.errors import InputError
 
 Files = dict[str, bytes]
@@ -149,9 +149,51 @@ def test_a_tree_without_splits_is_for_training(make: Make, prefix: str) -> None:
         find_split(container, "val")
 
 
+@pytest.mark.parametrize("prefix", ["", "mine/", "my/own/", "train/", "mine/train/"])
+def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
+    images = {f"{label}/{room}/1.png": label for label in ("cat", "dog") for room in ("in", "out")}
+    hidden = ["cat/.thumbnails/1.png", ".cache/cat/1.png", "cat/.1.png"]
+    container = make([prefix + name for name in [*images, *hidden]])
+    expected = {prefix + name: label for name, label in images.items()}
+    assert found(container, "train") == (expected, ["cat", "dog"])
+
+
+def test_the_classes_are_those_of_torchvision(tmp_path: Path) -> None:
+    names = ["cat/1.png", "cat/extra/2.png", "dog/a/b/3.png"]
+    as_folder(tmp_path, dict.fromkeys(names, b""), [])
+    images, classes = {}, sorted(entry.name for entry in os.scandir(tmp_path) if entry.is_dir())
+    for label in classes:
+        for folder, _, files in os.walk(tmp_path / label):
+            images |= {
+                (Path(folder) / file).relative_to(tmp_path).as_posix(): label for file in files
+            }
+    tree = Folder(tmp_path)
+    members, labels, ours = find_split(tree, "train")
+    assert dict(zip((tree.files[index] for index in members), labels, strict=True)) == images
+    assert ours == classes
+
+
+@pytest.mark.parametrize(
+    ("folder", "split"),
+    [
+        *((name, "train") for name in ("Train", "training")),
+        *((name, "validation") for name in ("Val", "valid", "VALIDATION", "dev")),
+        *((name, "test") for name in ("Test", "testing")),
+    ],
+)
+def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
+    container = make([f"{folder}/cat/1.png"], [f"{folder}/cat"])
+    assert found(container, split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
+    assert splits_of(container) == {split}
+
+
 @pytest.mark.parametrize(
     ("names", "folders", "split", "words"),
     [
+        ([*TREE, "docs/a/1.png"], [], "train", r"images in docs, beside .* \(train, val\)"),
+        (["a/1.png", "b/1.png", "Test/1.png"], [], "train", r"images in a, b, beside .* \(Test\)"),
+        (["cat/train/1.png", "dog/test/2.png"], [], "train", "split in another folder, cat/train"),
+        (["x/train/cat/1.png", "y/2.png"], [], "train", "split in another folder, x/train/cat"),
         (["README.md"], [], "train", "holds no images"),
         (TREE, [], "minival", "no images of split 'minival', only of: train, validation"),
         (TREE, ["train/ant"], "train", "class folder train/ant holds no images"),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.data import StreamedDataset, describe_own, load_own
+from mimetic_jax.data import ImageDataset, StreamedDataset, describe_own, info_of, load_own
 from mimetic_jax.errors import InputError
+from tests.fuzz import peak_bytes
 
 COLORS = {"blue": 30, "green": 90, "red": 150}
 
@@ -66,6 +67,30 @@ def test_a_test_split_is_taken_as_it_is(tmp_path, split):
     data = load_own("folder", str(tmp_path), 8)
     assert found(data.train_images, data.train_labels) == every(COUNTS)
     assert found(data.test_images, data.test_labels) == every({"blue": 2, "red": 1}, 100)
+
+
+def test_a_test_split_goes_before_a_validation_split(tmp_path):
+    fill(tmp_path / "Train", COUNTS)
+    fill(tmp_path / "valid", {"blue": 4}, first=100)
+    fill(tmp_path / "Test", {"red": 1}, first=200)
+    data = load_own("folder", str(tmp_path), 8)
+    assert found(data.train_images, data.train_labels) == every(COUNTS)
+    assert found(data.test_images, data.test_labels) == every({"red": 1}, 200)
+
+
+def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
+    fill(tmp_path / "flowers", COUNTS)
+    for here, data_dir in (("flowers", "."), ("flowers/red", ".."), (".", "flowers")):
+        monkeypatch.chdir(tmp_path / here)
+        assert describe_own("folder", data_dir, 8).name == "flowers"
+        assert load_own("folder", data_dir, 8).name == "flowers"
+
+
+def test_none_of_a_small_class_is_held_out(tmp_path):
+    fill(tmp_path, {"blue": 4, "red": 5})
+    info, data = describe_own("folder", str(tmp_path), 8), load_own("folder", str(tmp_path), 8)
+    assert (info.num_train, info.num_test) == (8, 1)
+    assert data.test_labels.tolist() == [1]
 
 
 def test_a_train_folder_alone_and_an_archive(tmp_path):
@@ -128,3 +153,14 @@ def test_no_folder_is_one_line(tmp_path):
         describe_own("folder", None, 0)
     with pytest.raises(InputError, match="there is no file or folder"):
         describe_own("folder", str(tmp_path / "no"), 0)
+
+
+def test_colors_of_arrays_are_those_of_float64_in_little_memory():
+    images = np.random.default_rng(0).integers(0, 256, (600, 32, 32, 3), np.uint8)
+    images[..., 2] = 77
+    labels = np.zeros(600, np.int32)
+    with peak_bytes(images.nbytes):
+        info = info_of(ImageDataset("mine", images, labels, images[:1], labels[:1], 1))
+    np.testing.assert_allclose(info.mean, images.mean(axis=(0, 1, 2)) / 255, rtol=1e-12)
+    np.testing.assert_allclose(info.std[:2], images.std(axis=(0, 1, 2))[:2] / 255, rtol=1e-12)
+    assert info.std[2] == 1

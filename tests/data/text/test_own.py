@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from mimetic_jax.data.text.own import describe_own, load_own
+from mimetic_jax.data.text.own import _divided, describe_own, load_own
 from mimetic_jax.errors import InputError
 
 LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
@@ -36,6 +38,33 @@ def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str)
     assert [part.count("\n") for part in parts] == pytest.approx([90, 5, 5], abs=1)
 
 
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("".join(LINES))
+    monkeypatch.chdir(tmp_path)
+    assert load_own("text_char", ".").name == describe_own("text_char", ".").name == tmp_path.name
+
+
+def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("to be\n" * 60 + "the end")
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfonce upon\n" + b"a time\n" * 60)
+    corpus = load_own("text_word", str(tmp_path))
+    assert corpus.vocabulary == ("to", "be", "<eos>", "the", "end", "once", "upon", "a", "time")
+    corpus = load_own("text_char", str(tmp_path))
+    whole = "to be\n" * 60 + "the end\nonce upon\n" + "a time\n" * 60
+    assert "".join(written(corpus, split) for split in SPLITS) == whole
+
+
+@given(st.lists(st.integers(0, 40), min_size=60, max_size=60), st.booleans())
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_the_line_ends_are_the_nearest(lengths: list[int], ended: bool) -> None:
+    text = "\n".join("x" * length for length in lengths) + "\n" * ended
+    ends = [position + 1 for position, character in enumerate(text) if character == "\n"]
+    nearest = [min(ends, key=lambda end: abs(end - share * len(text))) for share in (0.9, 0.95)]
+    assume(0 < nearest[0] < nearest[1] < len(text))
+    train, valid, _ = _divided(Path("a.txt"), [text])
+    assert [len(train), len(train) + len(valid)] == nearest
+
+
 @pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
 def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
     for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
@@ -43,6 +72,22 @@ def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
     corpus = load_own("text_word", str(tmp_path))
     assert written(corpus, "valid", " ") == LINES[3].replace("\n", " <eos>")
     assert written(corpus, "test", " ") == "".join(LINES[4:6]).replace("\n", " <eos> ").strip()
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        (("train", "test"), "has train.txt, test.txt but lacks valid.txt:"),
+        (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
+        (("notes", "test"), "has test.txt but lacks train.txt, valid.txt:"),
+    ],
+)
+def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: str) -> None:
+    """Joined and split again, the test text would be trained on."""
+    for name in files:
+        (tmp_path / f"{name}.txt").write_text("".join(LINES))
+    with pytest.raises(InputError, match=missing):
+        load_own("text_word", str(tmp_path))
 
 
 def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
@@ -62,8 +107,8 @@ def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
     [
         (None, "there is no file or folder"),
         ("", "is empty"),
-        ("one line", "can't be split at line ends: it has 8 characters in 1 lines"),
-        ("first\nsecond", "can't be split at line ends: it has 12 characters in 2 lines"),
+        ("one line", "can't be split at line ends: it has 8 characters and 0 line ends"),
+        ("first\nsecond", "can't be split at line ends: it has 12 characters and 1 line ends"),
     ],
 )
 def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str) -> None:
