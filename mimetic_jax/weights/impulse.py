@@ -177,7 +177,8 @@ def impulse_query_key(
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
             table is below the rank needed, as it is for sin-cos tables. The rank of a traced
-            table can't be checked; there, directions too weak to invert are dropped.
+            table can't be checked; there, directions too weak to invert are dropped. Where none is
+            left, as for a table of zeros, query is zero and key isn't.
 
     Example:
         >>> position = 0.02 * jax.random.normal(jax.random.key(0), (196, 192))
@@ -392,7 +393,9 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
 
 
 def _unit(factors: Any) -> Any:
-    return factors / (factors**2).sum(axis=(1, 2), keepdims=True) ** 0.5
+    norms = (factors**2).sum(axis=(1, 2), keepdims=True) ** 0.5
+    # The left factor of a traced table without directions is zero.
+    return factors / norms.clip(min=np.finfo(np.float32).tiny ** 0.5)
 
 
 def _float64(array: Array) -> Any:
