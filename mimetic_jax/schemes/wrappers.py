@@ -21,6 +21,10 @@ class _Wrapper(Scheme):
 
     like: Scheme
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.like, Scheme):
+            raise InputError(f"like of {type(self).__name__} must be one scheme, not {self.like!r}")
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 
@@ -138,6 +142,7 @@ class Layers(_Wrapper):
     last: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.first < self.last <= 1:
             raise InputError(
                 f"first {self.first} and last {self.last} are not a range of depth in [0, 1]"
