@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Layers, MeanShift, Mimetic, SinCos
 
 KEY = jax.random.key(5)
 X = jnp.ones((1, 4, 64))
@@ -153,11 +153,29 @@ def test_nnx_module_in_place():
     assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(-0.4, abs=0.05)
 
 
+def test_identity_gauge_takes_any_number():
+    init = initializers.identity_gauge(Mimetic(beta_qk=np.float32(0.5)))
+    expected = initializers.identity_gauge(Mimetic(beta_qk=0.5))(KEY, (8, 8))
+    np.testing.assert_array_equal(init(KEY, (8, 8)), expected)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
-        (lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))), "four numbers"),
+        (
+            lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))),
+            r"beta_vo \(0.1, 0.2\) is not a f",
+        ),
+        (
+            lambda: initializers.attention(Layers(Mimetic(), 0.5, 1))(KEY, 64, 2, num_layers=12),
+            "existing [a-z]*, and there is none: use rewrite",
+        ),
+        (
+            lambda: initializers.attention((SinCos(), Mimetic())),
+            r"\(SinCos.* is not a scheme that draws query",
+        ),
+        (lambda: initializers.attention(MeanShift()), "MeanShift.* is not a scheme that draws"),
         (lambda: initializers.mean_shift(float("nan"))(KEY, (8, 8)), "b nan is not finite"),
         (
             lambda: initializers.mean_shift()(KEY, (8, 2, 4)),
