@@ -333,7 +333,7 @@ def mixer_token_mixing(
     shifts = random_offsets(key_offsets, kernel_size, hidden // count)
     # T acts on columns of tokens and a Flax kernel on rows: transposed, side by side.
     gather = jnp.asarray(impulse_matrices(grid, shifts)).transpose(2, 0, 1).reshape(count, hidden)
-    collect = jnp.tile(jnp.eye(count), (hidden // count, 1))
+    collect = jnp.tile(jnp.eye(count, dtype=jnp.float32), (hidden // count, 1))
     return _like_default(key_1, gather, noise), _like_default(key_2, collect, noise)
 
 
@@ -401,7 +401,8 @@ def _unit(factors: Any) -> Any:
 def _float64(array: Array) -> Any:
     # The Gram matrix squares condition numbers of hundreds: float32 would leave three digits,
     # and on the host double precision costs nothing.
-    return array if isinstance(array, jax.core.Tracer) else np.asarray(array, np.float64)
+    traced = isinstance(array, jax.core.Tracer)
+    return array.astype(jnp.float32) if traced else np.asarray(array, np.float64)
 
 
 def _host(array: jax.Array) -> Array:
