@@ -122,7 +122,8 @@ class Layers(_Wrapper):
 
     Layer l of L is in the range if its middle, (l + ½)/L, is: `Layers(like, 2/3, 1)` is the last
     third. Blocks that don't repeat, such as the position table, are always written. `plan` lists
-    all layers. The control is `Layers(NormMatched(like), …)`, with the control inside.
+    all layers, and `rewrite` stores those outside too, float64 ones rounded to float32. The control
+    is `Layers(NormMatched(like), …)`, with the control inside.
 
     Attributes:
         like: the scheme to apply.
