@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
@@ -128,6 +129,16 @@ def _of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
         return call(self, key, block, context)
 
     return checked
+
+
+def square_grid(count: int) -> tuple[int, int] | None:
+    """The square grid of so many positions, with or without a class token; None without one.
+
+    >>> square_grid(197), square_grid(12)
+    ((14, 14), None)
+    """
+    sides = ((math.isqrt(tokens), tokens) for tokens in (count, count - 1) if tokens > 0)
+    return next(((side, side) for side, tokens in sides if side**2 == tokens), None)
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
