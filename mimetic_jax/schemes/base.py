@@ -133,6 +133,15 @@ def _of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
+    """Those of query, key, value and out among the roles of a block; none if there is only one.
+
+    A lone kernel is a Dense layer that happens to be called value or out.
+    """
+    kernels = roles & {"query", "key", "value", "out"}
+    return kernels if len(kernels) > 1 else frozenset()
+
+
 def square_grid(count: int) -> tuple[int, int] | None:
     """The square grid of so many positions, with or without a class token; None without one.
 
@@ -141,15 +150,6 @@ def square_grid(count: int) -> tuple[int, int] | None:
     """
     sides = ((math.isqrt(tokens), tokens) for tokens in (count, count - 1) if tokens > 0)
     return next(((side, side) for side, tokens in sides if side**2 == tokens), None)
-
-
-def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
-    """Those of query, key, value and out among the roles of a block; none if there is only one.
-
-    A lone kernel is a Dense layer that happens to be called value or out.
-    """
-    kernels = roles & {"query", "key", "value", "out"}
-    return kernels if len(kernels) > 1 else frozenset()
 
 
 def to_dict(scheme: Scheme) -> dict[str, Any]:
