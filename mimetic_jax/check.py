@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.extras import need
 from mimetic_jax.pairs import Layer, Pair, attention_pairs
 from mimetic_jax.rules import FLAX, Rule
@@ -124,7 +124,8 @@ def check(
         A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
 
     Raises:
-        InputError: as `blocks`; or if the tree has no attention, or a product isn't square.
+        InputError: as `blocks`; or if the tree has no attention, or products aren't square or
+            finite.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -151,7 +152,8 @@ def check(
     ):
         pairs = layer.query_key, layer.value_out
         dim = next(pair.left.shape[1] for pair in pairs if pair)
-        query_key, value_out = (_leans(pair) if pair else () for pair in pairs)
+        with blaming(layer.path):
+            query_key, value_out = (_leans(pair) if pair else () for pair in pairs)
         one_out = value_out[0] if value_out else None
         layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
     if not layers:
@@ -160,6 +162,7 @@ def check(
 
 
 def _leans(pair: Pair) -> tuple[float, ...]:
+    pair.check_finite()
     return tuple(map(_lean, pair.left, pair.right))
 
 

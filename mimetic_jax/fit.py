@@ -191,8 +191,7 @@ def fit(
 
 def _fitted(pair: Pair) -> PairFit:
     left, right, draws = pair.left, pair.right, pair.draws
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        raise InputError("its weights are not finite")
+    pair.check_finite()
     dim, rank = left.shape[1], min(left.shape[1:])
     leans = np.einsum("hdk,hdk->h", left, right) / dim
     with limited_blas():

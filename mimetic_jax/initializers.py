@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, check_pair
+from mimetic_jax.errors import InputError, blaming, check_numbers, check_pair
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.weights.attention import attention_sizes
 from mimetic_jax.weights.keys import check_key
@@ -43,6 +43,11 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
         kernels of the stock layer that the scheme writes. With a layer's `block_key` they equal
         the result of `rewrite`.
 
+    Raises:
+        InputError: if `scheme` isn't one scheme or writes none of these kernels; (when called) if
+            it rejects the sizes or needs the kernels that it replaces, as `Layers` outside of its
+            range.
+
     Example:
         >>> params = attention(Mimetic())(jax.random.key(0), dim=16, num_heads=2)
         >>> {role: leaf["kernel"].shape for role, leaf in params.items()}
@@ -50,6 +55,9 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
+    roles = frozenset({"query", "key", "value", "out"})
+    if not (isinstance(scheme, Scheme) and scheme.writes(roles)):
+        raise InputError(f"{scheme!r} is not a scheme that draws query, key, value or out")
 
     def init(
         key: jax.Array,
@@ -70,8 +78,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
             "value": (dim, groups, width),
             "out": (num_heads, width, dim),
         }
-        block = Block(shapes, lambda role: jnp.zeros(shapes[role]))
-        drawn = scheme(key, block, Context(layer, num_layers))
+        drawn = scheme(key, Block(shapes, _undrawn), Context(layer, num_layers))
         return {role: {"kernel": drawn[role].astype(dtype)} for role in sorted(drawn)}
 
     return init
@@ -111,10 +118,10 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
     and the gauge is that of a GPT speed run (W_V = √β I, W_out = −√β I).
     """
     constants = scheme or Mimetic()
-    numbers = [constants.alpha_qk, constants.beta_qk, constants.alpha_vo, constants.beta_vo]
-    if not all(isinstance(number, int | float) for number in numbers):
-        raise InputError(f"the identity gauge needs four numbers, not α, β = {numbers}")
-    alpha_qk, beta_qk, alpha_vo, beta_vo = (float(number) for number in numbers)  # type: ignore[arg-type]
+    numbers = {x: getattr(constants, x) for x in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo")}
+    with blaming("the identity gauge"):
+        check_numbers(**numbers)
+    alpha_qk, beta_qk, alpha_vo, beta_vo = map(float, numbers.values())
     if not beta_qk > 0:
         raise InputError(f"the identity gauge needs beta_qk > 0, not {beta_qk}")
     noise = math.sqrt(math.hypot(alpha_qk, beta_qk) - beta_qk)
@@ -225,6 +232,15 @@ def mean_shift(
     return init
 
 
+def _undrawn(role: str) -> jax.Array:
+    raise InputError(f"the scheme starts from the existing {role}, and there is none: use rewrite")
+
+
 def _finish(array: jax.Array, dtype: Any, out_sharding: Any) -> jax.Array:
     array = array.astype(dtype or jnp.float32)
-    return array if out_sharding is None else jax.lax.with_sharding_constraint(array, out_sharding)
+    if out_sharding is None:
+        return array
+    mesh = getattr(out_sharding, "mesh", None) or jax.sharding.get_abstract_mesh()
+    if mesh.explicit_axes:  # for these a constraint is only an assertion
+        return jax.sharding.reshard(array, out_sharding)
+    return jax.lax.with_sharding_constraint(array, out_sharding)

@@ -8,8 +8,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import rewrite
-from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes import Layers, Scheme, TFixup, as_tuple
 
 
 class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
@@ -20,7 +21,11 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     the stock layer's; the output of `init_with_output` is that of the new weights.
 
     Attributes:
-        attention_init: a scheme, or a tuple of schemes; None for the stock draw.
+        attention_init: a scheme, or a tuple of schemes; None for the stock draw. A layer doesn't
+            know its depth: what depends on it needs `rewrite` on the whole tree.
+
+    Raises:
+        InputError: when initialized, as `rewrite`, or if a scheme depends on depth.
 
     Example:
         >>> import jax.numpy as jnp
@@ -43,6 +48,8 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
         output = super().__call__(*inputs, **options)
         if self.attention_init is None or not fresh:
             return output
+        for scheme in as_tuple(self.attention_init):
+            _check_alike_in_all_layers(scheme)
         drawn = self.variables["params"]
         params = rewrite(self.make_rng("params"), drawn, self.attention_init)
         for name, subtree in params.items():
@@ -56,3 +63,19 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
         rngs = {"dropout": self.make_rng("dropout")} if self.has_rng("dropout") else {}
         mutable = ["cache", "intermediates"]
         return stock.apply({"params": params}, *inputs, **options, rngs=rngs, mutable=mutable)[0]
+
+
+def _check_alike_in_all_layers(scheme: Scheme) -> None:
+    name = type(scheme).__name__
+    depends = [name] if isinstance(scheme, Layers | TFixup) else []
+    for field in dataclasses.fields(scheme):
+        value = getattr(scheme, field.name)
+        if isinstance(value, Scheme):
+            _check_alike_in_all_layers(value)
+        elif isinstance(value, tuple) or callable(value):
+            depends.append(f"{name}.{field.name}")
+    if depends:
+        raise InputError(
+            f"{depends[0]} depends on the layer's depth, which a layer doesn't know: leave "
+            "attention_init unset and call rewrite(key, params, scheme) on the initialized model"
+        )

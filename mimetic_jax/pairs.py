@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import blaming
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.rules import FLAX, Rule
 from mimetic_jax.schemes import Block
@@ -50,6 +50,11 @@ class Pair:
     left: np.ndarray
     right: np.ndarray
     draws: int
+
+    def check_finite(self) -> None:
+        """Raise InputError for factors with a NaN or an infinity."""
+        if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
+            raise InputError("its weights are not finite")
 
 
 @dataclasses.dataclass(frozen=True)

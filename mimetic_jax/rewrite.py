@@ -25,7 +25,7 @@ from mimetic_jax.errors import InputError, blaming, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.schemes.base import attention_kernels, square_grid
 from mimetic_jax.weights.keys import check_key
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
@@ -451,7 +451,7 @@ class _Tree:
         count, _ = tables[0].canonical_shape
         if grid is not None:
             check_pair("the grid", grid)
-        grid = grid or _square(count) or _square(count - 1)
+        grid = grid or square_grid(count)
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
@@ -493,11 +493,6 @@ def _local(key: jax.Array) -> jax.Array:
         return key
     data = jnp.asarray(np.asarray(data))
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
-
-
-def _square(count: int) -> tuple[int, int] | None:
-    side = round(max(count, 0) ** 0.5)
-    return (side, side) if side > 0 and side * side == count else None
 
 
 def _name(scheme: Scheme) -> str:

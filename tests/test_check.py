@@ -94,6 +94,13 @@ def test_bad_input_is_one_line(tree, words):
         check(tree)
 
 
+def test_weights_that_are_not_finite_are_named():
+    tree = params()
+    tree["layer_1"]["out"]["kernel"][0, 0, 0] = np.nan
+    with pytest.raises(InputError, match=r"^layer_1: its weights are not finite$"):
+        check(tree)
+
+
 def test_a_product_that_is_not_square_is_named():
     tree = params()
     tree["layer_1"]["key"]["kernel"] = np.ones((D + 1, G, K), np.float32)

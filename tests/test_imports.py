@@ -28,7 +28,7 @@ ALLOWED = {
     "check": {"errors", "extras", "pairs", "rules", "table"},
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},
     "initializers": {"errors", "schemes", "weights"},
-    "linen": {"rewrite", "schemes"},
+    "linen": {"errors", "rewrite", "schemes"},
     "nnx": {"rewrite", "schemes"},
     "models": {"errors", "rules", "weights"},  # no scheme
     "data": {"errors", "extras"},

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Layers, MeanShift, Mimetic, SinCos
 
 KEY = jax.random.key(5)
 X = jnp.ones((1, 4, 64))
@@ -126,6 +127,14 @@ def test_initializers_take_dtype_and_sharding():
         seeds = jax.vmap(lambda key, init=init: init(key, (8, 24)))(jax.random.split(KEY, 3))
         assert seeds.shape == (3, 8, 24)
         assert not np.allclose(seeds[0], seeds[1])
+        for kind in (AxisType.Auto, AxisType.Explicit):
+            mesh = jax.make_mesh((1,), ("x",), axis_types=(kind,))
+            sharding = NamedSharding(mesh, PartitionSpec("x", None))
+            with jax.set_mesh(mesh):
+                for wanted in (sharding, sharding.spec):
+                    placed = init(KEY, (8, 24), jnp.bfloat16, out_sharding=wanted)
+                    assert placed.sharding == sharding
+                    np.testing.assert_array_equal(placed, kernel)
 
 
 def test_nnx_module_in_place():
@@ -144,11 +153,29 @@ def test_nnx_module_in_place():
     assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(-0.4, abs=0.05)
 
 
+def test_identity_gauge_takes_any_number():
+    init = initializers.identity_gauge(Mimetic(beta_qk=np.float32(0.5)))
+    expected = initializers.identity_gauge(Mimetic(beta_qk=0.5))(KEY, (8, 8))
+    np.testing.assert_array_equal(init(KEY, (8, 8)), expected)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: initializers.identity_gauge(Mimetic(beta_qk=-0.7)), "beta_qk > 0, not -0.7"),
-        (lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))), "four numbers"),
+        (
+            lambda: initializers.identity_gauge(Mimetic(beta_vo=(0.1, 0.2))),
+            r"beta_vo \(0.1, 0.2\) is not a f",
+        ),
+        (
+            lambda: initializers.attention(Layers(Mimetic(), 0.5, 1))(KEY, 64, 2, num_layers=12),
+            "existing [a-z]*, and there is none: use rewrite",
+        ),
+        (
+            lambda: initializers.attention((SinCos(), Mimetic())),
+            r"\(SinCos.* is not a scheme that draws query",
+        ),
+        (lambda: initializers.attention(MeanShift()), "MeanShift.* is not a scheme that draws"),
         (lambda: initializers.mean_shift(float("nan"))(KEY, (8, 8)), "b nan is not finite"),
         (
             lambda: initializers.mean_shift()(KEY, (8, 2, 4)),

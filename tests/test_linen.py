@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mimetic_jax import InputError
 from mimetic_jax.linen import MultiHeadDotProductAttention
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos, TFixup
 
 X = jax.random.normal(jax.random.key(1), (2, 5, 16))
 KEY = jax.random.key(0)
@@ -95,3 +96,19 @@ def test_dropout_and_decode():
     variables = mimetic(decode=True).init(KEY, X)
     assert int(variables["cache"]["cache_index"]) == 0
     assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name"),
+    [
+        (Mimetic(beta_vo=lambda depth: 0.8 * depth - 0.4), "Mimetic.beta_vo"),
+        (NormMatched(Mimetic(alpha_qk=(0.7, 0.5, 0.3))), "Mimetic.alpha_qk"),
+        ((SinCos(), Layers(Mimetic(), 2 / 3, 1)), "Layers"),
+        (TFixup(), "TFixup"),
+    ],
+)
+def test_what_depends_on_depth_is_refused(scheme, name):
+    """A layer would take itself for the first of one."""
+    layer = MultiHeadDotProductAttention(num_heads=2, attention_init=scheme)
+    with pytest.raises(InputError, match=rf"^{name} depends on the layer's depth.*rewrite"):
+        jax.eval_shape(layer.init, KEY, X)

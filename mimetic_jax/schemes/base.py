@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
 import jax
+import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
 
@@ -139,6 +142,16 @@ def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     return kernels if len(kernels) > 1 else frozenset()
 
 
+def square_grid(count: int) -> tuple[int, int] | None:
+    """The square grid of so many positions, with or without a class token; None without one.
+
+    >>> square_grid(197), square_grid(12)
+    ((14, 14), None)
+    """
+    sides = ((math.isqrt(tokens), tokens) for tokens in (count, count - 1) if tokens > 0)
+    return next(((side, side) for side, tokens in sides if side**2 == tokens), None)
+
+
 def to_dict(scheme: Scheme) -> dict[str, Any]:
     """The scheme as plain data that JSON can store.
 
@@ -165,8 +178,8 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
     True
 
     Raises:
-        InputError: for an unknown scheme or field, with the nearest name. A scheme of your own is
-            known once the module that defines it is imported.
+        InputError: for an unknown scheme or field, with the nearest name, or a missing field. A
+            scheme of your own is known once the module that defines it is imported.
     """
     fields = dict(data)
     name = fields.pop("scheme", None)
@@ -176,7 +189,12 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
     for field in fields:
         if field not in known:
             raise unknown(f"field of {name}", field, known)
-    return _REGISTRY[name](**{field: _from_data(value) for field, value in fields.items()})
+    values = {field: _from_data(value) for field, value in fields.items()}
+    try:
+        inspect.signature(_REGISTRY[name]).bind(**values)
+    except TypeError as error:
+        raise InputError(f"{name}: {error}") from error
+    return _REGISTRY[name](**values)
 
 
 def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
@@ -204,6 +222,8 @@ def _to_data(name: str, value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, tuple):
         return tuple(_to_data(name, item) for item in value)
+    if isinstance(value, np.generic):
+        return value.item()
     if callable(value):
         raise InputError(f"{name} is a function, which can't be stored: give one number per layer")
     return value

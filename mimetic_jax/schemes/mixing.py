@@ -51,6 +51,11 @@ class ImpulseMixing(Scheme):
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         count, hidden = block.shapes["token_in"]
+        if block.shapes["token_out"] != (hidden, count):
+            raise InputError(
+                f"token_in {(count, hidden)} and token_out {block.shapes['token_out']} are not "
+                "[N, F] and [F, N]"
+            )
         side = math.isqrt(count)
         grid = context.grid or (side, side)
         if math.prod(grid) != count:

@@ -68,6 +68,8 @@ class AntiCorrelated(Scheme):
         return roles & {"mlp_in"}
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        if "mlp_out" not in block.shapes:
+            raise InputError("mlp_out is not a kernel of shape [F, D]")
         return {"mlp_in": anti_correlated(block["mlp_in"], block["mlp_out"])}
 
 

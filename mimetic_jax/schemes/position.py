@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, square_grid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +44,14 @@ class SinCos(Scheme):
         waves = {"temperature": self.temperature, "scale": self.scale}
         if self.axes == 1:
             return {"position": weights.sincos_1d(N, D, **waves)}
-        if context.grid is None:
+        # The context has no grid of a tree with several tables.
+        grid = context.grid or square_grid(N)
+        if grid is None:
             raise InputError(
                 f"{N} positions aren't a square grid, with or without a class token: give "
                 "grid=(h, w)"
             )
-        h, w = context.grid
+        h, w = grid
         if not 0 <= N - h * w <= 2:
             raise InputError(f"a grid of {h}x{w} doesn't fit a table of {N} positions")
         table = weights.sincos_2d(h, w, D, **waves)

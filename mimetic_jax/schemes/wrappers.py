@@ -21,6 +21,10 @@ class _Wrapper(Scheme):
 
     like: Scheme
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.like, Scheme):
+            raise InputError(f"like of {type(self).__name__} must be one scheme, not {self.like!r}")
+
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
 
@@ -118,7 +122,8 @@ class Layers(_Wrapper):
 
     Layer l of L is in the range if its middle, (l + ½)/L, is: `Layers(like, 2/3, 1)` is the last
     third. Blocks that don't repeat, such as the position table, are always written. `plan` lists
-    all layers. The control is `Layers(NormMatched(like), …)`, with the control inside.
+    all layers, and `rewrite` stores those outside too, float64 ones rounded to float32. The control
+    is `Layers(NormMatched(like), …)`, with the control inside.
 
     Attributes:
         like: the scheme to apply.
@@ -138,6 +143,7 @@ class Layers(_Wrapper):
     last: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.first < self.last <= 1:
             raise InputError(
                 f"first {self.first} and last {self.last} are not a range of depth in [0, 1]"

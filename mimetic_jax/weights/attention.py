@@ -203,11 +203,12 @@ def _scaled_basis(
     """Factors of βI, for which every orthonormal basis is optimal: `degenerate` chooses one."""
     basis: Array
     if degenerate == "first_k":
-        basis = jnp.broadcast_to(jnp.eye(dim, rank), (len(keys), dim, rank))
+        basis = jnp.broadcast_to(jnp.eye(dim, rank, dtype=jnp.float32), (len(keys), dim, rank))
     else:
         basis = haar_basis(_draw(keys, dim, noise)[..., :rank])
-    left = basis * jnp.sqrt(jnp.abs(beta))
-    return left, left * jnp.sign(beta)
+    scale = jnp.asarray(beta, jnp.float32)
+    left = basis * jnp.sqrt(jnp.abs(scale))
+    return left, left * jnp.sign(scale)
 
 
 def pad_columns(key: jax.Array, left: Array, right: Array, width: int) -> tuple[Array, Array]:

@@ -34,6 +34,7 @@ def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
         1.0
     """
     check_key(key)
+    like = jnp.asarray(like, jnp.float32)
     noise = jax.random.normal(key, like.shape, jnp.float32)
     return noise * (jnp.linalg.norm(like.ravel()) / jnp.linalg.norm(noise.ravel()))
 

@@ -122,7 +122,8 @@ def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Arra
     if channels < 1:
         raise InputError(f"channels {channels} is not positive")
     noise = jax.random.normal(key, (size**2, channels), jnp.float32)
-    return jnp.matmul(_root(covariance), noise, precision="highest").reshape(size, size, channels)
+    root = jnp.asarray(_root(covariance), jnp.float32)
+    return jnp.matmul(root, noise, precision="highest").reshape(size, size, channels)
 
 
 def conv_filters(
@@ -166,13 +167,14 @@ def conv_filters(
     if kind == "box":
         return jnp.full(shape, 3**-0.5 / size, jnp.float32)
     pixel = jax.random.randint(key, (channels,), 0, size * size)
-    return jax.nn.one_hot(pixel, size * size, axis=0).reshape(shape) * 3**-0.5
+    chosen = jax.nn.one_hot(pixel, size * size, axis=0, dtype=jnp.float32)
+    return chosen.reshape(shape) * 3**-0.5
 
 
 def _root(covariance: Array) -> Array:
     """The symmetric root of a covariance, with negative eigenvalues clipped to 0."""
     if isinstance(covariance, jax.core.Tracer):
-        values, vectors = traced_eigh(covariance)
+        values, vectors = traced_eigh(covariance.astype(jnp.float32))
         scaled = vectors * jnp.sqrt(values.clip(min=0))[None]
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.

@@ -68,7 +68,8 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         raise unknown("method", method, ("exact", "fast"))
     krylov = method == "fast" and KRYLOV_STEPS * _block_width(rank) < dim
     if isinstance(targets, jax.core.Tracer):
-        return jax.lax.map(functools.partial(_factorize_traced, rank=rank, krylov=krylov), targets)
+        one = functools.partial(_factorize_traced, rank=rank, krylov=krylov)
+        return jax.lax.map(one, targets.astype(jnp.float32))
     return _factorize_host(np.asarray(targets), rank, krylov)
 
 

@@ -177,7 +177,8 @@ def impulse_query_key(
     Raises:
         InputError: if sizes don't fit, a constant isn't positive, or the numerical rank of the
             table is below the rank needed, as it is for sin-cos tables. The rank of a traced
-            table can't be checked; there, directions too weak to invert are dropped.
+            table can't be checked; there, directions too weak to invert are dropped. Where none is
+            left, as for a table of zeros, query is zero and key isn't.
 
     Example:
         >>> position = 0.02 * jax.random.normal(jax.random.key(0), (196, 192))
@@ -332,7 +333,7 @@ def mixer_token_mixing(
     shifts = random_offsets(key_offsets, kernel_size, hidden // count)
     # T acts on columns of tokens and a Flax kernel on rows: transposed, side by side.
     gather = jnp.asarray(impulse_matrices(grid, shifts)).transpose(2, 0, 1).reshape(count, hidden)
-    collect = jnp.tile(jnp.eye(count), (hidden // count, 1))
+    collect = jnp.tile(jnp.eye(count, dtype=jnp.float32), (hidden // count, 1))
     return _like_default(key_1, gather, noise), _like_default(key_2, collect, noise)
 
 
@@ -392,13 +393,16 @@ def _pseudo_inverse(inputs: Array, rank: int) -> tuple[Array, Array]:
 
 
 def _unit(factors: Any) -> Any:
-    return factors / (factors**2).sum(axis=(1, 2), keepdims=True) ** 0.5
+    norms = (factors**2).sum(axis=(1, 2), keepdims=True) ** 0.5
+    # The left factor of a traced table without directions is zero.
+    return factors / norms.clip(min=np.finfo(np.float32).tiny ** 0.5)
 
 
 def _float64(array: Array) -> Any:
     # The Gram matrix squares condition numbers of hundreds: float32 would leave three digits,
     # and on the host double precision costs nothing.
-    return array if isinstance(array, jax.core.Tracer) else np.asarray(array, np.float64)
+    traced = isinstance(array, jax.core.Tracer)
+    return array.astype(jnp.float32) if traced else np.asarray(array, np.float64)
 
 
 def _host(array: jax.Array) -> Array:

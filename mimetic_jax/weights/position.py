@@ -27,7 +27,8 @@ def sincos_2d(
         [h·w, D] float32; every row has squared norm γ² D / 2.
 
     Raises:
-        InputError: if D is not a positive multiple of 4 or the grid is empty.
+        InputError: if D is not a positive multiple of 4, the grid is empty, γ isn't finite or the
+            temperature isn't positive.
 
     Example:
         >>> table = sincos_2d(14, 14, 192)
@@ -38,7 +39,7 @@ def sincos_2d(
     figure on γ; the SimpleViT variant of the formula, which the paper leaves open.
     """
     check_integers(dim=dim, h=h, w=w)
-    check_numbers(scale=scale, temperature=temperature)
+    _check_waves(temperature, scale)
     if dim < 4 or dim % 4:
         raise InputError(f"2-D sin-cos positions need a multiple of 4, not dim {dim}")
     if h < 1 or w < 1:
@@ -68,7 +69,7 @@ def sincos_1d(
         [N, D] float32.
 
     Raises:
-        InputError: if N or D is not positive.
+        InputError: if N or D is not positive, γ isn't finite or the temperature isn't positive.
 
     Example:
         >>> sincos_1d(80, 410).shape
@@ -76,9 +77,17 @@ def sincos_1d(
 
     Reference: Attention Is All You Need, section 3.5.
     """
+    check_integers(length=length, dim=dim)
+    _check_waves(temperature, scale)
     if length < 1 or dim < 1:
         raise InputError(f"a position table of {length} x {dim} is empty")
     omega = temperature ** (-2 * np.arange((dim + 1) // 2) / dim)
     angles = np.arange(length)[:, None] * omega
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :dim]
     return jnp.asarray(scale * table, jnp.float32)
+
+
+def _check_waves(temperature: float, scale: float) -> None:
+    check_numbers(scale=scale, temperature=temperature)
+    if not temperature > 0:
+        raise InputError(f"temperature {temperature} is not positive")

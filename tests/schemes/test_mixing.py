@@ -155,6 +155,14 @@ def test_a_hidden_width_that_tokens_do_not_divide():
         rewrite(KEY, mixer_params(3, 3, token_ratio=2.5), EXACT)
 
 
+def test_kernels_that_do_not_fit_are_an_error():
+    params = mixer_params()
+    mixing = params["block_0"]["token_mixing"]
+    mixing["fc2"]["kernel"] = mixing["fc2"]["kernel"][:, :8]
+    with pytest.raises(InputError, match=r"token_out \(80, 8\) are not \[N, F\] and \[F, N\]"):
+        rewrite(KEY, params, EXACT)
+
+
 def test_half_of_a_mixer_is_an_error():
     params = mixer_params()
     del params["block_0"]["token_mixing"]["fc2"]

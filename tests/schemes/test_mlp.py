@@ -119,6 +119,18 @@ def test_fields_are_plain_data(scheme):
             lambda: AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias"})),
             "only mlp_in was found",
         ),
+        (
+            lambda: mimetic_jax.plan(
+                {
+                    "mlp": {
+                        "fc1": {"kernel": jnp.ones((4, 8))},
+                        "fc2": {"kernel": jnp.ones((8, 1, 4))},
+                    }
+                },
+                AntiCorrelated(),
+            ),
+            r"^mlp: mlp_out is not a kernel of shape \[F, D\]",
+        ),
     ],
 )
 def test_bad_input(call, words):

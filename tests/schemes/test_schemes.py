@@ -167,6 +167,16 @@ def test_sincos_leaves_class_tokens_zero(tokens):
     np.testing.assert_allclose((table[tokens:] ** 2).sum(axis=1), 4 * 8 / 2, rtol=1e-5)
 
 
+def test_sincos_takes_the_square_of_each_of_several_tables():
+    tables = {
+        name: {"pos_embed": jnp.ones((1, count, 8))} for name, count in (("a", 16), ("b", 10))
+    }
+    new = rewrite(KEY, tables, SinCos())
+    for name, alone in tables.items():
+        expected = rewrite(KEY, alone, SinCos())["pos_embed"]
+        np.testing.assert_array_equal(new[name]["pos_embed"], expected)
+
+
 def test_sincos_for_text_needs_no_grid():
     block = Block.of({"position": jnp.ones((7, 41))})
     assert SinCos(axes=1)(KEY, block, Context())["position"].shape == (7, 41)
@@ -223,6 +233,12 @@ def test_a_users_own_scheme_is_stored_by_its_name():
     np.testing.assert_array_equal(rewrite(KEY, tree, again)["attn"]["out"]["kernel"], 1.0)
 
 
+def test_numpy_numbers_are_stored_as_numbers():
+    scheme = Mimetic(alpha_qk=np.float32(0.5), beta_vo=(np.float64(0.1), 0.2))
+    stored = schemes.to_dict(scheme)
+    assert schemes.from_dict(json.loads(json.dumps(stored))) == scheme
+
+
 def define(module, name, qualname):
     return dataclasses.dataclass(frozen=True)(
         type(name, (Scheme,), {"__module__": module, "__qualname__": qualname})
@@ -255,6 +271,10 @@ def test_shared_bases_are_no_schemes():
         (lambda: schemes.from_dict({"scheme": "Mimetik"}), "did you mean 'Mimetic'"),
         (lambda: schemes.from_dict({"scheme": "Mimetic", "alfa_qk": 1}), "did you mean 'alpha_qk'"),
         (lambda: schemes.as_tuple("mimetic"), "'mimetic' is not a scheme"),
+        (
+            lambda: schemes.from_dict({"scheme": "ConstantBias"}),
+            "ConstantBias: missing a required argument: 'value'",
+        ),
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
         (lambda: schemes.as_tuple((Mimetic(), None)), "None is not a scheme"),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),

@@ -153,3 +153,10 @@ def test_layers_resolve_what_they_contain():
 def test_a_range_outside_the_depth(bounds):
     with pytest.raises(InputError, match=f"first {bounds[0]} and last {bounds[1]} are not"):
         Layers(Mimetic(), *bounds)
+
+
+@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Polar, Layers])
+@pytest.mark.parametrize("like", [(SinCos(), Mimetic()), Mimetic, None])
+def test_what_is_not_one_scheme_is_refused(wrapper, like):
+    with pytest.raises(InputError, match=f"like of {wrapper.__name__} must be one scheme, not "):
+        wrapper(like)

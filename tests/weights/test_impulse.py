@@ -222,6 +222,15 @@ def test_a_weak_traced_table_stays_finite():
         assert 1 < np.linalg.norm(product) <= 49 * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_traced_table_without_directions_gives_a_query_of_zero(value):
+    """Attention starts uniform, and the query still gets a gradient through the key."""
+    position = jnp.full((16, 8), value)
+    query, key = jax.jit(lambda p: impulse_query_key(KEY, p, (4, 4), 2))(position)
+    np.testing.assert_array_equal(query, 0)
+    np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7, rtol=1e-5)
+
+
 def test_bfloat16_positions():
     position = table(16, 32).astype(jnp.bfloat16)
     query, _ = impulse_query_key(KEY, position, (4, 4), 4)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,17 @@ def test_bad_input():
         sincos_2d(0, 4, 16)
     with pytest.raises(InputError, match="0 x 16"):
         sincos_1d(0, 16)
+
+
+@pytest.mark.parametrize("table", [functools.partial(sincos_2d, 2), sincos_1d])
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ({"scale": float("nan")}, "scale nan is not a finite number"),
+        ({"scale": "2"}, "scale '2' is not a finite number"),
+        ({"temperature": 0}, "temperature 0 is not positive"),
+    ],
+)
+def test_bad_constants(table, constants, words):
+    with pytest.raises(InputError, match=words):
+        table(2, 8, **constants)
