@@ -31,7 +31,7 @@ from mimetic_jax.weights.keys import check_key
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
 _ATTENTION_NAMES = re.compile(
-    r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
+    r"(^|/)(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
 )
 
 
@@ -253,7 +253,7 @@ class _Tree:
             rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
             if rule:
                 self._claim(index, block, rule, np.shape(value), heads)
-            elif _ATTENTION_NAMES.search(path) and not any(r.excludes(path) for r in rules):
+            elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in rules):
                 self.undescribed.append(path)
 
     def _claim(
@@ -353,7 +353,8 @@ class _Tree:
                 + (
                     self._hint()
                     or ": attention that is fused or named in another way needs rules=(Rule(path, "
-                    "role, layout), …) or rules=attention_rules(…)"
+                    "role, layout), …) or rules=attention_rules(…), and what is no attention "
+                    "Rule(path, ())"
                 )
             )
 

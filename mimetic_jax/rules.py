@@ -64,7 +64,8 @@ class Rule:
         path: regular expression for the whole path of the leaf, or for its end from a "/" on. The
             part before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
-            axis named two or three; or query, key and value, in their order along an axis (h+2g).
+            axis named two or three; or query, key and value, in their order along an axis (h+2g);
+            or (), for a leaf that is left as it is although its name is common in attention.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
@@ -76,11 +77,13 @@ class Rule:
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
         ('query', 'key', 'value')
+        >>> Rule(r"mamba/in_proj/.*", ()).roles
+        ()
     """
 
     path: str
     role: str | tuple[str, ...]
-    layout: str
+    layout: str = ""
     heads: int | None = None
     within: str = ""
     exclude: str = ""
@@ -120,19 +123,18 @@ class Rule:
         'block_0/attention'
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        block = self._block(path)
-        return None if block is None or self.excludes(path) else block
-
-    def excludes(self, path: str) -> bool:
-        """Whether the rule would describe this leaf but for `exclude`."""
-        excluded = bool(self.exclude and re.search(self.exclude, path))
-        return excluded and self._block(path) is not None
-
-    def _block(self, path: str) -> str | None:
-        found = re.search(f"(^|/)({self.path})$", path)
-        if found is None or not re.search(self.within, path[: found.start()]):
+        found = self._match(path)
+        if found is None or (self.exclude and re.search(self.exclude, path)):
             return None
-        return path[: found.start()]
+        block = path[: found.start()]
+        return block if re.search(self.within, block) else None
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether the rule would describe this leaf but for `within` or `exclude`."""
+        return self._match(path) is not None and self.block(path) is None
+
+    def _match(self, path: str) -> re.Match[str] | None:
+        return re.search(f"(^|/)({self.path})$", path)
 
     @property
     def roles(self) -> tuple[str, ...]:

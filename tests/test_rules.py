@@ -11,6 +11,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
+from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import Mimetic, Scheme
 
 KEY = jax.random.key(3)
@@ -119,6 +120,27 @@ def test_within_keeps_the_block_where_it_is():
     part = mimetic_jax.rewrite(KEY, tree, Mimetic(), rules=rules)
     jax.tree.map(np.testing.assert_array_equal, part["encoder"], every["encoder"])
     jax.tree.map(np.testing.assert_array_equal, part["decoder"], tree["decoder"])
+
+
+def test_within_leaves_out_the_rest_whatever_its_names():
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
+    layer_names = dict(zip(("query", "key", "value", "out"), names, strict=True))
+    rules = attention_rules(**layer_names, flat=True, within="^encoder/")
+    tree = {"encoder": {"0": layer}, "decoder": {"0": layer}}
+    writes = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+    assert {write.path.split("/")[0] for write in writes} == {"encoder"}
+    [(path, _, _)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
+    assert path == "encoder/0"
+
+
+def test_a_rule_without_a_role_says_that_a_layer_is_no_attention():
+    tree = {"attn": stock(), "mamba": {"in_proj": {"kernel": jnp.zeros((D, 64))}}}
+    with pytest.raises(InputError, match=r"describes mamba/in_proj/kernel .* Rule\(path, \(\)\)"):
+        mimetic_jax.plan(tree, Mimetic())
+    rules = (Rule("mamba/in_proj/.*", ()), *FLAX)
+    assert mimetic_jax.plan(tree, Mimetic(), rules=rules).untouched == ("mamba/in_proj/kernel",)
+    assert len(mimetic_jax.check(tree, rules=rules)) == 1
 
 
 @pytest.mark.parametrize(
