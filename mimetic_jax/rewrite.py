@@ -25,7 +25,7 @@ from mimetic_jax.errors import InputError, blaming, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.schemes.base import attention_kernels
+from mimetic_jax.schemes.base import attention_kernels, field_values
 from mimetic_jax.weights.keys import check_key
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
@@ -370,7 +370,8 @@ class _Tree:
         def draw(block: str) -> dict[str, Any]:
             return self._drawn(key, scheme, position, grid, block, self._layers(block))
 
-        concrete = not any(isinstance(x, jax.core.Tracer) for x in (key, *self.leaves))
+        inputs = (key, *self.leaves, *field_values(scheme))
+        concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
         shared = concrete and any(
             isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in self.leaves
         )

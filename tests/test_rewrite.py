@@ -121,6 +121,17 @@ def test_jit_vmap_and_eager_agree(scheme):
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
 
 
+def test_constants_may_be_traced_where_parameters_are_concrete():
+    params = stock(2)
+
+    def rewritten(alpha):
+        scheme = NormMatched(Mimetic(alpha_qk=(alpha, 0.7)))
+        return mimetic_jax.rewrite(KEY, params, scheme)
+
+    shapes = jax.eval_shape(rewritten, 0.7)
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+
 def test_stacked_layers_draw_like_single_ones():
     """nn.scan's tree: each layer folds its index into the block's key."""
     single = stock(2)
