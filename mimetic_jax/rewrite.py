@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from mimetic_jax import paths, table, zoo
-from mimetic_jax.errors import InputError, blaming, check_pair
+from mimetic_jax.errors import InputError, blaming, check_counts, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
@@ -242,6 +242,7 @@ class _Tree:
     ) -> None:
         if not isinstance(rules, Sequence) or not all(isinstance(rule, Rule) for rule in rules):
             raise InputError(f"rules {repr(rules)[:80]} are not a sequence of Rule")
+        check_counts(num_heads=num_heads, num_kv_heads=num_kv_heads)
         named, self.treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]

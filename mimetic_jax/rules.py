@@ -20,7 +20,7 @@ import einops
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_counts, unknown
 
 ROLES = {
     "query": "d h k",
@@ -91,6 +91,7 @@ class Rule:
     def __post_init__(self) -> None:
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
+        check_counts(heads=self.heads)
         if not isinstance(self.layout, str):
             raise InputError(f"layout {self.layout!r} is not text such as 'd h k'")
         for role in self.roles:

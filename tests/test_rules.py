@@ -340,6 +340,33 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
+        ({"num_heads": 0}, "num_heads 0 is not a positive integer"),
+        ({"num_heads": "2"}, "num_heads '2' is not an integer"),
+        ({"num_heads": 2.0}, "num_heads 2.0 is not an integer"),
+        ({"num_heads": True}, "num_heads True is not a positive integer"),
+        ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not a positive integer"),
+    ],
+)
+@pytest.mark.parametrize(
+    "call", [mimetic_jax.blocks, lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o)]
+)
+def test_numbers_of_heads_are_positive_integers(counts, words, call):
+    layer = {name: {"kernel": jnp.zeros((D, D))} for name in ("query", "key", "value", "out")}
+    with pytest.raises(InputError, match=words):
+        call(layer, rules=attention_rules(flat=True), **counts)
+
+
+@pytest.mark.parametrize("number", [0, "2"])
+def test_other_numbers_of_heads_are_positive_integers(number):
+    with pytest.raises(InputError, match=r"heads '?[02]'? is not"):
+        Rule("q", "query", "d (h k)", heads=number)
+    with pytest.raises(InputError, match=r"num_heads '?[02]'? is not"):
+        mimetic_jax.initializers.fused_query_key_value(number)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
         ({}, "along one axis: give num_heads and num_kv_heads"),
         ({"num_heads": 4, "num_kv_heads": 1}, "num_heads 4 and num_kv_heads 1 do not fit the 8"),
     ],
