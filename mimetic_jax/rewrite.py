@@ -290,6 +290,7 @@ class _Tree:
                 for leaf in leaves:
                     leaf.check()
                     self._check_dtype(leaf)
+                self._check_widths(block, roles)
                 found.append((block, leaves))
         written = {leaf.role for _, leaves in found for leaf in leaves}
         if not found or "query" in written or "value" in written:
@@ -307,6 +308,18 @@ class _Tree:
             raise InputError(
                 f"{leaf.path} has dtype {dtype}, in which no initial weights can be stored"
             )
+
+    def _check_widths(self, block: str, roles: frozenset[str]) -> None:
+        """Raise InputError if fewer heads of key and value were read as many narrow ones."""
+        for pair in (("query", "key"), ("out", "value")):
+            if not set(pair) <= roles:
+                continue
+            wide, narrow = (self.blocks[block][role] for role in pair)
+            if narrow.rule.flattens("g") and wide.head_width != narrow.head_width:
+                raise InputError(
+                    f"{wide.path} has heads of width {wide.head_width}, {narrow.path} of width "
+                    f"{narrow.head_width}: give num_kv_heads, the number of heads of key and value"
+                )
 
     def checked(self, scheme: Scheme, grid: tuple[int, int] | None) -> list[tuple[str, list[Leaf]]]:
         """`matches`, after raising what the draw would raise; computes nothing."""
@@ -343,6 +356,7 @@ class _Tree:
             leaves = self.blocks[block]
             for role in sorted(attention_kernels(frozenset(leaves))):
                 leaves[role].check()
+            self._check_widths(block, attention_kernels(frozenset(leaves)))
             if any(leaf.fits for leaf in leaves.values()):
                 found += [(block, layer, self._view(block, layer)) for layer in self._layers(block)]
         return found

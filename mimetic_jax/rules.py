@@ -157,6 +157,10 @@ class Rule:
         """Whether the leaf holds H heads of the query and G of key and value along one axis."""
         return _GROUPED in self.layout
 
+    def flattens(self, axis: str) -> bool:
+        """Whether the leaf stores this axis with others as one."""
+        return any(axis in _names(group) for group in _groups(self.stored) if " " in group)
+
     @property
     def stored(self) -> str:
         """The layout as einops reads it."""
@@ -263,6 +267,11 @@ class Leaf:
     def layers(self) -> int | None:
         """Number of layers stacked in the leaf, or None."""
         return self._sizes.get("l")
+
+    @property
+    def head_width(self) -> int | None:
+        """K, or None for a role without heads."""
+        return self._sizes.get("k")
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import pytest
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.rules import FLAX
-from mimetic_jax.schemes import Mimetic, Scheme
+from mimetic_jax.schemes import Conditioned, Mimetic, Scheme
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -354,6 +354,24 @@ def test_numbers_of_heads_are_positive_integers(counts, words, call):
     layer = {name: {"kernel": jnp.zeros((D, D))} for name in ("query", "key", "value", "out")}
     with pytest.raises(InputError, match=words):
         call(layer, rules=attention_rules(flat=True), **counts)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o),
+        lambda p, **o: mimetic_jax.rewrite(KEY, p, Conditioned(), **o),
+        mimetic_jax.check,
+    ],
+)
+def test_fewer_heads_of_key_and_value_are_asked_for(call):
+    wide, narrow = {"kernel": jnp.zeros((D, D))}, {"kernel": jnp.zeros((D, D // 2))}
+    tree = {"attn": {"query": wide, "key": narrow, "value": narrow, "out": wide}}
+    rules = attention_rules(flat=True)
+    words = r"query/kernel has heads of width 4, attn/key/kernel of width 2: give num_kv_heads"
+    with pytest.raises(InputError, match=words):
+        call(tree, rules=rules, num_heads=4)
+    assert call(tree, rules=rules, num_heads=4, num_kv_heads=2)
 
 
 @pytest.mark.parametrize("number", [0, "2"])
