@@ -145,7 +145,7 @@ def rewrite(
     Pure: a new tree with the same structure, dtypes and shardings. Each block draws from
     `block_key(key, path)`, so that adding or removing a layer changes no other. Concrete trees
     are computed on the host in bounded chunks; under `jit`, `vmap` or `eval_shape` the computation
-    stays in the program.
+    stays in the program. There, over automatic mesh axes, `out_shardings` decides.
 
     Args:
         key: a `jax.random` key.
@@ -481,7 +481,8 @@ def _placed_like(array: Any, leaf: Any) -> Any:
     """The array with the dtype, kind (NumPy or JAX) and sharding of the leaf that it replaces."""
     array = array.astype(leaf.dtype)
     if isinstance(array, jax.core.Tracer):
-        return array
+        sharding = jax.typeof(leaf).sharding
+        return jax.sharding.reshard(array, sharding) if sharding.mesh.explicit_axes else array
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
     if not leaf.committed:

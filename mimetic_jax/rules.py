@@ -19,6 +19,8 @@ from typing import Any
 import einops
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, reshard
+from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.errors import InputError, check_counts, unknown
 
@@ -280,15 +282,24 @@ class Leaf:
 
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
-        whole = self._rearranged(stored, self.rule.stored, self._canonical)
+        whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
         return whole if self._part is None else whole[self._part]
 
     def pack(self, canonical: Any, stored: Any) -> Any:
         """The stored leaf with the role's canonical array put in."""
         if self._part is not None:
-            whole = self._rearranged(stored, self.rule.stored, self._canonical)
+            whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
             canonical = _set_part(whole, self._part, canonical)
         return self._rearranged(canonical, self._canonical, self.rule.stored)
+
+    def _gathered(self, stored: Any) -> Any:
+        """The stored leaf without shards, which an explicit mesh lets nobody reshape or slice."""
+        if isinstance(stored, jax.core.Tracer):
+            mesh = jax.typeof(stored).sharding.mesh
+            return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
+        if not isinstance(stored, jax.Array):
+            return stored
+        return np.asarray(stored)
 
     def _rearranged(self, array: Any, before: str, after: str) -> Any:
         named = {name: size for name, size in self._sizes.items() if name in _names(before)}
