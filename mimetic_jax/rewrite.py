@@ -88,7 +88,9 @@ def plan(
 ) -> Plan:
     """List what `rewrite` would write with the same arguments; reads shapes only.
 
-    What `rewrite` refuses, `plan` refuses: it traces the draw of one block of each kind.
+    What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
+    every layer where constants depend on depth. It doesn't see values of leaves that `rewrite`
+    refuses, such as a position table of low rank.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -324,29 +326,38 @@ class _Tree:
     def checked(self, scheme: Scheme, grid: tuple[int, int] | None) -> list[tuple[str, list[Leaf]]]:
         """`matches`, after raising what the draw would raise; computes nothing."""
         found = self.matches(scheme)
-        kinds: dict[Any, str] = {}
-        for block, _ in found:
-            described = self.blocks[block].values()
-            shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
-            kinds.setdefault((paths.family(block), *shapes), block)
         key = jax.eval_shape(lambda: jax.random.key(0))
         leaves = [jax.ShapeDtypeStruct(np.shape(x), _dtype(x)) for x in self.leaves]
-        for block in kinds.values():
-            jax.eval_shape(functools.partial(self._first_layer, scheme, grid, block), key, leaves)
+        for block, layer in self._samples(scheme, [block for block, _ in found]):
+            one = functools.partial(self._one_layer, scheme, grid, block, layer)
+            jax.eval_shape(one, key, leaves)
         return found
 
-    def _first_layer(
+    def _samples(self, scheme: Scheme, blocks: Sequence[str]) -> Iterable[tuple[str, int | None]]:
+        """A layer of each kind; every layer, if the scheme's constants may depend on depth."""
+        every = [(block, layer) for block in blocks for layer in self._layers(block)]
+        if any(callable(value) or isinstance(value, tuple) for value in field_values(scheme)):
+            return every
+        kinds: dict[Any, tuple[str, int | None]] = {}
+        for block, layer in every:
+            described = self.blocks[block].values()
+            shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
+            kinds.setdefault((paths.family(block), *shapes), (block, layer))
+        return kinds.values()
+
+    def _one_layer(
         self,
         scheme: Scheme,
         grid: tuple[int, int] | None,
         block: str,
+        layer: int | None,
         key: jax.Array,
         leaves: list[Any],
     ) -> dict[str, Any]:
-        """The block's draw in its first layer, as if these were the leaves."""
+        """The draw of one layer, as if these were the leaves."""
         tree = copy.copy(self)
         tree.leaves = leaves
-        return tree._drawn(key, scheme, *tree._position(grid), block, self._layers(block)[:1])
+        return tree._drawn(key, scheme, *tree._position(grid), block, [layer])
 
     def views(self) -> list[tuple[str, int | None, Block]]:
         """What `blocks` returns."""

@@ -12,7 +12,7 @@ import pytest
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.rules import FLAX
-from mimetic_jax.schemes import Conditioned, Mimetic, Scheme
+from mimetic_jax.schemes import Conditioned, Mimetic, NormMatched, Scheme
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -221,6 +221,12 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
     ("tree", "scheme", "words"),
     [
         (shapes(**WIDE), Mimetic(beta_qk=(0.1, 0.2, 0.3)), "beta_qk has 3 values for 2 layers"),
+        (shapes(**WIDE), Mimetic(alpha_qk=(0.7, -0.7)), "layer_1: alpha -0.7 is not a finite"),
+        (
+            shapes(**WIDE),
+            NormMatched(Mimetic(beta_vo=lambda depth: math.nan if depth else -0.4)),
+            "layer_1: beta nan is not a finite",
+        ),
         (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
         (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
         (
