@@ -268,6 +268,11 @@ class _Tree:
         heads: Mapping[str, int | None],
     ) -> None:
         path = self.paths[index]
+        if re.search(r"(^|/)opt_state/", path):
+            raise InputError(
+                f"{path} is an optimizer's moment, not a weight: give the parameters alone, such "
+                "as state.params"
+            )
         sizes: dict[str, int] | InputError
         try:
             sizes = rule.sizes(path, shape, heads)

@@ -298,6 +298,21 @@ def test_bad_trees(tree, words, call):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state: mimetic_jax.plan(state, Mimetic()),
+        lambda state: mimetic_jax.rewrite(KEY, state, Mimetic()),
+        mimetic_jax.check,
+    ],
+)
+def test_the_moments_of_a_training_state_are_no_weights(call):
+    params = stock(1)
+    with pytest.raises(InputError, match=r"opt_state/0/mu/.* give the parameters alone"):
+        call({"opt_state": [{"mu": params, "nu": params}], "params": params})
+    assert call(params)
+
+
 def test_layers_that_share_a_name_with_attention_are_unchanged():
     tree = {"attn": stock(1)["layer_0"], "out": {"kernel": jnp.ones((4, 3)), "bias": jnp.ones(3)}}
     tree["head"] = {"value": {"kernel": jnp.ones((4, 1))}}
