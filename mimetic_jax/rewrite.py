@@ -162,7 +162,8 @@ def rewrite(
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`, or if the processes that share the tree drew different weights.
+        InputError: as `plan`; if the processes that share the tree drew different weights; or if
+            the scheme reads a concrete leaf that is sharded over processes, or writes a part of it.
 
     Example:
         >>> import flax.linen as nn
