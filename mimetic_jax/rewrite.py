@@ -526,8 +526,9 @@ def _local(key: jax.Array) -> jax.Array:
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit
         return key
-    data = jnp.asarray(np.asarray(data))
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
+    # Raw keys are of the caller's default implementation, which other threads don't know.
+    local = jnp.asarray(np.asarray(data))
+    return jax.random.wrap_key_data(local, impl=jax.random.key_impl(key))
 
 
 def _square(count: int) -> tuple[int, int] | None:

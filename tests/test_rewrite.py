@@ -84,6 +84,17 @@ def test_a_layer_is_what_its_block_key_gives():
             np.testing.assert_array_equal(layer[role]["kernel"], new[role])
 
 
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_raw_keys_draw_like_typed_ones(implementation):
+    params = stock(2)
+    with jax.default_prng_impl(implementation):
+        raw, typed = (
+            mimetic_jax.rewrite(key, params, SameNoise())
+            for key in (jax.random.PRNGKey(3), jax.random.key(3))
+        )
+    jax.tree.map(np.testing.assert_array_equal, raw, typed)
+
+
 def test_layers_and_keys_differ():
     first = mimetic_jax.rewrite(KEY, stock(), Mimetic())
     second = mimetic_jax.rewrite(jax.random.key(4), stock(), Mimetic())
