@@ -8,6 +8,7 @@ import math
 import operator
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class InputError(ValueError):
@@ -101,6 +102,23 @@ def check_integers(**values: object) -> None:
             operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             raise InputError(f"{name} {_shown(value)} is not an integer") from None
+
+
+def check_counts(**values: object) -> None:
+    """Check that these are positive integers; None is fine.
+
+    >>> check_counts(num_heads=2, num_kv_heads=0)
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: num_kv_heads 0 is not a positive integer
+
+    Raises:
+        InputError: names the first that is none.
+    """
+    counts: dict[str, Any] = {name: count for name, count in values.items() if count is not None}
+    check_integers(**counts)
+    for name, count in counts.items():
+        if isinstance(count, bool) or count < 1:
+            raise InputError(f"{name} {count} is not a positive integer")
 
 
 def check_pair(what: str, pair: object) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, blaming, check_numbers, check_pair
+from mimetic_jax.errors import InputError, blaming, check_counts, check_numbers, check_pair
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.weights.attention import attention_sizes
 from mimetic_jax.weights.keys import check_key
@@ -158,7 +158,7 @@ def fused_query_key_value(
         An initializer for `Dense(3 * H * K)`, for both Linen and NNX.
 
     Raises:
-        InputError: if 3·H doesn't divide the kernel's columns.
+        InputError: if H isn't a positive integer, or 3·H doesn't divide the kernel's columns.
 
     Example:
         >>> kernel = fused_query_key_value(num_heads=2)(jax.random.key(0), (16, 48))
@@ -168,6 +168,7 @@ def fused_query_key_value(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
     """
+    check_counts(num_heads=num_heads)
     base = base or jax.nn.initializers.lecun_normal()
     only_query_key = dataclasses.replace(scheme or Mimetic(), alpha_vo=None, beta_vo=None)
 

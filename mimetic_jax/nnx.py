@@ -17,7 +17,8 @@ def initialize(
     """Rewrite a module's parameters in place.
 
     The numbers are those of `rewrite` on the pure dictionary of the parameters. Inside `nnx.jit`
-    or a function that creates the model, the computation stays in the program.
+    or a function that creates the model, the computation stays in the program; over automatic mesh
+    axes, constrain the module's state to its shardings afterwards, as after any update.
 
     Args:
         module: any NNX module; rules match the paths of its `nnx.Param` variables.

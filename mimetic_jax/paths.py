@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -15,13 +16,14 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The leaves of a tree with their paths as "a/b/c", and its structure.
 
     Dictionaries, Flax boxes, NNX states, dataclasses and lists each add a name to the path; the
-    attribute in which a box stores its array doesn't.
+    attribute in which a box stores its array, `value` without others beside it, doesn't.
 
     >>> flatten({"block": [{"kernel": 1.0}]})[0]
     [('block/0/kernel', 1.0)]
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
-    return [(_path_name(path), leaf) for path, leaf in leaves], treedef
+    held = Counter(path[:depth] for path, _ in leaves for depth in range(len(path)))
+    return [(_path_name(path, alone=held[path[:-1]] == 1), leaf) for path, leaf in leaves], treedef
 
 
 def natural(path: str) -> tuple[tuple[int, int | str], ...]:
@@ -86,8 +88,8 @@ def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
     return default
 
 
-def _path_name(path: Sequence[Any]) -> str:
-    """A JAX key path as "a/b/c"."""
-    if path and getattr(path[-1], "name", None) == "value":
-        path = path[:-1]
-    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+def _path_name(path: tuple[Any, ...], alone: bool) -> str:
+    """A JAX key path as "a/b/c"; `alone` if it leads to the only leaf of its node."""
+    # A box holds one array; a dataclass with the kernels of attention has a value among others.
+    boxed = alone and getattr(path[-1], "name", None) == "value"
+    return jax.tree_util.keystr(path[:-1] if boxed else path, simple=True, separator="/")

@@ -21,17 +21,17 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from mimetic_jax import paths, table, zoo
-from mimetic_jax.errors import InputError, blaming, check_pair
+from mimetic_jax.errors import InputError, blaming, check_counts, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.schemes.base import attention_kernels, square_grid
+from mimetic_jax.schemes.base import attention_kernels, field_values, square_grid
 from mimetic_jax.weights.keys import check_key
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
 _ATTENTION_NAMES = re.compile(
-    r"(^|/)(qkv|to_qkv|in_proj|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
+    r"(^|/)(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
 )
 
 
@@ -88,7 +88,9 @@ def plan(
 ) -> Plan:
     """List what `rewrite` would write with the same arguments; reads shapes only.
 
-    What `rewrite` refuses, `plan` refuses: it traces the draw of one block of each kind.
+    What `rewrite` refuses, `plan` refuses: it traces the draw of one layer of each kind, or of
+    every layer where constants depend on depth. It doesn't see values of leaves that `rewrite`
+    refuses, such as a position table of low rank.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -145,7 +147,7 @@ def rewrite(
     Pure: a new tree with the same structure, dtypes and shardings. Each block draws from
     `block_key(key, path)`, so that adding or removing a layer changes no other. Concrete trees
     are computed on the host in bounded chunks; under `jit`, `vmap` or `eval_shape` the computation
-    stays in the program.
+    stays in the program. There, over automatic mesh axes, `out_shardings` decides.
 
     Args:
         key: a `jax.random` key.
@@ -160,7 +162,8 @@ def rewrite(
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`, or if the processes that share the tree drew different weights.
+        InputError: as `plan`; if the processes that share the tree drew different weights; or if
+            the scheme reads a concrete leaf that is sharded over processes, or writes a part of it.
 
     Example:
         >>> import flax.linen as nn
@@ -242,6 +245,7 @@ class _Tree:
     ) -> None:
         if not isinstance(rules, Sequence) or not all(isinstance(rule, Rule) for rule in rules):
             raise InputError(f"rules {repr(rules)[:80]} are not a sequence of Rule")
+        check_counts(num_heads=num_heads, num_kv_heads=num_kv_heads)
         named, self.treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
@@ -253,7 +257,7 @@ class _Tree:
             rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
             if rule:
                 self._claim(index, block, rule, np.shape(value), heads)
-            elif _ATTENTION_NAMES.search(path) and not any(r.excludes(path) for r in rules):
+            elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in rules):
                 self.undescribed.append(path)
 
     def _claim(
@@ -265,6 +269,11 @@ class _Tree:
         heads: Mapping[str, int | None],
     ) -> None:
         path = self.paths[index]
+        if re.search(r"(^|/)opt_state/", path):
+            raise InputError(
+                f"{path} is an optimizer's moment, not a weight: give the parameters alone, such "
+                "as state.params"
+            )
         sizes: dict[str, int] | InputError
         try:
             sizes = rule.sizes(path, shape, heads)
@@ -289,6 +298,7 @@ class _Tree:
                 for leaf in leaves:
                     leaf.check()
                     self._check_dtype(leaf)
+                self._check_widths(block, roles)
                 found.append((block, leaves))
         written = {leaf.role for _, leaves in found for leaf in leaves}
         if not found or "query" in written or "value" in written:
@@ -307,32 +317,53 @@ class _Tree:
                 f"{leaf.path} has dtype {dtype}, in which no initial weights can be stored"
             )
 
+    def _check_widths(self, block: str, roles: frozenset[str]) -> None:
+        """Raise InputError if fewer heads of key and value were read as many narrow ones."""
+        for pair in (("query", "key"), ("out", "value")):
+            if not set(pair) <= roles:
+                continue
+            wide, narrow = (self.blocks[block][role] for role in pair)
+            if narrow.rule.flattens("g") and wide.head_width != narrow.head_width:
+                raise InputError(
+                    f"{wide.path} has heads of width {wide.head_width}, {narrow.path} of width "
+                    f"{narrow.head_width}: give num_kv_heads, the number of heads of key and value"
+                )
+
     def checked(self, scheme: Scheme, grid: tuple[int, int] | None) -> list[tuple[str, list[Leaf]]]:
         """`matches`, after raising what the draw would raise; computes nothing."""
         found = self.matches(scheme)
-        kinds: dict[Any, str] = {}
-        for block, _ in found:
-            described = self.blocks[block].values()
-            shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
-            kinds.setdefault((paths.family(block), *shapes), block)
         key = jax.eval_shape(lambda: jax.random.key(0))
         leaves = [jax.ShapeDtypeStruct(np.shape(x), _dtype(x)) for x in self.leaves]
-        for block in kinds.values():
-            jax.eval_shape(functools.partial(self._first_layer, scheme, grid, block), key, leaves)
+        for block, layer in self._samples(scheme, [block for block, _ in found]):
+            one = functools.partial(self._one_layer, scheme, grid, block, layer)
+            jax.eval_shape(one, key, leaves)
         return found
 
-    def _first_layer(
+    def _samples(self, scheme: Scheme, blocks: Sequence[str]) -> Iterable[tuple[str, int | None]]:
+        """A layer of each kind; every layer, if the scheme's constants may depend on depth."""
+        every = [(block, layer) for block in blocks for layer in self._layers(block)]
+        if any(callable(value) or isinstance(value, tuple) for value in field_values(scheme)):
+            return every
+        kinds: dict[Any, tuple[str, int | None]] = {}
+        for block, layer in every:
+            described = self.blocks[block].values()
+            shapes = sorted((leaf.role, leaf.shape, leaf.rule.layout) for leaf in described)
+            kinds.setdefault((paths.family(block), *shapes), (block, layer))
+        return kinds.values()
+
+    def _one_layer(
         self,
         scheme: Scheme,
         grid: tuple[int, int] | None,
         block: str,
+        layer: int | None,
         key: jax.Array,
         leaves: list[Any],
     ) -> dict[str, Any]:
-        """The block's draw in its first layer, as if these were the leaves."""
+        """The draw of one layer, as if these were the leaves."""
         tree = copy.copy(self)
         tree.leaves = leaves
-        return tree._drawn(key, scheme, *tree._position(grid), block, self._layers(block)[:1])
+        return tree._drawn(key, scheme, *tree._position(grid), block, [layer])
 
     def views(self) -> list[tuple[str, int | None, Block]]:
         """What `blocks` returns."""
@@ -342,6 +373,7 @@ class _Tree:
             leaves = self.blocks[block]
             for role in sorted(attention_kernels(frozenset(leaves))):
                 leaves[role].check()
+            self._check_widths(block, attention_kernels(frozenset(leaves)))
             if any(leaf.fits for leaf in leaves.values()):
                 found += [(block, layer, self._view(block, layer)) for layer in self._layers(block)]
         return found
@@ -353,7 +385,8 @@ class _Tree:
                 + (
                     self._hint()
                     or ": attention that is fused or named in another way needs rules=(Rule(path, "
-                    "role, layout), …) or rules=attention_rules(…)"
+                    "role, layout), …) or rules=attention_rules(…), and what is no attention "
+                    "Rule(path, ())"
                 )
             )
 
@@ -369,7 +402,8 @@ class _Tree:
         def draw(block: str) -> dict[str, Any]:
             return self._drawn(key, scheme, position, grid, block, self._layers(block))
 
-        concrete = not any(isinstance(x, jax.core.Tracer) for x in (key, *self.leaves))
+        inputs = (key, *self.leaves, *field_values(scheme))
+        concrete = not any(isinstance(x, jax.core.Tracer) for x in inputs)
         shared = concrete and any(
             isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in self.leaves
         )
@@ -464,7 +498,8 @@ def _placed_like(array: Any, leaf: Any) -> Any:
     """The array with the dtype, kind (NumPy or JAX) and sharding of the leaf that it replaces."""
     array = array.astype(leaf.dtype)
     if isinstance(array, jax.core.Tracer):
-        return array
+        sharding = jax.typeof(leaf).sharding
+        return jax.sharding.reshard(array, sharding) if sharding.mesh.explicit_axes else array
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
     if not leaf.committed:
@@ -491,8 +526,9 @@ def _local(key: jax.Array) -> jax.Array:
     data = jax.random.key_data(key) if typed else jnp.copy(key)
     if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit
         return key
-    data = jnp.asarray(np.asarray(data))
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)) if typed else data
+    # Raw keys are of the caller's default implementation, which other threads don't know.
+    local = jnp.asarray(np.asarray(data))
+    return jax.random.wrap_key_data(local, impl=jax.random.key_impl(key))
 
 
 def _name(scheme: Scheme) -> str:

@@ -19,8 +19,10 @@ from typing import Any
 import einops
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, reshard
+from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, check_counts, unknown
 
 ROLES = {
     "query": "d h k",
@@ -64,7 +66,8 @@ class Rule:
         path: regular expression for the whole path of the leaf, or for its end from a "/" on. The
             part before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
-            axis named two or three; or query, key and value, in their order along an axis (h+2g).
+            axis named two or three; or query, key and value, in their order along an axis (h+2g);
+            or (), for a leaf that is left as it is although its name is common in attention.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
@@ -76,11 +79,13 @@ class Rule:
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
         ('query', 'key', 'value')
+        >>> Rule(r"mamba/in_proj/.*", ()).roles
+        ()
     """
 
     path: str
     role: str | tuple[str, ...]
-    layout: str
+    layout: str = ""
     heads: int | None = None
     within: str = ""
     exclude: str = ""
@@ -88,6 +93,7 @@ class Rule:
     def __post_init__(self) -> None:
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
+        check_counts(heads=self.heads)
         if not isinstance(self.layout, str):
             raise InputError(f"layout {self.layout!r} is not text such as 'd h k'")
         for role in self.roles:
@@ -120,19 +126,18 @@ class Rule:
         'block_0/attention'
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
-        block = self._block(path)
-        return None if block is None or self.excludes(path) else block
-
-    def excludes(self, path: str) -> bool:
-        """Whether the rule would describe this leaf but for `exclude`."""
-        excluded = bool(self.exclude and re.search(self.exclude, path))
-        return excluded and self._block(path) is not None
-
-    def _block(self, path: str) -> str | None:
-        found = re.search(f"(^|/)({self.path})$", path)
-        if found is None or not re.search(self.within, path[: found.start()]):
+        found = self._match(path)
+        if found is None or (self.exclude and re.search(self.exclude, path)):
             return None
-        return path[: found.start()]
+        block = path[: found.start()]
+        return block if re.search(self.within, block) else None
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether the rule would describe this leaf but for `within` or `exclude`."""
+        return self._match(path) is not None and self.block(path) is None
+
+    def _match(self, path: str) -> re.Match[str] | None:
+        return re.search(f"(^|/)({self.path})$", path)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -153,6 +158,10 @@ class Rule:
     def grouped(self) -> bool:
         """Whether the leaf holds H heads of the query and G of key and value along one axis."""
         return _GROUPED in self.layout
+
+    def flattens(self, axis: str) -> bool:
+        """Whether the leaf stores this axis with others as one."""
+        return any(axis in _names(group) for group in _groups(self.stored) if " " in group)
 
     @property
     def stored(self) -> str:
@@ -262,21 +271,40 @@ class Leaf:
         return self._sizes.get("l")
 
     @property
+    def head_width(self) -> int | None:
+        """K, or None for a role without heads."""
+        return self._sizes.get("k")
+
+    @property
     def canonical_shape(self) -> tuple[int, ...]:
         """Shape of the role's canonical array in one layer."""
         return tuple(self._sizes[axis] for axis in self.rule.axes(self.role).split())
 
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
-        whole = self._rearranged(stored, self.rule.stored, self._canonical)
+        whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
         return whole if self._part is None else whole[self._part]
 
     def pack(self, canonical: Any, stored: Any) -> Any:
         """The stored leaf with the role's canonical array put in."""
         if self._part is not None:
-            whole = self._rearranged(stored, self.rule.stored, self._canonical)
+            whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
             canonical = _set_part(whole, self._part, canonical)
         return self._rearranged(canonical, self._canonical, self.rule.stored)
+
+    def _gathered(self, stored: Any) -> Any:
+        """The stored leaf without shards, which an explicit mesh lets nobody reshape or slice."""
+        if isinstance(stored, jax.core.Tracer):
+            mesh = jax.typeof(stored).sharding.mesh
+            return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
+        if not isinstance(stored, jax.Array):
+            return stored
+        if not (stored.is_fully_addressable or stored.is_fully_replicated):
+            raise InputError(
+                f"{self.path} is sharded over {jax.process_count()} processes, so that none can "
+                "read all of it: give the tree before it is sharded, or rewrite under jit"
+            )
+        return np.asarray(stored)
 
     def _rearranged(self, array: Any, before: str, after: str) -> Any:
         named = {name: size for name, size in self._sizes.items() if name in _names(before)}

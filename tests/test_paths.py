@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from mimetic_jax import paths
 
@@ -13,6 +16,19 @@ def test_names_go_through_boxes_lists_and_dictionaries():
     named, treedef = paths.flatten({"blocks": [{"kernel": boxed}, {"kernel": jnp.ones(3)}]})
     assert [path for path, _ in named] == ["blocks/0/kernel", "blocks/1/kernel"]
     assert jax.tree.unflatten(treedef, [leaf for _, leaf in named])["blocks"][0]["kernel"].names
+
+
+class Kernels(NamedTuple):
+    key: object
+    value: object
+
+
+def test_only_boxes_hide_the_name_of_their_value():
+    array = jnp.ones(2)
+    boxes = nn.Partitioned(array, names=("model",)), nnx.Param(array)
+    for leaf in (array, *boxes):
+        named, _ = paths.flatten({"attn": Kernels(leaf, leaf)})
+        assert [path for path, _ in named] == ["attn/key", "attn/value"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, block_key
+from mimetic_jax import InputError, Rule, attention_rules, block_key
 from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import (
     Block,
@@ -84,6 +84,17 @@ def test_a_layer_is_what_its_block_key_gives():
             np.testing.assert_array_equal(layer[role]["kernel"], new[role])
 
 
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_raw_keys_draw_like_typed_ones(implementation):
+    params = stock(2)
+    with jax.default_prng_impl(implementation):
+        raw, typed = (
+            mimetic_jax.rewrite(key, params, SameNoise())
+            for key in (jax.random.PRNGKey(3), jax.random.key(3))
+        )
+    jax.tree.map(np.testing.assert_array_equal, raw, typed)
+
+
 def test_layers_and_keys_differ():
     first = mimetic_jax.rewrite(KEY, stock(), Mimetic())
     second = mimetic_jax.rewrite(jax.random.key(4), stock(), Mimetic())
@@ -118,6 +129,17 @@ def test_jit_vmap_and_eager_agree(scheme):
         if layer.startswith("layer"):
             assert_same_products(eager[layer], jitted[layer])
             assert_same_products(eager[layer], jax.tree.map(lambda x: x[1], vmapped[layer]))
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+
+def test_constants_may_be_traced_where_parameters_are_concrete():
+    params = stock(2)
+
+    def rewritten(alpha):
+        scheme = NormMatched(Mimetic(alpha_qk=(alpha, 0.7)))
+        return mimetic_jax.rewrite(KEY, params, scheme)
+
+    shapes = jax.eval_shape(rewritten, 0.7)
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
 
 
@@ -285,6 +307,21 @@ def test_bad_trees(tree, words, call):
     with pytest.raises(InputError, match=words) as caught:
         call(tree, Mimetic())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state: mimetic_jax.plan(state, Mimetic()),
+        lambda state: mimetic_jax.rewrite(KEY, state, Mimetic()),
+        mimetic_jax.check,
+    ],
+)
+def test_the_moments_of_a_training_state_are_no_weights(call):
+    params = stock(1)
+    with pytest.raises(InputError, match=r"opt_state/0/mu/.* give the parameters alone"):
+        call({"opt_state": [{"mu": params, "nu": params}], "params": params})
+    assert call(params)
 
 
 def test_layers_that_share_a_name_with_attention_are_unchanged():
@@ -462,6 +499,15 @@ def test_only_a_part_of_a_fused_kernel():
     new = mimetic_jax.rewrite(KEY, tree, scheme, rules=rules, num_heads=2)["qkv"]["kernel"]
     np.testing.assert_array_equal(new[:, 32:], tree["qkv"]["kernel"][:, 32:])
     assert (new[:, :32] != tree["qkv"]["kernel"][:, :32]).all()
+
+
+def test_a_leaf_that_no_process_holds_whole_is_not_read(monkeypatch):
+    array = jnp.zeros((DIM, 3 * DIM))
+    for name in ("is_fully_addressable", "is_fully_replicated"):
+        monkeypatch.setattr(type(array), name, False)
+    rules = attention_rules(fused="qkv", flat=True)
+    with pytest.raises(InputError, match="qkv/kernel is sharded over 1 processes, so that none"):
+        mimetic_jax.check({"qkv": {"kernel": array}}, rules=rules, num_heads=HEADS)
 
 
 def test_bad_rules():

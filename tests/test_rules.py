@@ -11,7 +11,8 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
-from mimetic_jax.schemes import Mimetic, Scheme
+from mimetic_jax.rules import FLAX
+from mimetic_jax.schemes import Conditioned, Mimetic, NormMatched, Scheme
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8
@@ -121,6 +122,27 @@ def test_within_keeps_the_block_where_it_is():
     jax.tree.map(np.testing.assert_array_equal, part["decoder"], tree["decoder"])
 
 
+def test_within_leaves_out_the_rest_whatever_its_names():
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
+    layer_names = dict(zip(("query", "key", "value", "out"), names, strict=True))
+    rules = attention_rules(**layer_names, flat=True, within="^encoder/")
+    tree = {"encoder": {"0": layer}, "decoder": {"0": layer}}
+    writes = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+    assert {write.path.split("/")[0] for write in writes} == {"encoder"}
+    [(path, _, _)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
+    assert path == "encoder/0"
+
+
+def test_a_rule_without_a_role_says_that_a_layer_is_no_attention():
+    tree = {"attn": stock(), "mamba": {"in_proj": {"kernel": jnp.zeros((D, 64))}}}
+    with pytest.raises(InputError, match=r"describes mamba/in_proj/kernel .* Rule\(path, \(\)\)"):
+        mimetic_jax.plan(tree, Mimetic())
+    rules = (Rule("mamba/in_proj/.*", ()), *FLAX)
+    assert mimetic_jax.plan(tree, Mimetic(), rules=rules).untouched == ("mamba/in_proj/kernel",)
+    assert len(mimetic_jax.check(tree, rules=rules)) == 1
+
+
 @pytest.mark.parametrize(
     "name", ["cross_attention", "encoder_attn", "CrossAttention_0", "EncDecAttention", "MAPHead_0"]
 )
@@ -199,6 +221,12 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
     ("tree", "scheme", "words"),
     [
         (shapes(**WIDE), Mimetic(beta_qk=(0.1, 0.2, 0.3)), "beta_qk has 3 values for 2 layers"),
+        (shapes(**WIDE), Mimetic(alpha_qk=(0.7, -0.7)), "layer_1: alpha -0.7 is not a finite"),
+        (
+            shapes(**WIDE),
+            NormMatched(Mimetic(beta_vo=lambda depth: math.nan if depth else -0.4)),
+            "layer_1: beta nan is not a finite",
+        ),
         (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
         (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
         (
@@ -313,6 +341,51 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
     ):
         for role in old:
             np.testing.assert_array_equal(block[role], signs.get(role, 1) * old[role])
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"num_heads": 0}, "num_heads 0 is not a positive integer"),
+        ({"num_heads": "2"}, "num_heads '2' is not an integer"),
+        ({"num_heads": 2.0}, "num_heads 2.0 is not an integer"),
+        ({"num_heads": True}, "num_heads True is not a positive integer"),
+        ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not a positive integer"),
+    ],
+)
+@pytest.mark.parametrize(
+    "call", [mimetic_jax.blocks, lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o)]
+)
+def test_numbers_of_heads_are_positive_integers(counts, words, call):
+    layer = {name: {"kernel": jnp.zeros((D, D))} for name in ("query", "key", "value", "out")}
+    with pytest.raises(InputError, match=words):
+        call(layer, rules=attention_rules(flat=True), **counts)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o),
+        lambda p, **o: mimetic_jax.rewrite(KEY, p, Conditioned(), **o),
+        mimetic_jax.check,
+    ],
+)
+def test_fewer_heads_of_key_and_value_are_asked_for(call):
+    wide, narrow = {"kernel": jnp.zeros((D, D))}, {"kernel": jnp.zeros((D, D // 2))}
+    tree = {"attn": {"query": wide, "key": narrow, "value": narrow, "out": wide}}
+    rules = attention_rules(flat=True)
+    words = r"query/kernel has heads of width 4, attn/key/kernel of width 2: give num_kv_heads"
+    with pytest.raises(InputError, match=words):
+        call(tree, rules=rules, num_heads=4)
+    assert call(tree, rules=rules, num_heads=4, num_kv_heads=2)
+
+
+@pytest.mark.parametrize("number", [0, "2"])
+def test_other_numbers_of_heads_are_positive_integers(number):
+    with pytest.raises(InputError, match=r"heads '?[02]'? is not"):
+        Rule("q", "query", "d (h k)", heads=number)
+    with pytest.raises(InputError, match=r"num_heads '?[02]'? is not"):
+        mimetic_jax.initializers.fused_query_key_value(number)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,23 @@ def _of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def field_values(scheme: Scheme) -> Iterator[Any]:
+    """The values of a scheme's fields, and those of the schemes and tuples among them.
+
+    >>> from mimetic_jax.schemes import Layers, Zero
+    >>> [value for value in field_values(Layers(Zero(), 0.5)) if isinstance(value, float)]
+    [0.5, 1.0]
+    """
+    waiting: list[Any] = [scheme]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, Scheme):
+            waiting += [getattr(value, field.name) for field in dataclasses.fields(value)]
+        else:
+            yield value
+            waiting += value if isinstance(value, tuple) else ()
+
+
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     """Those of query, key, value and out among the roles of a block; none if there is only one.
 

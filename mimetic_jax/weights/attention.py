@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, check_integers, check_numbers, unknown
+from mimetic_jax.errors import InputError, check_counts, check_numbers, unknown
 from mimetic_jax.host.cores import concurrency
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
 from mimetic_jax.weights.keys import check_key
@@ -243,13 +243,7 @@ def attention_sizes(
 ) -> tuple[int, int, int, int]:
     """D, H, K and G after checks; K = D / H and G = H unless given."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    sizes = {"dim": dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    if head_dim is not None:
-        sizes["head_dim"] = head_dim
-    check_integers(**sizes)
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(f"{name} {size} is not positive")
+    check_counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
     if head_dim is None and dim % num_heads:
         raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
     if num_heads % num_kv_heads:

@@ -14,9 +14,16 @@ from jax.sharding import PartitionSpec as P
 
 import mimetic_jax
 from configs.default import default, default_text
-from mimetic_jax import InputError, data
+from mimetic_jax import InputError, attention_rules, data
 from mimetic_jax.data.text.corpus import Corpus
-from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, mimetic_language
+from mimetic_jax.schemes import (
+    Layers,
+    Mimetic,
+    NormMatched,
+    SameNoise,
+    SinCos,
+    mimetic_language,
+)
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
@@ -154,6 +161,51 @@ def test_rewrite_keeps_shardings_and_values():
         np.testing.assert_allclose(
             np.einsum("dhk,hke->de", value, out), np.einsum("dhk,hke->de", v, o), atol=1e-5
         )
+
+
+@pytest.fixture
+def explicit_mesh():
+    with jax.set_mesh(jax.make_mesh((2, 2), ("d", "t"), devices=jax.devices()[:4])):
+        yield
+
+
+def sharded(**kernels):
+    return {
+        name: {"kernel": jax.device_put(jnp.ones(shape), P(*axes))}
+        for name, (shape, axes) in kernels.items()
+    }
+
+
+@pytest.mark.usefixtures("explicit_mesh")
+def test_fused_leaves_on_explicit_axes():
+    """JAX refuses to reshape or slice them where they are sharded."""
+    kernels = {"qkv": ((32, 64), ("d", "t")), "proj": ((32, 32), ("t", "d"))}
+    tree = {"attn": sharded(**kernels)}
+    form = {
+        "rules": attention_rules(fused="qkv", out="proj", flat=True, grouped=True),
+        "num_heads": 4,
+        "num_kv_heads": 2,
+    }
+    key = jax.random.key(0)
+    new = mimetic_jax.rewrite(key, tree, SameNoise(), **form)
+    plain = mimetic_jax.rewrite(key, jax.tree.map(np.asarray, tree), SameNoise(), **form)
+    jax.tree.map(np.testing.assert_array_equal, new, plain)
+    jitted = jax.jit(lambda tree: mimetic_jax.rewrite(key, tree, SameNoise(), **form))(tree)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), jitted, plain)
+    for one in (new, jitted):
+        assert jax.tree.map(jax.typeof, one) == jax.tree.map(jax.typeof, tree)
+    assert mimetic_jax.check(new, **form)[0].value_out < -0.5
+
+
+@pytest.mark.usefixtures("explicit_mesh")
+def test_stacked_leaves_on_explicit_axes_under_jit():
+    kernels = dict.fromkeys(("query", "key"), ((2, 32, 4, 8), (None, "d", "t", None)))
+    tree = sharded(**kernels)
+    scheme, rules = Layers(SameNoise(), 0.5, 1), attention_rules(stacked=True)
+    key = jax.random.key(0)
+    new = jax.jit(lambda tree: mimetic_jax.rewrite(key, tree, scheme, rules=rules))(tree)
+    assert jax.tree.map(jax.typeof, new) == jax.tree.map(jax.typeof, tree)
+    assert [bool((layer == 1).all()) for layer in new["query"]["kernel"]] == [True, False]
 
 
 def test_many_traced_blocks_of_two_shapes_do_not_hang():

@@ -328,7 +328,7 @@ def attention(**options):
         (lambda: attention(position=POSITION[None]), r"not \(1, 16, 32\)"),
         (lambda: attention(grid=(0, 4)), r"the grid \(0, 4\) is not two positive integers"),
         (lambda: attention(num_heads=5), "num_heads 5 does not divide dim 32"),
-        (lambda: attention(head_dim=0), "head_dim 0 is not positive"),
+        (lambda: attention(head_dim=0), "head_dim 0 is not a positive integer"),
         (lambda: attention(kernel_size=4), "kernel_size 4"),
         (lambda: attention(order="relased"), "did you mean 'released'"),
         (lambda: attention(amplitude=-1.0), "amplitude -1.0"),
