@@ -37,9 +37,7 @@ def default() -> ConfigDict:
     config.data.name = "digits"  # see data/sets/table.py
     config.data.dir = config_dict.placeholder(str)  # the folder that holds the data set
     config.data.classes = 0  # of a streamed set that isn't the published one; 0: as published
-    config.data.size = (
-        0  # side of the images that the model sees; 0: the set's own; of folders 64, streamed 224
-    )
+    config.data.size = 0  # side of the images that the model sees; 0: the set's own, 64 of folders
     config.data.mean = ()  # per channel, to subtract; white is 1; empty: the data set's own
     config.data.std = ()  # per channel, to divide by; empty: the data set's own
     config.data.subset = 1.0  # share of each class to train on

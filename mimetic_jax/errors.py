@@ -104,8 +104,8 @@ def check_integers(**values: object) -> None:
             raise InputError(f"{name} {_shown(value)} is not an integer") from None
 
 
-def check_counts(**values: object) -> None:
-    """Check that these are positive integers; None is fine.
+def check_counts(**values: Any) -> None:
+    """Check that these are positive integers.
 
     >>> check_counts(num_heads=2, num_kv_heads=0)
     Traceback (most recent call last):
@@ -114,9 +114,8 @@ def check_counts(**values: object) -> None:
     Raises:
         InputError: names the first that is none.
     """
-    counts: dict[str, Any] = {name: count for name, count in values.items() if count is not None}
-    check_integers(**counts)
-    for name, count in counts.items():
+    check_integers(**values)
+    for name, count in values.items():
         if isinstance(count, bool) or count < 1:
             raise InputError(f"{name} {count} is not a positive integer")
 

@@ -25,7 +25,7 @@ from mimetic_jax.errors import InputError, blaming, check_counts, check_pair
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.rules import FLAX, Leaf, Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
-from mimetic_jax.schemes.base import attention_kernels, field_values, square_grid
+from mimetic_jax.schemes.base import attention_kernels, field_values
 from mimetic_jax.weights.keys import check_key
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
@@ -245,7 +245,8 @@ class _Tree:
     ) -> None:
         if not isinstance(rules, Sequence) or not all(isinstance(rule, Rule) for rule in rules):
             raise InputError(f"rules {repr(rules)[:80]} are not a sequence of Rule")
-        check_counts(num_heads=num_heads, num_kv_heads=num_kv_heads)
+        given = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+        check_counts(**{name: count for name, count in given.items() if count is not None})
         named, self.treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
@@ -485,7 +486,7 @@ class _Tree:
         count, _ = tables[0].canonical_shape
         if grid is not None:
             check_pair("the grid", grid)
-        grid = grid or square_grid(count)
+        grid = grid or _square(count) or _square(count - 1)
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
@@ -529,6 +530,11 @@ def _local(key: jax.Array) -> jax.Array:
     # Raw keys are of the caller's default implementation, which other threads don't know.
     local = jnp.asarray(np.asarray(data))
     return jax.random.wrap_key_data(local, impl=jax.random.key_impl(key))
+
+
+def _square(count: int) -> tuple[int, int] | None:
+    side = round(max(count, 0) ** 0.5)
+    return (side, side) if side > 0 and side * side == count else None
 
 
 def _name(scheme: Scheme) -> str:

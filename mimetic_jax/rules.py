@@ -93,7 +93,8 @@ class Rule:
     def __post_init__(self) -> None:
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
-        check_counts(heads=self.heads)
+        if self.heads is not None:
+            check_counts(heads=self.heads)
         if not isinstance(self.layout, str):
             raise InputError(f"layout {self.layout!r} is not text such as 'd h k'")
         for role in self.roles:

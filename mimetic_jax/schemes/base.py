@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
@@ -157,16 +156,6 @@ def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     """
     kernels = roles & {"query", "key", "value", "out"}
     return kernels if len(kernels) > 1 else frozenset()
-
-
-def square_grid(count: int) -> tuple[int, int] | None:
-    """The square grid of so many positions, with or without a class token; None without one.
-
-    >>> square_grid(197), square_grid(12)
-    ((14, 14), None)
-    """
-    sides = ((math.isqrt(tokens), tokens) for tokens in (count, count - 1) if tokens > 0)
-    return next(((side, side) for side, tokens in sides if side**2 == tokens), None)
 
 
 def to_dict(scheme: Scheme) -> dict[str, Any]:

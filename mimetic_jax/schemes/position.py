@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme, square_grid
+from mimetic_jax.schemes.base import Block, Context, Scheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +44,12 @@ class SinCos(Scheme):
         waves = {"temperature": self.temperature, "scale": self.scale}
         if self.axes == 1:
             return {"position": weights.sincos_1d(N, D, **waves)}
-        # The context has no grid of a tree with several tables.
-        grid = context.grid or square_grid(N)
-        if grid is None:
+        if context.grid is None:
             raise InputError(
-                f"{N} positions aren't a square grid, with or without a class token: give "
-                "grid=(h, w)"
+                f"{N} positions aren't a square grid, with or without a class token, or aren't the "
+                "tree's only ones: give grid=(h, w), or the part of the tree that has them"
             )
-        h, w = grid
+        h, w = context.grid
         if not 0 <= N - h * w <= 2:
             raise InputError(f"a grid of {h}x{w} doesn't fit a table of {N} positions")
         table = weights.sincos_2d(h, w, D, **waves)

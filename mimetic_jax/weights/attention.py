@@ -243,7 +243,9 @@ def attention_sizes(
 ) -> tuple[int, int, int, int]:
     """D, H, K and G after checks; K = D / H and G = H unless given."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    check_counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    check_counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
+    if head_dim is not None:
+        check_counts(head_dim=head_dim)
     if head_dim is None and dim % num_heads:
         raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
     if num_heads % num_kv_heads:

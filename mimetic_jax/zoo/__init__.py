@@ -23,10 +23,10 @@ tables have this in common:
 >>> tree = {"transformer": {"h": {"0": layer}}}
 >>> print(plan(tree, schemes.Mimetic(), rules=zoo.HUGGING_FACE_GPT2, num_heads=2))
 scheme   leaves  path                               role   shape    layout
-Mimetic  1       transformer/h/#/attn/c_attn/kernel  key    (24, 8)  (three h k) d
-Mimetic  1       transformer/h/#/attn/c_proj/kernel  out    (8, 8)   d (h k)
-Mimetic  1       transformer/h/#/attn/c_attn/kernel  query  (24, 8)  (three h k) d
-Mimetic  1       transformer/h/#/attn/c_attn/kernel  value  (24, 8)  (three h k) d
+Mimetic  1       transformer/h/0/attn/c_attn/kernel  key    (24, 8)  (three h k) d
+Mimetic  1       transformer/h/0/attn/c_proj/kernel  out    (8, 8)   d (h k)
+Mimetic  1       transformer/h/0/attn/c_attn/kernel  query  (24, 8)  (three h k) d
+Mimetic  1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
 from collections.abc import Mapping

@@ -167,16 +167,6 @@ def test_sincos_leaves_class_tokens_zero(tokens):
     np.testing.assert_allclose((table[tokens:] ** 2).sum(axis=1), 4 * 8 / 2, rtol=1e-5)
 
 
-def test_sincos_takes_the_square_of_each_of_several_tables():
-    tables = {
-        name: {"pos_embed": jnp.ones((1, count, 8))} for name, count in (("a", 16), ("b", 10))
-    }
-    new = rewrite(KEY, tables, SinCos())
-    for name, alone in tables.items():
-        expected = rewrite(KEY, alone, SinCos())["pos_embed"]
-        np.testing.assert_array_equal(new[name]["pos_embed"], expected)
-
-
 def test_sincos_for_text_needs_no_grid():
     block = Block.of({"position": jnp.ones((7, 41))})
     assert SinCos(axes=1)(KEY, block, Context())["position"].shape == (7, 41)
