@@ -77,7 +77,7 @@ def test_every_difference_is_that_of_lines(lines):
             deltas = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
             if len(deltas) == 1:
                 of_one_seed.add(f"{deltas[0]:+.2f}")
-            if len(deltas) > 1 and any(deltas):  # rows may share runs
+            if len(deltas) > 1 and np.ptp(deltas):  # rows may share runs
                 low, high = scipy.stats.t.interval(
                     0.95, len(deltas) - 1, np.mean(deltas), scipy.stats.sem(deltas)
                 )
