@@ -162,8 +162,7 @@ def rewrite(
         A tree like `params`.
 
     Raises:
-        InputError: as `plan`; if the processes that share the tree drew different weights; or if
-            the scheme reads a concrete leaf that is sharded over processes, or writes a part of it.
+        InputError: as `plan`, or if the processes that share the tree drew different weights.
 
     Example:
         >>> import flax.linen as nn

@@ -300,11 +300,6 @@ class Leaf:
             return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
         if not isinstance(stored, jax.Array):
             return stored
-        if not (stored.is_fully_addressable or stored.is_fully_replicated):
-            raise InputError(
-                f"{self.path} is sharded over {jax.process_count()} processes, so that none can "
-                "read all of it: give the tree before it is sharded, or rewrite under jit"
-            )
         return np.asarray(stored)
 
     def _rearranged(self, array: Any, before: str, after: str) -> Any:
