@@ -298,9 +298,11 @@ class Leaf:
         if isinstance(stored, jax.core.Tracer):
             mesh = jax.typeof(stored).sharding.mesh
             return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
-        if not isinstance(stored, jax.Array):
-            return stored
-        return np.asarray(stored)
+        # What other processes hold can't be brought here; there all of them compute the same.
+        here = isinstance(stored, jax.Array) and (
+            stored.is_fully_addressable or stored.is_fully_replicated
+        )
+        return np.asarray(stored) if here else stored
 
     def _rearranged(self, array: Any, before: str, after: str) -> Any:
         named = {name: size for name, size in self._sizes.items() if name in _names(before)}

@@ -110,14 +110,8 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
             f"give eval.every ({config.eval.every} steps) or every_epochs "
             f"({config.eval.every_epochs}), not both"
         )
-    if plateau := config.optimizer.plateau:
-        if plateau not in PLATEAUS:
-            raise unknown("optimizer.plateau", plateau, PLATEAUS)
-        if not (config.eval.every or config.eval.every_epochs):
-            raise InputError(
-                f"optimizer.plateau={plateau} lowers the rate after evaluations: give eval.every "
-                "or every_epochs"
-            )
+    if (plateau := config.optimizer.plateau) and plateau not in PLATEAUS:
+        raise unknown("optimizer.plateau", plateau, PLATEAUS)
     if config.label_smoothing and config.task != "images":
         raise InputError(
             f"label_smoothing {config.label_smoothing} is for images, not for {config.task}"

@@ -81,7 +81,6 @@ def test_bad_arms(tiny, overrides, words):
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
         ({"optimizer.scaling": "cubic"}, "unknown learning-rate scaling 'cubic'"),
-        ({"optimizer.plateau": "halve", "eval.every": 0}, "plateau=halve lowers .* eval.every"),
         ({"optimizer.schedule": "triangle"}, "the triangle schedule takes no warm-up: 2 steps"),
         ({"label_smoothing": 0.1, "task": "text"}, "label_smoothing 0.1 is for images, not for t"),
         ({"members": 3, "ema": 0.9}, "members 3: a population takes no ema=0.9"),
