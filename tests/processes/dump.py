@@ -12,6 +12,7 @@ import sys
 import jax
 import numpy as np
 
+from mimetic_jax.command import shipped
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.compare import Comparison
 from mimetic_jax.train.workdir.checkpoint import Checkpoints
@@ -36,6 +37,7 @@ def main(arguments):
         numbers = (int(joining[name]) for name in ("num_processes", "process_id"))
         processes.join(joining["coordinator"], *numbers, False)
     config, workdir, folder, what, data = arguments[len(joining) :]
+    shipped.make_importable()
     config = runpy.run_path(config)["get_config"]()
     config.data.dir = data
     workdir, folder = pathlib.Path(workdir), pathlib.Path(folder)
