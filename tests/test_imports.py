@@ -18,10 +18,11 @@ ALLOWED = {
     "extras": {"errors"},
     "paths": {"errors"},
     "table": set(),
+    "typed": {"errors"},
     "host": set(),
     "weights": {"errors", "host"},
-    "schemes": {"errors", "weights"},
-    "rules": {"errors"},
+    "schemes": {"errors", "host", "typed", "weights"},
+    "rules": {"errors", "typed"},
     "zoo": {"paths", "rules"},  # data, and which of it fits
     "rewrite": {"errors", "host", "paths", "rules", "schemes", "table", "weights", "zoo"},
     "pairs": {"errors", "rewrite", "rules", "schemes"},
@@ -30,10 +31,12 @@ ALLOWED = {
     "initializers": {"errors", "schemes", "weights"},
     "linen": {"errors", "rewrite", "schemes"},
     "nnx": {"rewrite", "schemes"},
-    "models": {"errors", "rules", "weights"},  # no scheme
-    "data": {"errors", "extras"},
+    "models": {"errors", "rules", "typed", "weights"},  # no scheme
+    "data": {"errors", "extras", "host", "typed"},
     "train": {
         "errors",
+        "host",
+        "typed",
         "extras",
         "version",
         "paths",
