@@ -30,11 +30,11 @@ MIXES = {
 }
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default, default_text
+from configs.default import default
 
 
 def get_config(kind):
-    config = default_text() if kind == "text" else default()
+    config = default("text") if kind == "text" else default()
     config.name = kind
     config.batch, config.steps, config.max_dispatch = 32, 2400, 3
     config.eval.batch, config.eval.every = 360, 36

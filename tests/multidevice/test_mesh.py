@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import mimetic_jax
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.schemes import (
@@ -84,7 +84,7 @@ def test_losses_are_equal(mesh):
 
 
 def text_config():
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "ptb_word", 12, 8
     config.batch, config.steps, config.max_dispatch = 8, 10, 10
     config.model.update(width=16, depth=1, heads=2)

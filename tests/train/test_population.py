@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from configs.default import default, default_text, model
+from configs.default import default, model
 from mimetic_jax import paths
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.errors import InputError
@@ -95,7 +95,7 @@ def test_members_start_where_their_runs_do(scheme):
 
 def test_members_of_a_text(tmp_path):
     """Every member's test has its own sums."""
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "python_docs", 16, 16
     config.batch, config.steps, config.members = 4, 2, 2
     config.model.update(width=8, depth=1, heads=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax.errors import InputError
 from mimetic_jax.train import ranges
 from mimetic_jax.train.compare import Comparison
@@ -17,12 +17,12 @@ TEXT = {"data.length", "data.valid"}
 
 
 def config_of(field, value):
-    config = default_text() if field in TEXT else default()
+    config = default("text") if field in TEXT else default()
     node, _, name = field.rpartition(".")
     for part in filter(None, node.split(".")):
         config = config[part]
     kind = type(config[name])
-    whole = default_text() if field in TEXT else default()
+    whole = default("text") if field in TEXT else default()
     whole.steps = 10
     whole.update_from_flattened_dict({field: kind(value)})
     return whole

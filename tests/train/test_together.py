@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default_text, model
+from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.train import together
 from mimetic_jax.train.books import Books
@@ -73,7 +73,7 @@ def text(tiny, tmp_path):
     for split, lines in (("train", 60), ("valid", 9), ("test", 9)):
         sentences = [" ".join(random.permutation(words)) for _ in range(lines)]
         (tmp_path / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
-    config = default_text()
+    config = default("text")
     config.seeds, config.name, config.log_every = (0, 1), "text", 2
     config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 12, 4, 4

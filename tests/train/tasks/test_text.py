@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import wikitext103
-from configs.default import default_text
+from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def text(folder):
     def config(**overrides):
-        config = default_text()
+        config = default("text")
         config.name, config.data.name, config.data.dir = "text", "ptb_word", str(folder)
         config.batch, config.steps, config.max_dispatch = 4, 12, 4
         config.data.length, config.data.valid = 12, 8

@@ -1,4 +1,4 @@
-"""The folder of a population: what its trained members are and scored, a file for each chunk."""
+"""The trained members of a population, a file per chunk of them, and how many a chunk has."""
 
 from __future__ import annotations
 
@@ -12,12 +12,29 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.train.workdir.checkpoint import trained_on_other_data
-from mimetic_jax.train.workdir.documents import read_document
-from mimetic_jax.train.workdir.paths import AnyPath, write_atomically, write_bytes_atomically
+from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.store.places import Place, damaged
+from mimetic_jax.typed import from_json
 
-_NAME = re.compile(r"members_(\d+)-(\d+)\.npz")
-_RECORD, _CHOICE = "record", "chunk.json"
+_NAME = re.compile(r"members_(\d+)-(\d+)\.npz", re.ASCII)
+_ABOUT = "record"
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What a chunk's file says of it beside its arrays.
+
+    Attributes:
+        count: examples on which each evaluation tests.
+        seconds: of the training of all its members.
+        origin: where that was.
+        data: the fingerprint of the data.
+    """
+
+    count: int
+    seconds: float
+    origin: Origin
+    data: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,36 +46,39 @@ class Chunk:
         curve: by name such as "accuracy", what each evaluation gave: (steps [E], values [C, E]).
         initial: weights before the first step by path, each [C, ...].
         final: after the last.
-        count: examples that each evaluation tested on.
-        seconds: of their training.
-        origin: devices, versions and commit.
+        about: the rest.
     """
 
     seeds: np.ndarray
     curve: Mapping[str, tuple[np.ndarray, np.ndarray]]
     initial: Mapping[str, np.ndarray]
     final: Mapping[str, np.ndarray]
-    count: int
-    seconds: float
-    origin: Mapping[str, Any]
+    about: About
 
 
 @dataclasses.dataclass(frozen=True)
-class MembersFolder:
+class Choice:
+    """How many members are trained at once, and what made them."""
+
+    size: int
+    made: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
     """`WORKDIR/population/ARM`: finished chunks, in order of their members."""
 
-    directory: AnyPath
+    arm: str
+    folder: Place
 
     @classmethod
-    def of(cls, workdir: AnyPath, arm: str) -> MembersFolder:
-        return cls(workdir / "population" / arm)
+    def of(cls, workdir: Place, arm: str) -> Members:
+        return cls(arm, workdir / "population" / arm)
 
     @property
     def finished(self) -> list[tuple[int, int]]:
         """First and last member of each finished chunk."""
-        if not self.directory.exists():
-            return []
-        matches = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        matches = map(_NAME.fullmatch, self.folder.names())
         return sorted((int(match[1]), int(match[2])) for match in matches if match)
 
     @property
@@ -72,41 +92,31 @@ class MembersFolder:
         for first, last in self.finished:
             if first != count:
                 raise InputError(
-                    f"{self.directory} has no file of the members {count} to {first - 1}, but of "
+                    f"{self.folder} has no file of the members {count} to {first - 1}, but of "
                     f"{first} to {last}: move that away"
                 )
             count = last + 1
         return count
 
     @property
-    def chunk_size(self) -> int | None:
-        """How many members were trained at once, once that is chosen."""
-        return int(self._choice()["size"]) if self._choice() else None
-
-    @property
-    def config(self) -> dict[str, Any] | None:
-        """The configuration of the members, once the size of chunks is chosen."""
-        return self._choice().get("config")
-
-    def choose(self, size: int, fingerprint: str, config: Mapping[str, Any]) -> None:
-        """Write down how many members are trained at once, on which data, of which config."""
-        text = json.dumps({"size": size, "data": fingerprint, "config": config})
-        write_atomically(self.directory / _CHOICE, text + "\n")
-
-    def check_data(self, fingerprint: str) -> None:
-        """Check that members are trained on this data, once the size of chunks is chosen.
+    def choice(self) -> Choice | None:
+        """The size of chunks, once that is chosen.
 
         Raises:
-            InputError: they are trained on other data.
+            InputError: the file is damaged.
         """
-        if (found := self._choice()["data"]) != fingerprint:
-            raise trained_on_other_data(self.directory, found, fingerprint)
+        place = self.folder / "chunk.json"
+        if not place.exists():
+            return None
+        try:
+            return from_json(Choice, json.loads(place.read()), str(place))
+        except (ValueError, RecursionError) as error:
+            reason = str(error) if isinstance(error, InputError) else "not JSON"
+            raise damaged(place, reason) from None
 
-    def _choice(self) -> dict[str, Any]:
-        path = self.directory / _CHOICE
-        if not path.exists():
-            return {}
-        return read_document(path, {"size": int, "data": str})
+    def choose(self, choice: Choice) -> None:
+        """Record the size of chunks."""
+        (self.folder / "chunk.json").write(json.dumps(dataclasses.asdict(choice)) + "\n")
 
     def save(self, chunk: Chunk) -> None:
         """Write the file of a chunk; whoever reads it sees all of it or nothing."""
@@ -115,12 +125,11 @@ class MembersFolder:
             arrays |= {f"curve/{name}/steps": steps, f"curve/{name}/values": values}
         for state in ("initial", "final"):
             arrays |= {f"{state}/{path}": x for path, x in getattr(chunk, state).items()}
-        record = {"count": chunk.count, "seconds": chunk.seconds, "origin": dict(chunk.origin)}
-        arrays[_RECORD] = np.frombuffer(json.dumps(record).encode(), np.uint8)
+        about = json.dumps(dataclasses.asdict(chunk.about))
+        arrays[_ABOUT] = np.frombuffer(about.encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        name = f"members_{chunk.seeds[0]:08}-{chunk.seeds[-1]:08}.npz"
-        write_bytes_atomically(self.directory / name, buffer.getvalue())
+        self._file(int(chunk.seeds[0]), int(chunk.seeds[-1])).write(buffer.getvalue())
 
     def chunks(self, members: int | None = None) -> Iterator[Chunk]:
         """The finished chunks, one in memory at a time.
@@ -134,14 +143,18 @@ class MembersFolder:
         for first, last in self.finished:
             if members is not None and first >= members:
                 return
-            yield _read(self.directory / f"members_{first:08}-{last:08}.npz", first, members)
+            yield _read(self._file(first, last), first, members)
+
+    def _file(self, first: int, last: int) -> Place:
+        return self.folder / f"members_{first:08}-{last:08}.npz"
 
 
-def _read(path: AnyPath, first: int, members: int | None) -> Chunk:
+def _read(place: Place, first: int, members: int | None) -> Chunk:
+    content = place.read()
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = dict(file)
-        record = json.loads(arrays.pop(_RECORD).tobytes())
+        about = from_json(About, json.loads(arrays.pop(_ABOUT).tobytes()), str(place))
         seeds = arrays.pop("seeds")
         names = {name.split("/")[1] for name in arrays if name.startswith("curve/")}
         count = len(seeds) if members is None else min(len(seeds), members - first)
@@ -153,14 +166,12 @@ def _read(path: AnyPath, first: int, members: int | None) -> Chunk:
             },
             initial=_under(arrays, "initial/", count),
             final=_under(arrays, "final/", count),
-            count=record["count"],
-            seconds=record["seconds"] * count / len(seeds),
-            origin=record["origin"],
+            about=dataclasses.replace(about, seconds=about.seconds * count / len(seeds)),
         )
     except Exception as error:  # whatever a damaged archive raises
         raise InputError(
-            f"{path} is damaged ({said_by(error)}): move it away, and the same "
-            "command trains its members again"
+            f"{place} is damaged ({said_by(error)}): move it away, and the same command trains "
+            "its members again"
         ) from error
 
 

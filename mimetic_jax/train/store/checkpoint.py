@@ -24,8 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.paths import AnyPath, in_bucket
-from mimetic_jax.version import source_version
+from mimetic_jax.train.store.places import Place
 
 
 class Checkpoints:
@@ -36,23 +35,29 @@ class Checkpoints:
     one of the record.
 
     Args:
-        directory: that holds them; made if missing.
+        folder: that holds them; made if missing.
         keep: number of the newest to keep, ≥ 2, since one may turn out damaged.
         say: prints a line when a checkpoint is skipped.
         also: given the steps of all checkpoints, which to keep beside the newest.
+
+    Raises:
+        InputError: the folder has links, pipes or devices, which its readers would follow.
     """
 
     def __init__(
         self,
-        directory: AnyPath,
-        keep: int,
-        say: Callable[[str], None],
+        folder: Place,
+        keep: int = 2,
+        say: Callable[[str], None] = print,
         also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     ) -> None:
-        absolute = directory if in_bucket(directory) else directory.absolute()
-        self.directory, self._say = epath.Path(absolute), say
+        self.folder, self._say = folder, say
+        if folder.exists():
+            folder.check_inside()
+        path = folder.path if folder.in_bucket else folder.path.absolute()
+        self._path = epath.Path(path)
         options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        self._manager = ocp.CheckpointManager(self._path, options=options)
 
     def save(self, state: TrainState, record: dict[str, Any], step: int | None = None) -> None:
         """Start writing the state; returns once the arrays are copied.
@@ -108,8 +113,8 @@ class Checkpoints:
                 self._say(f"checkpoint {step} is damaged, trying the one before ({said_by(error)})")
         if steps:
             raise InputError(
-                f"none of the checkpoints {list(steps)} in {self.directory} can be read: delete "
-                "that folder to start the run over"
+                f"none of the checkpoints {list(steps)} in {self.folder} can be read: delete that "
+                "folder to start the run over"
             )
         return None
 
@@ -120,9 +125,8 @@ class Checkpoints:
     def saved_shapes(self, step: int) -> TrainState:
         """Shapes and dtypes of a checkpoint's state, on one device."""
         where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        folder = self.directory / str(step) / "state"
         with ocp.StandardCheckpointer() as reader:
-            saved = reader.metadata(folder).item_metadata.tree
+            saved = reader.metadata(self._path / str(step) / "state").item_metadata.tree
         return TrainState(
             **jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
@@ -133,11 +137,11 @@ class Checkpoints:
         """Move checkpoints later than a step to `damaged/`: their steps will be written again."""
         for step in self.steps():
             if step > after:
-                target = self.directory.parent / "damaged" / str(step)
+                target = self.folder.parent / "damaged" / str(step)
                 while target.exists():
-                    target = target.with_name(target.name + "+")
-                target.parent.mkdir(exist_ok=True)
-                (self.directory / str(step)).rename(target)
+                    target = target.parent / f"{target.name}+"
+                target.parent.make()
+                (self.folder / str(step)).path.rename(target.path)
                 self._say(f"checkpoint {step} moved to {target}")
 
     def reload(self) -> None:
@@ -163,7 +167,7 @@ class Checkpoints:
             system = re.search(r"([^:\[]+) \[os_error_code", str(error))
             reason = system[1].strip() if system else said_by(error)
             raise InputError(
-                f"a checkpoint couldn't be written into {self.directory} ({reason}); those before "
+                f"a checkpoint couldn't be written into {self.folder} ({reason}); those before "
                 "it are kept, and the same command continues from the newest"
             ) from error
 
@@ -175,7 +179,7 @@ class Checkpoints:
             ),
         )
         record = _whole(restored.record)
-        expected = record.pop("checksums")
+        expected = record["checksums"]
         found = [int(checksum) for checksum in np.asarray(_checksums(restored.state))]
         if found != expected:
             wrong = sum(a != b for a, b in zip(found, expected, strict=False))
@@ -183,61 +187,61 @@ class Checkpoints:
         return restored.state, record
 
 
-def newest_record(directory: AnyPath) -> dict[str, Any] | None:
+def newest_record(folder: Place, step: int | None = None) -> dict[str, Any] | None:
     """The record of the newest checkpoint that has a whole one; its state isn't read.
 
     Args:
-        directory: of the run's checkpoints; it may be missing.
+        folder: of a run's checkpoints; it may be missing.
+        step: of this checkpoint alone, if given.
     """
-    folders = directory.iterdir() if directory.exists() else ()
-    for step in sorted((int(f.name) for f in folders if f.name.isdecimal()), reverse=True):
+    steps = sorted((int(name) for name in folder.names() if _is_step(name)), reverse=True)
+    for found in steps if step is None else {step} & set(steps):
+        place = folder / str(found) / "record"
         try:
-            record = _whole(ocp.JsonCheckpointHandler().restore(directory / str(step) / "record"))
-            del record["checksums"]
+            place.check_inside()
+            return _whole(ocp.JsonCheckpointHandler().restore(epath.Path(place.path)))
         except Exception:  # whatever a damaged file makes the reader raise, as in `restore`
             continue
-        return record
     return None
 
 
-def trained_on_other_data(directory: AnyPath, found: str, fingerprint: str) -> InputError:
-    """The error for a folder whose checkpoints are of data with another fingerprint."""
-    return InputError(
-        f"{directory} was trained on other data (fingerprint {found} there, {fingerprint} here): "
-        "use that data, or another --workdir"
-    )
+def content_digest(record: dict[str, Any]) -> str:
+    """12 hexadecimal digits that differ where the arrays of two checkpoints do.
 
-
-def report_version(code: str, say: Callable[[str], None]) -> None:
-    """Say so if a checkpoint is of another version of the code."""
-    if code != (here := source_version()):
-        say(f"its checkpoint is of version {code}, this is {here}")
+    Args:
+        record: of the checkpoint, as `newest_record` returns it.
+    """
+    return _sha256({"checksums": record["checksums"]})[:12]
 
 
 def read_variables(
-    directory: AnyPath, say: Callable[[str], None], step: int | None = None
+    folder: Place, say: Callable[[str], None], step: int | None = None
 ) -> dict[str, Any]:
     """The model's variables of a checkpoint, whatever their shapes, on one device.
 
     Args:
-        directory: of the run's checkpoints.
+        folder: of the run's checkpoints.
         say: prints a line when a checkpoint is passed over.
         step: of which; the newest whole one unless given.
 
     Raises:
         InputError: if none can be read.
     """
-    checkpoints = Checkpoints(directory, 2, say)
+    checkpoints = Checkpoints(folder, say=say)
     try:
         steps = checkpoints.steps()
         if step is not None and step not in steps:
-            raise InputError(f"there is no checkpoint {step} in {directory}, which has {steps}")
+            raise InputError(f"there is no checkpoint {step} in {folder}, which has {steps}")
         state = checkpoints.read(steps[::-1] if step is None else [step])
     finally:
         checkpoints.close()
     if state is None:
-        raise InputError(f"there is no checkpoint in {directory}")
+        raise InputError(f"there is no checkpoint in {folder}")
     return state.variables
+
+
+def _is_step(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,9 @@
-"""Starting from other parameters: a checkpoint of ours, or a pretrained file, or parts of them."""
+"""Where runs start: the model's own draw, a run of ours, a pretrained file, or parts of these."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +18,9 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained import PARTS, PretrainedFile
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.checkpoint import read_variables
-from mimetic_jax.train.workdir.paths import AnyPath, as_path
+from mimetic_jax.train.store.checkpoint import content_digest, newest_record, read_variables
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
 from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")
@@ -39,30 +42,76 @@ def initial_state(
     Raises:
         InputError: as `warm_start` and `rewrite`.
     """
-
-    def warm(variables: dict[str, Any]) -> dict[str, Any]:
-        if not config.init_from:
-            return variables
-        source = _source(config, arm, seed)
-        return warm_start(variables, source, say, parts=config.init_parts, heads=config.init_heads)
-
-    return program.initial_state(seed, config.scheme, warm)
+    variables = program.draw(seed)
+    if config.init_from:
+        path = source_path(config, arm, seed)
+        parts, heads = config.init_parts, config.init_heads
+        variables = warm_start(variables, path, say, parts=parts, heads=heads)
+    return program.initial_state(seed, config.scheme, variables)
 
 
-def check_source(config: ConfigDict, arm: str, seed: int) -> None:
-    """Check that what a run starts from is there, before the runs before it are trained.
+def source_path(config: ConfigDict, arm: str, seed: int) -> str:
+    """The path that `init_from` names for a run."""
+    return str(config.init_from).replace("{arm}", arm).replace("{seed}", str(seed))
+
+
+def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
+    """12 hexadecimal digits that differ where the weights do that a run starts from.
+
+    Returns:
+        None where a run starts from the model's own draw.
 
     Raises:
-        InputError: it isn't.
+        InputError: there are no such weights, or they are of a run that isn't finished: it would
+            give other weights later.
     """
-    if config.init_from:
-        path = as_path(_source(config, arm, seed))
-        if not path.exists():
-            raise InputError(f"arm {arm} seed {seed}: there is no init_from {path}")
+    if not config.init_from:
+        return None
+    found = _Source.of(source_path(config, arm, seed))
+    if found.file:
+        return hashlib.sha256(found.place.read()).hexdigest()[:12]
+    if found.step is None and not found.run.finished():
+        raise InputError(
+            f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
+            f"{found.place}/checkpoints/STEP"
+        )
+    record = newest_record(found.run.checkpoints, found.step)
+    if record is None:
+        raise InputError(f"init_from {found.place} has no whole checkpoint")
+    return content_digest(record)
 
 
-def _source(config: ConfigDict, arm: str, seed: int) -> str:
-    return str(config.init_from).replace("{arm}", arm).replace("{seed}", str(seed))
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What `init_from` names: a file, a run, or a checkpoint of a run."""
+
+    place: Place
+    file: bool
+    step: int | None = None
+
+    @classmethod
+    def of(cls, path: str) -> _Source:
+        place = Place.of(path)
+        if place.root.suffix in _FILES:
+            found = cls(place, file=True)
+        elif place.root.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
+            found = cls(Place(place.root.parent.parent), file=False, step=int(place.name))
+        else:
+            found = cls(place, file=False)
+        if not place.exists():
+            raise InputError(f"there is no init_from {place}")
+        if not found.file and not found.run.checkpoints.is_folder():
+            raise InputError(
+                f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
+                f"{' or '.join(_FILES)} file"
+            )
+        return found
+
+    @property
+    def run(self) -> Run:
+        folder = self.place.root
+        seed = int(folder.name) if re.fullmatch("[0-9]+", folder.name) else -1
+        return Run(folder.parent.name, seed, self.place)
 
 
 def warm_start(
@@ -97,26 +146,26 @@ def warm_start(
     Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
     a pretrained model); Initializing Models with Larger Ones (weight selection).
     """
-    path = as_path(source)
+    found = _Source.of(source)
     named, treedef = paths.flatten(variables)
     wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
     if parts:
         chosen_parts = "|".join(PARTS[part] for part in parts)
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
-    if path.suffix in _FILES:
+    if found.file:
         params = variables["params"]
-        file = PretrainedFile.read(path, say)
+        file = PretrainedFile.read(found.place.root, say)
         if not parts and file.fits(params):
             return {**variables, "params": file.whole(params, None, say)}
         teacher = {f"params/{name}": array for name, array in file.by_path(params, say).items()}
     else:
-        teacher = _checkpoint(path, say)
+        teacher = _checkpoint(found, say)
     flat = (lambda name, array: array) if heads == "whole" else _side_by_side
     chosen = select(
         {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
         {name: flat(name, np.empty(leaf.shape, bool)).shape for name, leaf in wanted.items()},
     )
-    say(f"starts from {len(chosen)} of {len(named)} parameters of {path}")
+    say(f"starts from {len(chosen)} of {len(named)} parameters of {source}")
     leaves = [
         jax.device_put(jnp.asarray(chosen[name].reshape(leaf.shape), leaf.dtype), leaf.sharding)
         if name in chosen
@@ -126,16 +175,9 @@ def warm_start(
     return jax.tree.unflatten(treedef, leaves)
 
 
-def _checkpoint(path: AnyPath, say: Callable[[str], None]) -> dict[str, Any]:
+def _checkpoint(source: _Source, say: Callable[[str], None]) -> dict[str, Any]:
     """The variables of a run by path."""
-    chosen_step = path.parent.name == "checkpoints" and path.name.isdecimal()
-    folder, step = (path.parent, int(path.name)) if chosen_step else (path / "checkpoints", None)
-    if not folder.is_dir():
-        raise InputError(
-            f"init_from {path} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
-            f"{' or '.join(_FILES)} file"
-        )
-    return dict(paths.flatten(read_variables(folder, say, step))[0])
+    return dict(paths.flatten(read_variables(source.run.checkpoints, say, source.step))[0])
 
 
 def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:
