@@ -102,7 +102,13 @@ class ChunkJournal(Journal):
                 curve,
                 self._weights,
                 _by_path(state().params, len(self.seeds)),
-                About(count, self.seconds, Origin.here(), self._made.data),
+                About(
+                    count,
+                    self.seconds,
+                    Origin.here(),
+                    self._made.data,
+                    self._program.task.score.name,
+                ),
             )
         )
         self._written = True

@@ -111,34 +111,55 @@ class Comparison:
 
         Args:
             workdir: of the comparison.
-            only: "ARM/SEED" to train that run alone, as one of a cluster's jobs does.
+            only: "ARM" or "ARM/SEED" to train these runs alone, as one of a cluster's jobs does.
 
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        work = self.work(workdir)
-        work.unfinished(only)  # raises for an unknown run, before data is loaded
-        self.open()  # missing data is reported before the workdir is touched
-        claim = self._claimed(work)
-        left = work.unfinished(only)
-        check_same(config=claim.config, code=source_version(), data=claim.data)
-        if is_first():
-            claim.write(work.workdir)
-        wait_for_all("workdir")
-        diverged: list[str] = []
+        work = self.claimed(workdir, only)
         with preemption.listening():
-            for unit in work.units(only):
-                if preemption.should_stop():
-                    raise preemption.Preempted("stopped between two runs")
-                left.difference_update(unit.runs)
-                waiting = sum(self.arms[arm].program.steps for arm, _ in left)
-                diverged += self._train(unit, waiting)
+            diverged = self.train_all(work)
         if diverged:
             self.say(self.table(workdir))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
+
+    def claimed(self, workdir: Place | str, only: str = "") -> Work:
+        """Load the data, and claim the workdir for this comparison: what there is to train in it.
+
+        Args:
+            workdir: of the comparison.
+            only: see `train`.
+
+        Raises:
+            InputError: if data or workdir can't be used, or the workdir belongs to something else.
+        """
+        work = self.work(workdir, only)
+        self.recognize(work.workdir)
+        self.open()  # missing data is reported before the workdir is touched
+        claim = self._claim(work)
+        check_same(config=claim.config, code=source_version(), data=claim.data)
+        if is_first():
+            claim.write(work.workdir)
+        wait_for_all("workdir")
+        return self.work(workdir, only)  # of arms whose data is loaded
+
+    def train_all(self, work: Work) -> list[str]:
+        """Train what isn't finished; returns the runs whose loss ceased to be finite.
+
+        Raises:
+            Preempted: if the process was asked to stop; what was trained is saved.
+        """
+        diverged, left = [], work.unfinished()
+        for unit in work.units():
+            if preemption.should_stop():
+                raise preemption.Preempted("stopped between two runs")
+            left.difference_update(unit.runs)
+            waiting = sum(self.arms[arm].program.steps for arm, _ in left)
+            diverged += self._train(unit, waiting)
+        return diverged
 
     def _train(self, unit: Unit, waiting: int) -> list[str]:
         """Train runs at once; returns those whose loss ceased to be finite."""
@@ -177,9 +198,9 @@ class Comparison:
             self.say(f"{unit.label}: done in {time.perf_counter() - began:.1f} s")
         return stopped
 
-    def work(self, workdir: Place | str) -> Work:
-        """What there is to train in a workdir, and what is finished."""
-        return work_of(self.config, self.arms, Place.of(workdir), self.say)
+    def work(self, workdir: Place | str, only: str = "") -> Work:
+        """What there is to train in a workdir, and what is finished; see `train` for `only`."""
+        return work_of(self.config, self.arms, Place.of(workdir), self.say, only)
 
     def table(self, workdir: Place | str) -> str:
         """The table of what is finished so far."""
@@ -262,20 +283,15 @@ class Comparison:
             configs.check_same(folder, config, configs.to_json(self.arms[name].config))
         return record
 
-    def _claimed(self, work: Work) -> Claim:
+    def _claim(self, work: Work) -> Claim:
         """The claim of this comparison, with the data that is loaded and the starts of its runs."""
-        self.recognize(work.workdir)
-        sources = {
-            source_path(arm.config, name, seed): source_digest(arm.config, name, seed)
-            for name, arm in self.arms.items()
-            for seed in work.seeds
-            if arm.config.init_from
-        }
-        claim = Claim(
-            configs.to_json(self.config),
-            {name: arm.source.fingerprint for name, arm in self.arms.items()},
-            {path: digest for path, digest in sources.items() if digest},
-        )
+        sources: dict[str, str] = {}
+        for name, seed in sorted(work.unfinished()):
+            config = self.arms[name].config
+            if config.init_from and (path := source_path(config, name, seed)) not in sources:
+                sources[path] = source_digest(config, name, seed) or ""
+        data = {name: arm.source.fingerprint for name, arm in self.arms.items()}
+        claim = Claim(configs.to_json(self.config), data, sources)
         before = Claim.read(work.workdir)
         return claim.joined(before, work.workdir) if before else claim
 

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Feed
@@ -28,7 +27,7 @@ from mimetic_jax.train.progress import Say
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.start import initial_state, source_digest
 from mimetic_jax.train.store.checkpoint import newest_record
-from mimetic_jax.train.store.chunks import Choice, Chunk, Members
+from mimetic_jax.train.store.chunks import Choice, Members
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.lock import locked
 from mimetic_jax.train.store.places import Place
@@ -69,10 +68,23 @@ class Work(abc.ABC):
         arms: by name.
         workdir: of the comparison.
         say: prints a line.
+        only: "ARM" or "ARM/SEED" for these runs alone.
+
+    Raises:
+        InputError: there is no such run.
     """
 
-    def __init__(self, config: ConfigDict, arms: dict[str, Arm], workdir: Place, say: Say) -> None:
+    def __init__(
+        self, config: ConfigDict, arms: dict[str, Arm], workdir: Place, say: Say, only: str = ""
+    ) -> None:
         self.config, self.arms, self.workdir, self.say = config, arms, workdir, say
+        every = [(arm, seed) for seed in self.seeds for arm in arms]
+        names = {"": every, **{arm: [run for run in every if run[0] == arm] for arm in arms}}
+        if not config.members:
+            names |= {f"{arm}/{seed}": [(arm, seed)] for arm, seed in every}
+        if only not in names:
+            raise unknown("run", only, filter(None, names))
+        self.chosen = names[only]
 
     @property
     @abc.abstractmethod
@@ -80,15 +92,11 @@ class Work(abc.ABC):
         """Of each arm."""
 
     @abc.abstractmethod
-    def units(self, only: str = "") -> Iterator[Unit]:
-        """The units that aren't finished, in order.
-
-        Args:
-            only: "ARM/SEED" for a unit of that run alone.
-        """
+    def units(self) -> Iterator[Unit]:
+        """The units that aren't finished, in order."""
 
     @abc.abstractmethod
-    def unfinished(self, only: str = "") -> set[tuple[str, int]]:
+    def unfinished(self) -> set[tuple[str, int]]:
         """Arms and seeds of the runs that aren't finished."""
 
     @abc.abstractmethod
@@ -136,8 +144,8 @@ class Runs(Work):
     def seeds(self) -> Sequence[int]:
         return tuple(self.config.seeds)
 
-    def units(self, only: str = "") -> Iterator[Unit]:
-        for group in self._groups(self._chosen(only)):
+    def units(self) -> Iterator[Unit]:
+        for group in self._groups(self._runs(self.chosen)):
             left = [run for run in group if not agreed(run.finished())]
             for run in group:
                 if run not in left:
@@ -146,8 +154,8 @@ class Runs(Work):
                 runs = tuple((run.arm, run.seed) for run in left)
                 yield Unit(runs, self.arms[left[0].arm], self)
 
-    def unfinished(self, only: str = "") -> set[tuple[str, int]]:
-        return {(run.arm, run.seed) for run in self._chosen(only) if not run.finished()}
+    def unfinished(self) -> set[tuple[str, int]]:
+        return {(run.arm, run.seed) for run in self._runs(self.chosen) if not run.finished()}
 
     def records(self, arm: str) -> dict[int, Record]:
         found = {seed: Run.of(self.workdir, arm, seed).record() for seed in self.seeds}
@@ -155,7 +163,7 @@ class Runs(Work):
 
     def runs(self) -> list[Run]:
         """In the order of the table."""
-        return [Run.of(self.workdir, arm, seed) for arm in self.arms for seed in self.seeds]
+        return self._runs([(arm, seed) for arm in self.arms for seed in self.seeds])
 
     def configs(self) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
         for run in self.runs():
@@ -165,10 +173,10 @@ class Runs(Work):
                 yield run.arm, str(run.folder), None
 
     def label(self, runs: Sequence[tuple[str, int]]) -> str:
-        every = self._order
         arm, seed = runs[0]
         others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        return f"[{every.index((arm, seed)) + 1}/{len(every)}] {arm} seed {seed}{others}"
+        number = self.chosen.index((arm, seed)) + 1
+        return f"[{number}/{len(self.chosen)}] {arm} seed {seed}{others}"
 
     def journals(
         self, unit: Unit, held: contextlib.ExitStack, say: Say
@@ -185,15 +193,8 @@ class Runs(Work):
             held.callback(found[-1].close)
         return found, None
 
-    @functools.cached_property
-    def _order(self) -> list[tuple[str, int]]:
-        return [(arm, seed) for seed in self.seeds for arm in self.arms]
-
-    def _chosen(self, only: str) -> list[Run]:
-        names = {f"{arm}/{seed}": (arm, seed) for arm, seed in self._order}
-        if only and only not in names:
-            raise unknown("run", only, names)
-        return [Run.of(self.workdir, *names[name]) for name in ([only] if only else names)]
+    def _runs(self, names: Iterable[tuple[str, int]]) -> list[Run]:
+        return [Run.of(self.workdir, arm, seed) for arm, seed in names]
 
     def _groups(self, runs: Collection[Run]) -> list[list[Run]]:
         """Up to `together` runs of a program each, in order.
@@ -231,28 +232,19 @@ class Populations(Work):
     def seeds(self) -> Sequence[int]:
         return range(self.config.members)
 
-    def units(self, only: str = "") -> Iterator[Unit]:
-        self._refuse(only)
-        for arm in self.arms.values():
+    def units(self) -> Iterator[Unit]:
+        for arm in (self.arms[name] for name in dict.fromkeys(arm for arm, _ in self.chosen)):
             members = Members.of(self.workdir, arm.name)
             while (first := members.trained) < self.config.members:
                 seeds = range(first, min(first + self._size(arm), self.config.members))
                 yield Unit(tuple((arm.name, seed) for seed in seeds), arm, self)
 
-    def unfinished(self, only: str = "") -> set[tuple[str, int]]:
-        self._refuse(only)
-        return {
-            (arm, seed)
-            for arm in self.arms
-            for seed in range(Members.of(self.workdir, arm).trained, self.config.members)
-        }
+    def unfinished(self) -> set[tuple[str, int]]:
+        trained = {arm: Members.of(self.workdir, arm).trained for arm in self.arms}
+        return {(arm, seed) for arm, seed in self.chosen if seed >= trained[arm]}
 
     def records(self, arm: str) -> dict[int, Record]:
-        found: dict[int, Record] = {}
-        score = self.arms[arm].program.task.score
-        for chunk in Members.of(self.workdir, arm).chunks(self.config.members):
-            found |= {record.seed: record for record in member_records(chunk, arm, score)}
-        return found
+        return Members.of(self.workdir, arm).records(self.config.members)
 
     def runs(self) -> list[Run]:
         raise InputError("a population keeps no runs to test: --mode=compare has its scores")
@@ -296,35 +288,12 @@ class Populations(Work):
             members.choose(Choice(size, made.to_json()))
         return size
 
-    def _refuse(self, only: str) -> None:
-        if only:
-            raise InputError(f"only={only}: the members of a population are trained together")
 
-
-def member_records(chunk: Chunk, arm: str, score: Any) -> Iterator[Record]:
-    """A record for each member of a chunk; those that diverged have none."""
-    about, count = chunk.about, len(chunk.seeds)
-    steps = next(iter(chunk.curve.values()))[0].tolist()
-    for member in np.flatnonzero(np.isfinite(chunk.curve["loss"][1][:, -1])):
-        values = [
-            {name: float(of[member][i]) for name, (_, of) in chunk.curve.items()}
-            for i in range(len(steps))
-        ]
-        yield Record.of(
-            score,
-            list(zip(steps, values, strict=True)),
-            about.origin,
-            arm=arm,
-            seed=int(chunk.seeds[member]),
-            examples=about.count,
-            seconds=about.seconds / count,
-            data=about.data,
-        )
-
-
-def work_of(config: ConfigDict, arms: dict[str, Arm], workdir: Place, say: Say) -> Work:
-    """The runs of a comparison, or its populations."""
-    return (Populations if config.members else Runs)(config, arms, workdir, say)
+def work_of(
+    config: ConfigDict, arms: dict[str, Arm], workdir: Place, say: Say, only: str = ""
+) -> Work:
+    """The runs of a comparison, or its populations; see `Work`."""
+    return (Populations if config.members else Runs)(config, arms, workdir, say, only)
 
 
 def check_at_once(config: ConfigDict, feed: Feed, data: str) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 
 from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.score import SCORES
 from mimetic_jax.train.store.places import Place, damaged
 from mimetic_jax.typed import from_json
 
@@ -29,12 +31,14 @@ class About:
         seconds: of the training of all its members.
         origin: where that was.
         data: the fingerprint of the data.
+        score: the name of what is compared.
     """
 
     count: int
     seconds: float
     origin: Origin
     data: str
+    score: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +148,36 @@ class Members:
             if members is not None and first >= members:
                 return
             yield _read(self._file(first, last), first, members)
+
+    def records(self, members: int | None = None) -> dict[int, Record]:
+        """The records of trained members by seed; those that diverged have none.
+
+        Args:
+            members: how many, from member 0 on; all unless given.
+
+        Raises:
+            InputError: as `chunks`.
+        """
+        found = {}
+        for chunk in self.chunks(members):
+            about, steps = chunk.about, next(iter(chunk.curve.values()))[0].tolist()
+            for member in np.flatnonzero(np.isfinite(chunk.curve["loss"][1][:, -1])):
+                seed = int(chunk.seeds[member])
+                values = [
+                    {name: float(of[member][i]) for name, (_, of) in chunk.curve.items()}
+                    for i in range(len(steps))
+                ]
+                found[seed] = Record.of(
+                    SCORES[about.score],
+                    list(zip(steps, values, strict=True)),
+                    about.origin,
+                    arm=self.arm,
+                    seed=seed,
+                    examples=about.count,
+                    seconds=about.seconds / len(chunk.seeds),
+                    data=about.data,
+                )
+        return found
 
     def _file(self, first: int, last: int) -> Place:
         return self.folder / f"members_{first:08}-{last:08}.npz"

@@ -6,21 +6,17 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from launch.digest import digest
-from launch.registry import Entry, Spec
-from launch.results import Line, Results, stale
-from launch.weights import PLACEHOLDERS, Weights
-from mimetic_jax.train import config as configs
+from launch.marks import Marks, runs_of, stale
+from launch.registry import Entry
+from launch.results import Results
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
+from mimetic_jax.train.score import ACCURACY
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
     accuracy_difference,
     probability_of_improvement,
 )
-from mimetic_jax.train.tasks.task import ACCURACY, score_of
-
-Digests = Mapping[Spec, Mapping[str, str]]
 
 IMAGES = "†"
 """Marks an interval over test images, not over seeds."""
@@ -34,31 +30,14 @@ class Shown:
     arm: str
     published: float | None
     result: ArmResult | None
-    examples: int = 0
+
+    @property
+    def examples(self) -> int:
+        """Test images on which all runs were tested."""
+        return min((run.examples for run in self.result.runs.values()) if self.result else [0])
 
 
-def digests(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, str]]:
-    """The digests of those comparisons that have lines; the others need none."""
-    arms: dict[Spec, dict[str, None]] = {}
-    for entry in rows:
-        if results.of(entry.spec):
-            arms.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
-    found = {}
-    for spec, names in arms.items():
-        each, weights = configs.arms(spec.load(list(names))), _recorded(spec, results)
-        found[spec] = {arm: digest(one, weights) for arm, one in each.items()}
-    return found
-
-
-def _recorded(spec: Spec, results: Results) -> Weights | None:
-    """The weights that the last run of a comparison started from, if it starts from any."""
-    for placeholder in PLACEHOLDERS:
-        if placeholder in spec.arguments:
-            return Weights(placeholder, results.of(spec)[-1]["weights"], placeholder)
-    return None
-
-
-def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
+def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
     """Published and ours of some rows of one table.
 
     Rows of one comparison are shown together, below the controls that they share.
@@ -67,7 +46,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
         entries: rows, all full or all scaled down; of the latter nothing published is shown, and
             where nothing is published no column is kept for it.
         results: the lines of finished runs.
-        digests: of each comparison's arms; lines of others are counted below the table.
+        marks: of each comparison's arms; lines of others are counted below the table.
     """
     columns: dict[str, list[str]] = {
         name: []
@@ -78,7 +57,7 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
         )
     }
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
-        for cells in _group(list(group), results, digests):
+        for cells in _group(list(group), results, marks):
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
     if not any(map(is_published, entries)):
@@ -89,9 +68,9 @@ def table(entries: Sequence[Entry], results: Results, digests: Digests) -> str:
             f"{IMAGES} one seed: the interval is a bootstrap over test images, for these networks."
         )
     old = sum(
-        stale(results.of(spec), digests[spec])
+        stale(results.of(spec), marks[spec])
         for spec in dict.fromkeys(entry.spec for entry in entries)
-        if spec in digests
+        if spec in marks
     )
     if old:
         notes.append(f"{old} runs of another configuration are not counted.")
@@ -103,27 +82,21 @@ def is_published(entry: Entry) -> bool:
     return not entry.spec.small and bool(entry.row.published or entry.row.others)
 
 
-def _group(entries: Sequence[Entry], results: Results, digests: Digests) -> list[tuple[str, ...]]:
+def _group(entries: Sequence[Entry], results: Results, marks: Marks) -> list[tuple[str, ...]]:
     spec = entries[0].spec
+    known = marks.get(spec, {})
     # What a group of arms holds is known where the configuration was read.
-    arms = list(digests.get(spec) or dict.fromkeys(arm for e in entries for arm in e.init))
-    found: dict[str, ArmResult] = {}
-    examples: dict[str, int] = {}
-    for arm in arms:
-        runs = results.runs(spec, arm, digests.get(spec, {}).get(arm, ""))
-        if runs:
-            found[arm] = as_result(arm, runs)
-            examples[arm] = min(line["examples"] for line in runs.values())
+    arms = list(known or dict.fromkeys(arm for entry in entries for arm in entry.init))
+    found = {arm: ArmResult(arm, runs) for arm, runs in runs_of(spec, results, known).items()}
     shown = [
         Shown(
             f"{entry.number}. {entry.row.label}",
             label,
             None if spec.small else entry.row.published.get(arm),
-            found.get(arm),
-            examples.get(arm, 0),
+            result,
         )
         for entry in entries
-        for label, arm in _lines(entry, arms, found)
+        for label, arm, result in _lines(entry, arms, found)
     ]
     if not spec.small:
         shown += [
@@ -133,38 +106,25 @@ def _group(entries: Sequence[Entry], results: Results, digests: Digests) -> list
         ]
     printed = {arm for entry in entries for arm in (*entry.row.published, *entry.row.arms)}
     label = "controls" if len(entries) > 1 else shown[0].label if shown else entries[0].row.label
-    shown += [
-        Shown(label, arm, None, found.get(arm), examples.get(arm, 0))
-        for arm in arms
-        if arm not in printed
-    ]
+    shown += [Shown(label, arm, None, found.get(arm)) for arm in arms if arm not in printed]
     return [_cells(line, found) for line in shown]
 
 
 def _lines(
     entry: Entry, arms: Collection[str], found: Mapping[str, ArmResult]
-) -> list[tuple[str, str]]:
-    """Name and arm of a row's lines; one for all arms of which the paper prints the best."""
+) -> list[tuple[str, str, ArmResult | None]]:
+    """Label, arm and runs of a row's lines; one for all arms of which the paper prints the best."""
     published = entry.row.published
     if entry.row.best and published:
         sign = 1 if all(result.score.higher for result in found.values()) else -1
         ran = [arm for arm in published if arm in found]
-        best = max(ran, key=lambda arm: sign * found[arm].mean) if ran else next(iter(published))
-        return [(f"best of {len(published)}" + (f": {best}" if ran else ""), best)]
-    return [(arm, arm) for arm in (*published, *(arm for arm in entry.row.arms if arm in arms))]
-
-
-def as_result(arm: str, runs: Mapping[int, Line], row: str = "") -> ArmResult:
-    """The runs of an arm, by seed, as the report takes them."""
-    first = next(iter(runs.values()))
-    return ArmResult(
-        arm=arm,
-        reached={seed: line["value"] for seed, line in runs.items()},
-        curve={seed: [(step, value) for step, value in r["curve"]] for seed, r in runs.items()},
-        seconds={seed: line["seconds"] for seed, line in runs.items()},
-        score=score_of({f"eval_{first['score']}": first["value"]}),
-        row=row,
-    )
+        if not ran:
+            return [(f"best of {len(published)}", next(iter(published)), None)]
+        best = max(ran, key=lambda arm: sign * found[arm].mean)
+        chosen = dataclasses.replace(found[best], of=len(ran))
+        return [(f"best of {len(published)}: {best}", best, chosen)]
+    names = (*published, *(arm for arm in entry.row.arms if arm in arms))
+    return [(arm, arm, found.get(arm)) for arm in names]
 
 
 def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:

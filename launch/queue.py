@@ -1,4 +1,4 @@
-"""Train what the results lack, on this machine: run after run, stopped and continued anywhere."""
+"""What the results lack, run after run: trained here, or collected from where it was trained."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from launch.call import Call, name_of
 from ml_collections import ConfigDict
 
-from launch.digest import digest
+from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
-from launch.results import Line, Results
+from launch.results import Line, MembersLine, Results
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
-from mimetic_jax.train import report
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.tasks.task import score_of
-from mimetic_jax.train.workdir.documents import read_config
-from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.paths import AnyPath
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
 
 Say = Callable[[str], None]
 
@@ -48,13 +47,18 @@ class Job:
         which = f"{self.members} members" if self.members else f"seed {self.seed}"
         return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} {which}"
 
+    @property
+    def only(self) -> str:
+        """The run as main.py's --only names it."""
+        return self.arm if self.members else f"{self.arm}/{self.seed}"
+
 
 class Queue:
     """Comparisons of rows, their runs, and what is left of them.
 
     Args:
         entries: rows; those that share a comparison share its runs.
-        seeds: of each.
+        seeds: of each; those of its configuration where none are given.
         only: names of arms; all that the rows need unless given.
         results: where finished runs have their lines.
         workdir: of checkpoints, a subfolder per comparison.
@@ -73,15 +77,14 @@ class Queue:
         seeds: Sequence[int],
         only: Sequence[str],
         results: Results,
-        workdir: AnyPath,
+        workdir: Place,
         data: Mapping[str, str],
         command: str,
         say: Say = print,
         members: int = 0,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
-        self._members = members
-        self.seeds, self._data = tuple(seeds), data
+        self._seeds, self._data, self._members = tuple(seeds), data, members
         self.init: dict[Spec, tuple[str, ...]] = {}
         for entry in entries:
             if entry.row.needs and not entry.spec.weights:
@@ -92,18 +95,16 @@ class Queue:
             self.init[entry.spec] = tuple(dict.fromkeys(init))
         self.blocked: dict[Spec, str] = {}
         self.configs = {spec: self._config(spec) for spec in self.init}
-        every = {spec: configs.arms(config) for spec, config in self.configs.items()}
-        self.digests = {
-            spec: {name: digest(arm, spec.weights) for name, arm in arms.items()}
-            for spec, arms in every.items()
+        self.marks: dict[Spec, dict[str, Mark]] = {
+            spec: marks_of(config, spec.weights) for spec, config in self.configs.items()
         }
-        known = {name for arms in every.values() for name in arms}
+        known = {name for arms in self.marks.values() for name in arms}
         for name in only:
             if name not in known:
                 raise unknown("arm", name, known)
         self.arms = {
             spec: tuple(name for name in arms if not only or name in only)
-            for spec, arms in every.items()
+            for spec, arms in self.marks.items()
         }
 
     def jobs(self, cost: Callable[[Spec], float] | None = None) -> list[Job]:
@@ -114,26 +115,28 @@ class Queue:
         """
         left = [
             Job(spec, arm, *((0, members) if (members := self.configs[spec].members) else (seed,)))
-            for seed in self.seeds
+            for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
             for spec in (sorted(self.arms, key=cost) if cost else self.arms)
             for arm in self.arms[spec]
+            if seed in self.configs[spec].seeds
         ]
         return [job for job in dict.fromkeys(left) if not self._has_line(job)]
 
-    def folder(self, spec: Spec) -> AnyPath:
+    def folder(self, spec: Spec) -> Place:
         """The workdir of a comparison."""
         return self.workdir / spec.folder
+
+    def calls(self, jobs: Sequence[Job]) -> list[Call]:
+        """Jobs as calls of main.py, each in the workdir of its comparison."""
+        return [self._call(job) for job in jobs]
 
     def collect(self) -> int:
         """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
 
-        A workdir of another configuration is left alone.
+        A workdir of another configuration is left out.
         """
         ours = {spec for spec in self.configs if self._recognizes(spec)}
-        found = [job for job in self.jobs() if job.spec in ours and self._finished(job)]
-        for job in found:
-            self._append(job)
-        return len(found)
+        return sum(self._collected(job) for job in self.jobs() if job.spec in ours)
 
     def train(self, jobs: Sequence[Job], seconds: float = 0.0) -> list[str]:
         """Train runs and add a line for each that finishes; returns what failed.
@@ -155,58 +158,24 @@ class Queue:
                 label = f"[{number}/{len(jobs)}] {job}"
                 if job.spec != current and job.spec not in self.blocked:
                     try:
-                        comparison, current = self._open(job.spec), job.spec
+                        comparison = Comparison(self.configs[job.spec], self.say)
+                        comparison.claimed(self.folder(job.spec), job.only)
+                        current = job.spec
                     except InputError as error:  # missing data of one row stops no other
                         self.blocked[job.spec] = str(error)
                         failures.append(f"{job.spec.key}: {error}")
                 if comparison is None or job.spec in self.blocked:
                     self.say(f"{label}: left out: {self.blocked[job.spec]}")
                     continue
-                self.say(f"{label}: starts")
+                self.say(label)
                 try:
-                    if not self._finished(job):
-                        self._train(comparison, job)
+                    work = comparison.claimed(self.folder(job.spec), job.only)
+                    failures += [f"{job}: diverged" for _ in comparison.train_all(work)]
+                    self._collected(job)
                 except InputError as error:
                     failures.append(f"{job}: {error}")
                     self.say(f"{label}: failed: {error}")
-                    continue
-                self._append(job)
         return failures
-
-    def _train(self, comparison: Comparison, job: Job) -> None:
-        if job.members:
-            comparison.population(self.folder(job.spec), job.arm)
-        else:
-            comparison.run(self._run(job), lambda line: self.say(f"  {line}"))
-
-    def _finished(self, job: Job) -> bool:
-        if job.members:
-            return self.population(job.spec, job.arm).trained >= job.members
-        return self._run(job).finished()
-
-    def population(self, spec: Spec, arm: str) -> MembersFolder:
-        """Where an arm's members are."""
-        return MembersFolder.of(self.folder(spec), arm)
-
-    def _recognizes(self, spec: Spec) -> bool:
-        path = self.folder(spec) / "config.json"
-        if not path.exists():
-            return False
-        record = configs.to_json(self.configs[spec])
-        return configs.difference(read_config(path), record) is None
-
-    def _open(self, spec: Spec) -> Comparison:
-        comparison = Comparison(self.configs[spec], self.say)
-        comparison.open()
-        comparison.claim(self.folder(spec))
-        return comparison
-
-    def _config(self, spec: Spec) -> ConfigDict:
-        config = spec.load(self.init[spec])
-        config.seeds = self.seeds
-        if config.members and self._members:
-            config.members = self._members
-        return self.with_data(config)
 
     def with_data(self, config: ConfigDict) -> ConfigDict:
         """The configuration with the folder of its data set."""
@@ -214,65 +183,62 @@ class Queue:
             config.data.dir = folder
         return config
 
-    def _run(self, job: Job) -> Run:
-        return Run.of(self.folder(job.spec), job.arm, job.seed)
+    def _config(self, spec: Spec) -> ConfigDict:
+        config = spec.load(self.init[spec])
+        config.seeds = self._seeds or config.seeds
+        if config.members and self._members:
+            config.members = self._members
+        return self.with_data(config)
+
+    def _call(self, job: Job) -> Call:
+        spec, folder = job.spec, self.configs[job.spec].data.get("dir")
+        flags = (
+            f"--config={spec.config_argument(self.init[spec])}",
+            *spec.flags,
+            f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
+            *([f"--config.data.dir={folder}"] if folder else []),
+            *([f"--config.members={job.members}"] if job.members else []),
+            f"--workdir={self.folder(spec)}",
+            f"--only={job.only}",
+        )
+        return Call(name_of(f"{spec.folder} {job.only}"), flags)
+
+    def _recognizes(self, spec: Spec) -> bool:
+        claim = Claim.read(self.folder(spec))
+        record = configs.to_json(self.configs[spec])
+        return claim is not None and configs.difference(claim.config, record) is None
 
     def _has_line(self, job: Job) -> bool:
-        mark = self.digests[job.spec][job.arm]
+        mark = self.marks[job.spec][job.arm].result
         if job.members:
             return self.results.members(job.spec, job.arm, mark) >= job.members
         return job.seed in self.results.runs(job.spec, job.arm, mark)
 
-    def _append(self, job: Job) -> None:
+    def _collected(self, job: Job) -> bool:
+        """Add the line of a run that is finished; whether it is."""
         config = configs.arms(self.configs[job.spec])[job.arm]
-        line = {
+        about = {
             "config": job.spec.key,
             "small": job.spec.small,
-            "arm": job.arm,
-            "digest": self.digests[job.spec][job.arm],
+            "digest": self.marks[job.spec][job.arm].result,
             "batch": config.batch,
             "dtype": config.model.get("dtype", "float32"),
-            **(self._of_population(job) if job.members else self._of_run(job)),
-            **({"weights": job.spec.weights.mark} if job.spec.weights else {}),
             "command": self.command,
+            "weights": job.spec.weights.mark if job.spec.weights else None,
         }
+        workdir = self.folder(job.spec)
+        line: Line | MembersLine
+        if job.members:
+            members = Members.of(workdir, job.arm)
+            if members.trained < job.members:
+                return False
+            line = MembersLine.of(members, job.members, **about)
+        elif record := Run.of(workdir, job.arm, job.seed).record():
+            line = Line(**vars(record), **about)
+        else:
+            return False
         self.results.append(job.spec, line)
-
-    def _of_run(self, job: Job) -> Line:
-        last = self._run(job).evaluations()[-1]
-        score = score_of(last)
-        result = report.ArmResult.read(self.folder(job.spec), job.arm, [job.seed], score)
-        return {
-            "seed": job.seed,
-            "score": score.name,
-            "value": result.reached[job.seed],
-            "loss": last["eval_loss"],
-            "examples": last["eval_count"],
-            "steps": last["step"],
-            "seconds": result.seconds[job.seed],
-            "curve": result.curve[job.seed],
-            **last.get("origin", {}),
-        }
-
-    def _of_population(self, job: Job) -> Line:
-        folder = self.population(job.spec, job.arm)
-        chunks = list(folder.chunks(job.members))
-        names = {f"eval_{name}": 0.0 for name in chunks[0].curve}
-        score = score_of(names)
-        result = report.ArmResult.of_members(folder, job.arm, job.members, score)
-        return {
-            "members": job.members,
-            "score": score.name,
-            "values": [
-                round(result.reached[seed], 6) if seed in result.reached else None
-                for seed in range(job.members)
-            ],
-            "examples": chunks[0].count,
-            "steps": int(chunks[0].curve[score.name][0][-1]),
-            "chunk": folder.chunk_size,
-            "seconds": sum(chunk.seconds for chunk in chunks),
-            **chunks[-1].origin,
-        }
+        return True
 
 
 @contextlib.contextmanager
