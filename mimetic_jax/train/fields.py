@@ -146,7 +146,7 @@ class Optimizer(Section):
     warmup_epochs: float = field(0.0, "the same in epochs; or give warmup", EPOCHS)
     warmup_from: float = field(0.0, "learning rate of the first step", NOT_NEGATIVE)
     final: float = field(0.0, "learning rate where a cosine ends", NOT_NEGATIVE)
-    plateau: Literal[""] | Plateau = field("", "rule that lowers the rate by the validation loss")
+    plateau: Literal["", Plateau] = field("", "rule that lowers the rate by the validation loss")
     cooldown_epochs: float = field(0.0, "last epochs, at rate `final`", EPOCHS)
     weight_decay: float = field(0.01, "of adamw, times the learning rate", NOT_NEGATIVE)
     betas: tuple[float, float] = field((0.9, 0.999), "Adam's two decay rates", DECAY)
@@ -162,6 +162,7 @@ class Optimizer(Section):
     )
 
 
+Role = str | tuple[str, ...]
 Axis = Literal["data", "fsdp", "tensor", "data?", "fsdp?", "tensor?"]
 Placement = Literal["replicate", "fsdp"] | tuple[Axis | None, ...]
 
@@ -230,7 +231,7 @@ class Fields(OfComparison):
     )
     data: Any = field(None, "the data")
     model: Any = field(None, "a key of mimetic_jax.models.MODELS, or package.module:Class")
-    rules: tuple[tuple[Any, ...], ...] = field(
+    rules: tuple[tuple[str, Role, str] | tuple[str, Role, str, int], ...] = field(
         (), "((path, role, layout[, heads]), …) of the parameters; empty: the model's own"
     )
     optimizer: Optimizer = section(Optimizer)

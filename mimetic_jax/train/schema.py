@@ -159,6 +159,8 @@ def check_declared(config: ConfigDict) -> None:
     Raises:
         InputError: names the first field that is unknown, missing or wrong.
     """
+    for name, value in (("task", config.task), ("model.name", config.model.name)):
+        converted(name, str, value)
     known, values = schema(config.task, config.model.name), dict(leaves(config))
     for name, value in values.items():
         if name in known:

@@ -46,12 +46,13 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: Place,
+        folder: Place | str,
         keep: int = 2,
         say: Callable[[str], None] = print,
         also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     ) -> None:
-        self.folder, self._say = folder, say
+        self.folder = folder = Place.of(folder)
+        self._say = say
         if folder.exists():
             folder.check_inside()
         path = folder.path if folder.in_bucket else folder.path.absolute()

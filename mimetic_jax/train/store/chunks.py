@@ -76,8 +76,8 @@ class Members:
     folder: Place
 
     @classmethod
-    def of(cls, workdir: Place, arm: str) -> Members:
-        return cls(arm, workdir / "population" / arm)
+    def of(cls, workdir: Place | str, arm: str) -> Members:
+        return cls(arm, Place.of(workdir) / "population" / arm)
 
     @property
     def finished(self) -> list[tuple[int, int]]:

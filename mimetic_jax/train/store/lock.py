@@ -25,7 +25,7 @@ _RENEWALS = 3  # a holder that misses as many has ended
 
 
 @contextlib.contextmanager
-def locked(folder: Place, say: Callable[[str], None] = print) -> Iterator[None]:
+def locked(folder: Place | str, say: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the folder's lock, which is made with the folder if it is missing.
 
     Args:
@@ -35,6 +35,7 @@ def locked(folder: Place, say: Callable[[str], None] = print) -> Iterator[None]:
     Raises:
         InputError: if another process holds it, or the folder can't be written.
     """
+    folder = Place.of(folder)
     place = folder / "lock"
     if folder.in_bucket:
         with leased(place.path, say):

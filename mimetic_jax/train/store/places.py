@@ -183,7 +183,9 @@ def damaged(place: Place, reason: str) -> InputError:
 
 
 def _walk(folder: AnyPath) -> Iterator[os.DirEntry[str]]:
-    for entry in os.scandir(folder):
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
         yield entry
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(pathlib.Path(entry.path))

@@ -20,8 +20,8 @@ class Run:
     folder: Place
 
     @classmethod
-    def of(cls, workdir: Place, arm: str, seed: int) -> Run:
-        return cls(arm, seed, workdir / "runs" / arm / str(seed))
+    def of(cls, workdir: Place | str, arm: str, seed: int) -> Run:
+        return cls(arm, seed, Place.of(workdir) / "runs" / arm / str(seed))
 
     def __str__(self) -> str:
         return f"{self.arm} seed {self.seed}"
