@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from launch.results import Results
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIGNALS = 25  # of each kind of run and mix of signals
@@ -202,7 +202,7 @@ def test_populations(mix, tmp_path):
     )
 
     def members(workdir):
-        return list(MembersFolder.of(workdir, "mean_shift").chunks())
+        return list(Members.of(workdir, "mean_shift").chunks())
 
     for workdir in stopped:
         for ours, theirs in zip(members(workdir), members(whole), strict=True):

@@ -165,7 +165,9 @@ def _check_config(config: Any) -> None:
     if not isinstance(config, ConfigDict):
         raise InputError(f"get_config of the config file returns {type(config).__name__}")
     if not {"task", "name", "model"} <= set(config):
-        raise InputError("the config has no task, name or model: start from configs.default.default()")
+        raise InputError(
+            "the config has no task, name or model: start from configs.default.default()"
+        )
 
 
 def _config_argument(argv: Sequence[str]) -> str | None:

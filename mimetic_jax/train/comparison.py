@@ -304,7 +304,7 @@ class Comparison:
         else:
             mesh = mesh_of(config, self._devices)
             task, feed = self._task.build(config, source.info, mesh)
-            check_at_once(config, feed, source.info.name)
+            check_at_once(config, feed, config.data.name)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
             program = Program(config, task, feed, mesh)
         if config.scheme:

@@ -18,7 +18,7 @@ from mimetic_jax.analysis import scaling
 from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import task_module
 

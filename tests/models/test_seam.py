@@ -14,8 +14,8 @@ from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import GPT, MODELS, Model, Traits, ViT, model_fields
 from mimetic_jax.schemes import MeanShift
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
 
 
 def config_of(name, **fields):

@@ -27,8 +27,8 @@ from mimetic_jax.schemes import (
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each trains ten steps of a program of its own; (2, 2, 2) has all axes.

@@ -66,6 +66,14 @@ def contents(workdir):
     }
 
 
+def outcome(call):
+    """What a call returns, or the message of its error."""
+    try:
+        return call()
+    except InputError as error:
+        return str(error)
+
+
 def refused(call, workdir, name):
     before = contents(workdir)
     with pytest.raises(InputError) as caught:
@@ -191,11 +199,8 @@ def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
     def check(edits):
         content = damaged(whole[:-1], edits) + whole[-1:]  # without its end it is a torn line
         (workdir / name).write_bytes(content)
-        try:
-            assert comparison.table(str(workdir)) == table
-        except InputError as error:
-            assert "\n" not in str(error)
-            assert "workdir" in str(error)
+        shown = outcome(lambda: comparison.table(str(workdir)))
+        assert shown == table or ("workdir" in shown and "\n" not in shown)
         assert (workdir / name).read_bytes() == content
 
     check()
@@ -229,13 +234,17 @@ def test_no_folder_of_a_workdir_may_be_a_link(whole, tmp_path, name):
     before = contents(outside)
     more = config.copy_and_resolve_references()
     more.seeds, more.steps = (0, 1), config.steps
-    with pytest.raises(InputError, match=r"symbolic link|neither a regular file nor a folder"):
-        quiet(more).train(str(workdir))
-        quiet(more).evaluate(str(workdir))
+    seen = [
+        outcome(lambda call=call: call(str(workdir)))
+        for call in (quiet(more).evaluate, quiet(more).train)
+    ]
+    assert any("symbolic link" in s or "neither a regular file nor a folder" in s for s in seen)
     assert contents(outside) == before
 
 
-@pytest.mark.parametrize("name", ["record/metadata", "state/manifest.ocdbt", "_CHECKPOINT_METADATA"])
+@pytest.mark.parametrize(
+    "name", ["record/metadata", "state/manifest.ocdbt", "_CHECKPOINT_METADATA"]
+)
 def test_a_pipe_in_a_checkpoint_is_named(whole, tmp_path, name):
     config, there = whole
     workdir = tmp_path / "workdir"
@@ -301,7 +310,7 @@ def test_a_copied_run_is_no_other_seed(whole, tmp_path, part):
     shutil.copytree(workdir / "runs/run/0" / part, workdir / "runs/run/1" / part)
     more = config.copy_and_resolve_references()
     more.seeds = (0, 1)
-    with pytest.raises(InputError, match="is of (arm )?run seed 0"):
+    with pytest.raises(InputError, match=r"is of (arm )?run seed 0"):
         quiet(more).train(str(workdir))
 
 
@@ -453,7 +462,7 @@ def test_a_record_says_which_run_it_is():
 ODD = (None, [], "x", -1, float("nan"), {}, [1, 2], True, 10**30, [[1]], [["a", 2]])
 
 
-@pytest.mark.parametrize("name", [field for field in record_of(0).to_json()])
+@pytest.mark.parametrize("name", list(record_of(0).to_json()))
 def test_a_field_of_a_record_is_of_its_type_or_named(name):
     """What passes comes back equal; everything else is one line."""
     plain = record_of(0).to_json()
@@ -461,10 +470,9 @@ def test_a_field_of_a_record_is_of_its_type_or_named(name):
         data = {**plain, name: value}
         if value == "missing":
             del data[name]
-        try:
-            found = Record.from_json(data, "line 3")
-        except InputError as error:
-            assert str(error).startswith("line 3")
-            assert "\n" not in str(error)
+        found = outcome(lambda data=data: Record.from_json(data, "line 3"))
+        if isinstance(found, str):
+            assert found.startswith("line 3")
+            assert "\n" not in found
         else:
             assert Record.from_json(found.to_json(), "line 3") == found

@@ -68,8 +68,7 @@ class Place:
 
     @property
     def parent(self) -> Place:
-        assert self.parts, "the parent of a workdir isn't in it"
-        return Place(self.root, self.parts[:-1])
+        return Place(self.root, self.parts[:-1]) if self.parts else Place(self.root.parent)
 
     @property
     def in_bucket(self) -> bool:

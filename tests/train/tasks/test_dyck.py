@@ -12,8 +12,8 @@ from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.warm_start import initial_state, warm_start
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
 FROZEN = (("^(embedding|pos_embed)$", 0.0),)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from mimetic_jax.train.watch import Watch
+from mimetic_jax.train.timing import Watch
 
 
 def test_says_what_it_waits_for_and_for_how_long():

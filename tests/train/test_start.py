@@ -9,9 +9,10 @@ import pytest
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.products import analyze
 from mimetic_jax.models import load_pretrained, resample
-from mimetic_jax.train.warm_start import initial_state, warm_start
+from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.store.runs import Run
 from tests.models.test_pretrained import drawn, hugging_face, shapes, write
-from tests.training import quiet, trained
+from tests.training import killed, quiet, trained
 
 __all__ = ["hugging_face"]  # a fixture
 
@@ -38,7 +39,7 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     )
     jax.tree.map(np.testing.assert_array_equal, newest, new)
     assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
-    with pytest.raises(InputError, match=r"no checkpoint 4 in .*, which has \[8, 12\]"):
+    with pytest.raises(InputError, match=r"there is no init_from .*checkpoints/4"):
         warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
 
 
@@ -61,8 +62,9 @@ def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("nowhere", "neither a run's folder"),
-        ("weights.npz", "weights.npz"),
+        ("nowhere", "there is no init_from .*nowhere"),
+        ("", "neither a run's folder"),
+        ("weights.npz", "there is no init_from .*weights.npz"),
     ],
 )
 def test_bad_sources(tiny, tmp_path, source, words):
@@ -158,7 +160,7 @@ def test_analysis_starts_where_training_does(tiny, tmp_path):
 
 
 def test_bad_parts(tiny):
-    with pytest.raises(InputError, match="part of init_parts 'atention'"):
+    with pytest.raises(InputError, match=r"init_parts\[0\] 'atention'"):
         quiet(tiny(init_from="x.npz", init_parts=("atention",)))
     with pytest.raises(InputError, match="init_heads 'hole'"):
         quiet(tiny(init_heads="hole"))
@@ -166,11 +168,33 @@ def test_bad_parts(tiny):
         quiet(tiny(init_parts=("position",)))
 
 
-def test_what_a_later_run_lacks_is_told_before_the_first_trains(tiny, tmp_path):
+def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, tmp_path):
     config = tiny(seeds=(0, 1))
     quiet(config).train(tmp_path / "teacher")
     config.init_from = str(tmp_path / "teacher/runs/run/{seed}")
     config.seeds = (0, 1, 7)
-    with pytest.raises(InputError, match=r"arm run seed 7: there is no init_from .*run/7"):
+    with pytest.raises(InputError, match=r"there is no init_from .*run/7"):
         quiet(config).train(tmp_path / "student")
     assert not (tmp_path / "student").exists()
+
+
+def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
+    """A run that isn't finished is no start, and a start that changes is another one."""
+    teacher, student = tiny(), tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    with killed(5):
+        trained(teacher, tmp_path / "teacher")
+    with pytest.raises(InputError, match=r"isn't finished: finish it, or name one of its"):
+        quiet(student).train(tmp_path / "student")
+    named = student.copy_and_resolve_references()
+    named.init_from = f"{student.init_from}/checkpoints/4"
+    trained(named, tmp_path / "named")
+    trained(teacher, tmp_path / "teacher")
+    trained(student, tmp_path / "student")
+    marks = {Run.of(tmp_path / name, "run", 0).record().source for name in ("named", "student")}
+    assert None not in marks
+    assert len(marks) == 2
+    (tmp_path / "teacher").rename(tmp_path / "first")
+    trained(tiny(seeds=(0,), batch=64), tmp_path / "teacher")
+    student.seeds = (0, 1)
+    with pytest.raises(InputError, match=r"with other .*runs/run/0 \(fingerprint \w+ there"):
+        quiet(student).train(tmp_path / "student")

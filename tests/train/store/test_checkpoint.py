@@ -7,7 +7,8 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.checkpoint import Checkpoints, newest_record
+from mimetic_jax.train.store.checkpoint import Checkpoints, newest_record
+from mimetic_jax.train.store.places import Place
 
 
 def state(step):
@@ -47,7 +48,7 @@ def restored(folder, said):
 
 def test_newest_comes_back_bit_for_bit(folder):
     found, record = restored(folder, [])
-    assert record == {"seconds": 3.0}
+    assert record["seconds"] == 3.0
     jax.tree.map(np.testing.assert_array_equal, found, state(3))
     assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
 
@@ -90,14 +91,14 @@ def test_damage_falls_back_and_is_told(folder, damage):
     said = []
     found, record = restored(folder, said)
     jax.tree.map(np.testing.assert_array_equal, found, state(2))
-    assert record == {"seconds": 2.0}
+    assert record["seconds"] == 2.0
     assert any("checkpoint 3 is damaged" in line for line in said)
     assert (folder.parent / "damaged" / "3").exists()
     # The step can be written again.
     checkpoints = Checkpoints(folder, 2, print)
     checkpoints.save(state(3), {"seconds": 3.0})
     checkpoints.close()
-    assert restored(folder, [])[1] == {"seconds": 3.0}
+    assert restored(folder, [])[1]["seconds"] == 3.0
 
 
 def test_values_that_were_never_saved_are_noticed(folder):
@@ -125,19 +126,21 @@ def test_a_record_that_was_changed_is_damage(folder):
     path.write_text(text.replace('"seconds": 3.0', '"seconds": 4.0'))
     assert path.read_text() != text
     said = []
-    assert restored(folder, said)[1] == {"seconds": 2.0}
+    assert restored(folder, said)[1]["seconds"] == 2.0
     assert any("its record is not what was written" in line for line in said)
 
 
 def test_the_record_of_the_newest_can_be_read_alone(folder):
-    assert newest_record(folder) == {"seconds": 3.0}
+    place = Place(folder)
+    assert newest_record(place)["seconds"] == 3.0
     truncate(folder / "3" / "state")
-    assert newest_record(folder) == {"seconds": 3.0}
+    assert newest_record(place)["seconds"] == 3.0
     path = folder / "3" / "record" / "metadata"
     path.write_text(path.read_text().replace('"seconds": 3.0', '"seconds": 4.0'))
-    assert newest_record(folder) == {"seconds": 2.0}
+    assert newest_record(place)["seconds"] == 2.0
+    assert newest_record(place, step=3) is newest_record(place, step=4) is None
     (folder / "2" / "record" / "metadata").write_bytes(b"\xff")
-    assert newest_record(folder) is newest_record(folder / "none") is None
+    assert newest_record(place) is newest_record(place / "none") is None
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
@@ -147,7 +150,7 @@ def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
         with pytest.raises(InputError, match=r"couldn't be written .*File too large"):
             checkpoints.wait()
     checkpoints.close()
-    assert restored(folder, [])[1] == {"seconds": 3.0}
+    assert restored(folder, [])[1]["seconds"] == 3.0
 
 
 def test_the_best_stay_beside_the_newest(tmp_path):
