@@ -9,9 +9,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from launch.call import Call, name_of
 from ml_collections import ConfigDict
 
+from launch.executors import Call
 from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
 from launch.results import Line, MembersLine, Results
@@ -201,7 +201,7 @@ class Queue:
             f"--workdir={self.folder(spec)}",
             f"--only={job.only}",
         )
-        return Call(name_of(f"{spec.folder} {job.only}"), flags)
+        return Call(f"{spec.folder} {job.only}", flags)
 
     def _recognizes(self, spec: Spec) -> bool:
         claim = Claim.read(self.folder(spec))

@@ -7,7 +7,7 @@
     python launch/reproduce.py --budget=45m --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7
-    python launch/reproduce.py configs/cifar10_vit.py --row=width=96,heads=3 --row=width=192,heads=3 \
+    python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
 Without a name: every table and row, its published numbers, how many seeds are done, and what it
@@ -55,8 +55,6 @@ from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
 
 Say = Callable[[str], None]
-
-STOPPED = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,8 +190,8 @@ def _reproduce(
     say: Say,
 ) -> int:
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
+    from launch import executors
     from launch.queue import Queue
-    from launch.submit import submit
     from launch.tables import table
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
@@ -212,20 +210,28 @@ def _reproduce(
         say,
         flags.members or 0,
     )
-    if added := queue.collect():
+    # Manifests alone go into a pipe, and this machine may not see their bucket.
+    if flags.to != "gke" and (added := queue.collect()):
         say(f"{added} finished runs of {flags.workdir} have their lines now")
     costs = Costs()
     by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if seconds else None
     jobs = queue.jobs(by_cost)
     code = 0
     if flags.to in ("slurm", "gke"):
-        return submit(queue.calls(jobs), flags.workdir, flags, say)
+        calls, options = queue.calls(jobs), executors.options_of(flags.launcher)
+        if not calls:
+            say("every run has its line")
+        elif flags.to == "gke":
+            say(executors.gke(calls, options))
+        else:
+            say(executors.slurm(calls, flags.workdir, options, flags.jobs, flags.dry_run))
+        return 0
     if flags.dry_run:
         for job in jobs:
             say(str(job))
         return 0
     if flags.to == "local" and flags.jobs and jobs:
-        code = submit(queue.calls(jobs), flags.workdir, flags, say)
+        code = executors.local(queue.calls(jobs), flags.workdir / "logs", flags.jobs, say)
         queue.collect()
     elif flags.to == "local" and jobs:
         _cache_compilations(flags.workdir)
@@ -233,7 +239,7 @@ def _reproduce(
             failures = queue.train(jobs, seconds)
         except preemption.Preempted as stopped:
             say(f"{stopped}: the same command continues")
-            code = STOPPED
+            code = preemption.EXIT_CODE
         else:
             code = 1 if failures else 0
             for failure in failures:

@@ -18,28 +18,29 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
-from etils import epath
-from launch.digest import digest, digest_of
-from mimetic_jax.train.workdir import paths
 
 import papers
 from launch import (
-    beside,
     cost,
     docs,
     draw,
+    executors,
     listing,
+    marks,
+    queue,
     registry,
     reproduce,
     results,
-    training,
+    tables,
 )
+from launch.marks import Mark
 from launch.registry import Entry, Spec
-from launch.results import Results
+from launch.results import Line, Results
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Empirical
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.schema import digest
 from mimetic_jax.train.store.lock import locked
 from papers.record import Row, Small, Table
 
@@ -73,7 +74,7 @@ def a_table_of_ours(monkeypatch):
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
-@pytest.mark.parametrize("module", [beside, cost, listing, registry, reproduce, results])
+@pytest.mark.parametrize("module", [cost, executors, listing, registry, reproduce, results, tables])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 
@@ -111,23 +112,27 @@ def tiny(**changes):
     return configs.arms(config)
 
 
+def digest_of(arm):
+    record = configs.to_json(arm)
+    del record["arms"]
+    return digest(record)
+
+
 def test_the_digest_is_of_what_a_result_depends_on():
-    arms = {name: digest(arm) for name, arm in tiny().items()}
+    arms = {name: digest_of(arm) for name, arm in tiny().items()}
     assert len(set(arms.values())) == 3
     same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
     same |= {"members": 64, "chunk": 8, "data.max_pixels": 2**28, "data.max_bytes": 2**30}
-    assert digest(tiny(**same)["mimetic"]) == arms["mimetic"]
+    assert digest_of(tiny(**same)["mimetic"]) == arms["mimetic"]
     for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
-        assert digest(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
+        assert digest_of(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
 
 
 def test_a_new_field_that_is_off_leaves_the_digest():
-    config = tiny()["mimetic"]
-    before = digest(config)
-    with config.unlocked():
-        config.a_field_to_come = False
-        config.model.another = 0.0
-    assert digest(config) == before
+    record = configs.to_json(tiny()["mimetic"])
+    assert digest({**record, "eval_fraction": 0.0}) == digest(
+        {name: value for name, value in record.items() if name != "eval_fraction"}
+    )
 
 
 # Training
@@ -140,7 +145,7 @@ class Call:
         self.folder, self.said = folder, []
         self.results = Results(folder / "results")
         entries = registry.entries("tests/tiny", 1) if entries is None else entries
-        self.queue = training.Queue(
+        self.queue = queue.Queue(
             entries, seeds, only, self.results, folder / "runs", {}, "a command", self.say
         )
 
@@ -181,7 +186,7 @@ def test_a_population_is_one_line_with_all_members(tmp_path):
     def queue(folder, members=0):
         rest = {}, "a command", lambda line: None, members
         results, runs = Results(tmp_path / folder), tmp_path / "runs"
-        return training.Queue([entry], (0, 1), ("default",), results, runs, *rest)
+        return queue.Queue([entry], (0, 1), ("default",), results, runs, *rest)
 
     first = queue("results")
     (job,) = first.jobs()
@@ -191,9 +196,9 @@ def test_a_population_is_one_line_with_all_members(tmp_path):
     assert (line["members"], len(line["values"]), line["steps"]) == (2, 2, 2)
     again = queue("results")
     assert again.jobs() == []
-    mark = again.digests[entry.spec]["default"]
+    mark = again.marks[entry.spec]["default"].result
     found = again.results.runs(entry.spec, "default", mark)
-    assert [found[seed]["value"] for seed in (0, 1)] == line["values"]
+    assert [found[seed].value for seed in (0, 1)] == line["values"]
     assert [job.members for job in queue("results", 3).jobs()] == [3]
     assert queue("others").collect() == 1
     drawn = list(draw._covariances(tmp_path / "figure", again, [entry]))
@@ -357,7 +362,7 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     assert not call.queue.folder(job.spec).exists()  # a workdir of its own
     # Its table, and the document of all, need no file.
     rows = registry.entries("tests/started", 1)
-    (shown,) = cells(beside.table(rows, call.results, beside.digests(rows, call.results)))[2:]
+    (shown,) = cells(tables.table(rows, call.results, marks.marks_of_lines(rows, call.results)))[2:]
     assert shown[:4] == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
 
@@ -367,7 +372,7 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
     ((spec, config),) = queue.configs.items()
     assert config.arms.started.init_from == f"{stage.resolve()}/runs/default/{{seed}}"
     record = json.loads((stage / "config.json").read_text())
-    assert spec.weights.mark == digest_of(record)
+    assert spec.weights.mark == digest(record)
     assert digest_of({**record, "seeds": [7], "name": "x"}) == spec.weights.mark
     assert digest_of({**record, "batch": 64}) != spec.weights.mark
     arms = {**record["arms"], "mimetic": {"scheme": []}}
@@ -459,10 +464,15 @@ def write(folder, scores, digests, arm_of=lambda arm: arm, small=False, examples
     for arm, values in scores.items():
         for seed, value in enumerate(values):
             line = {"config": entry.spec.key, "small": small, "arm": arm, "seed": seed}
-            line |= {"digest": digests[arm], "score": "accuracy", "value": value, "seconds": 1.0}
+            line |= {
+                "digest": digests[arm].result,
+                "score": "accuracy",
+                "value": value,
+                "seconds": 1.0,
+            }
             line |= {"curve": [[0, 10.0], [8, value]], "examples": examples}
             line |= {"command": "c", "devices": 1, "device_kind": "cpu", "commit": None}
-            found.append(entry.spec, line)
+            found.append(entry.spec, Line(**line))
     return entry, Results(folder)
 
 
@@ -470,14 +480,14 @@ def cells(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
-DIGESTS = {arm: f"digest of {arm}" for arm in ("default", "norm_matched", "mimetic")}
+DIGESTS = {arm: Mark(f"digest of {arm}", "data") for arm in ("default", "norm_matched", "mimetic")}
 
 
 def test_published_and_ours_with_their_differences(tmp_path):
     scores = {"default": [80, 81, 82], "norm_matched": [81, 81, 86], "mimetic": [84, 84, 87]}
     entry, found = write(tmp_path, scores, DIGESTS)
     head, _, default, mimetic, matched, *rest = cells(
-        beside.table([entry], found, {entry.spec: DIGESTS})
+        tables.table([entry], found, {entry.spec: DIGESTS})
     )
     assert head == [
         *("row", "arm", "published", "ours ± sd (n)", "Δ published"),
@@ -494,7 +504,7 @@ def test_published_and_ours_with_their_differences(tmp_path):
 
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     rows = registry.entries("tests/tiny")
-    shown = cells(beside.table(rows, Results(tmp_path), {}))
+    shown = cells(tables.table(rows, Results(tmp_path), {}))
     assert [row[1:4] + row[-1:] for row in shown[2:5]] == [
         ["default", "80.00", "", "not run"],
         ["mimetic", "82.50", "", "not run"],
@@ -504,7 +514,7 @@ def test_rows_without_runs_keep_their_published_numbers(tmp_path):
 
 def test_one_seed_has_an_interval_over_test_images(tmp_path):
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]}, DIGESTS)
-    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    text = tables.table([entry], found, {entry.spec: DIGESTS})
     (shown,) = re.findall(r"\+5\.00 \[\+([\d.]+), \+([\d.]+)\]†", text)
     half = 1.96 * 100 * np.sqrt((0.8 * 0.2 + 0.85 * 0.15) / 10_000)
     np.testing.assert_allclose([float(x) for x in shown], [5 - half, 5 + half], atol=0.06)
@@ -515,16 +525,16 @@ def test_one_seed_has_an_interval_over_test_images(tmp_path):
 def test_five_seeds_have_a_probability_of_improvement(tmp_path):
     scores = {"default": [80, 81, 82, 83, 84], "mimetic": [85, 86, 88, 87, 83.5]}
     entry, found = write(tmp_path, scores, DIGESTS)
-    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    text = tables.table([entry], found, {entry.spec: DIGESTS})
     # 83.5 loses to 84 alone: 24 of 25 pairs are won.
     assert "P(better) 0.96 [" in text
 
 
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
-    old = dict.fromkeys(DIGESTS, "an older digest")
+    old = dict.fromkeys(DIGESTS, Mark("an older digest", "data"))
     entry, found = write(tmp_path, {"default": [10.0, 10.0]}, old)
     write(tmp_path, {"default": [80.0]}, DIGESTS)
-    text = beside.table([entry], Results(tmp_path), {entry.spec: DIGESTS})
+    text = tables.table([entry], Results(tmp_path), {entry.spec: DIGESTS})
     assert "80.00 (1)" in text
     assert "2 runs of another configuration are not counted." in text
     assert len(found.of(entry.spec)) == 2
@@ -532,18 +542,18 @@ def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
 
 def test_scaled_rows_show_nothing_published(tmp_path):
     entry, found = write(tmp_path, {"default": [50.0]}, DIGESTS, small=True)
-    text = beside.table([entry], found, {entry.spec: DIGESTS})
+    text = tables.table([entry], found, {entry.spec: DIGESTS})
     assert "published" not in text
     assert "80.00" not in text
     (full,) = registry.entries("tests/tiny", 1)
-    assert "50.00" not in beside.table([full], found, {full.spec: DIGESTS})
+    assert "50.00" not in tables.table([full], found, {full.spec: DIGESTS})
 
 
 def test_the_best_of_several_arms_is_one_line(tmp_path):
     arms = {"default": 89.9, "mimetic": 89.9}
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]}, DIGESTS)
     entry = dataclasses.replace(entry, row=Row("scales", published=arms, best=True))
-    rows = cells(beside.table([entry], found, {entry.spec: DIGESTS}))
+    rows = cells(tables.table([entry], found, {entry.spec: DIGESTS}))
     assert rows[2][1:4] == ["best of 2: mimetic", "89.90", "85.00 (1)"]
     assert sum("scales" in row[0] for row in rows) == 2  # and norm_matched
 
@@ -660,8 +670,7 @@ def test_folders_are_by_data_set_and_may_have_the_sign_in_their_path():
     assert reproduce.folders(given) == {"": "a/lr=1", "cifar10": "b/lr=2"}
 
 
-def test_a_workdir_in_a_bucket_keeps_its_scheme(monkeypatch):
-    monkeypatch.setattr(paths, "as_path", epath.Path)
+def test_a_workdir_in_a_bucket_keeps_its_scheme():
     flags = reproduce.parse(["--workdir=gs://bucket/runs"])
     assert str(flags.workdir / Spec(TINY, "").folder).startswith("gs://bucket/runs/tiny")
 
@@ -740,13 +749,13 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         patched.setitem(papers.FIGURES, "tests/figure", figure)
         (entry,) = registry.entries("tests/figure")
         entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
-        queue = training.Queue(
+        wanted = queue.Queue(
             [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
         )
         queue.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
-        png, csv = draw.draw("tests/figure", queue, [entry], tmp_path)
+        png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
-            draw.draw("tests/figure", queue, [], tmp_path)
+            draw.draw("tests/figure", wanted, [], tmp_path)
     assert png.exists()
     rows = csv.read_text().splitlines()
     assert rows[0] == "row,arm,step,epoch,mean,sd,n"

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from launch import records
+from launch import recipes
 from mimetic_jax.command import shipped
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -20,14 +20,14 @@ def words(text: str) -> list[str]:
 
 
 def test_the_document_is_that_of_the_config_files() -> None:
-    assert (ROOT / records.PATH).read_text() == records.render(), (
+    assert (ROOT / recipes.PATH).read_text() == recipes.render(), (
         "docs/recipes.md is stale: python launch/reproduce.py --docs"
     )
 
 
 @pytest.mark.parametrize("name", shipped.names())
 def test_no_word_of_a_record_is_lost(name: str) -> None:
-    _, found, rest = (ROOT / records.PATH).read_text().partition(f"\n### {name}\n")
+    _, found, rest = (ROOT / recipes.PATH).read_text().partition(f"\n### {name}\n")
     assert found
     section = re.split(r"^##", rest, flags=re.MULTILINE)[0]
     config = importlib.import_module(f"configs.{name}")
@@ -37,12 +37,12 @@ def test_no_word_of_a_record_is_lost(name: str) -> None:
 
 
 def test_no_wrapped_line_begins_a_list() -> None:
-    found = re.findall(r"^(?:\d+[.)]|[-+*]) .*", (ROOT / records.PATH).read_text(), re.MULTILINE)
+    found = re.findall(r"^(?:\d+[.)]|[-+*]) .*", (ROOT / recipes.PATH).read_text(), re.MULTILINE)
     assert found == []
 
 
 def test_fields_are_those_of_the_record() -> None:
-    record = records.read(ROOT / "configs/tiny_imagenet_vit.py")
+    record = recipes.read(ROOT / "configs/tiny_imagenet_vit.py")
     assert record.paper == "Mimetic Initialization of Self-Attention Layers"
     assert record["Published"] == "45.24 -> 50.87 (ViT-Tiny 192/12, patch 4, 100 epochs)."
     departures = record["Differs from the paper"]
