@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from launch.marks import marks_of_lines, runs_of
-from launch.queue import Queue
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
+from launch.runs import Queue
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW

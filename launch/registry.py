@@ -7,11 +7,11 @@ import dataclasses
 import hashlib
 import pathlib
 import re
-import runpy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from launch.weights import Weights
+from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
@@ -87,10 +87,10 @@ class Spec:
         Raises:
             InputError: for an unknown file, argument, arm or field.
         """
-        if not pathlib.Path(self.config).is_file():
+        if not (path := pathlib.Path(self.config)).is_file():
             raise InputError(f"there is no config file {self.config!r}")
         _, _, text = self.config_argument(init).partition(":")
-        config = runpy.run_path(self.config)["get_config"](text)
+        config = shipped.read(path, text)
         for flag in self.flags:
             _set_field(config, flag)
         return config

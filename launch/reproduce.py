@@ -77,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse and check the flags."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="reproduce.py [NAME] [OPTIONS] [-- --config.FIELD=VALUE …]",
     )
     parser.add_argument(
         "name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file"
@@ -111,13 +113,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--docs", action="store_true", help="write docs/results.md and docs/recipes.md, and end"
     )
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
-    parser.add_argument("flags", nargs="*", help="--config.FIELD=VALUE of a config file, after --")
-    flags = parser.parse_args(arguments)
+    # argparse takes what follows -- for the name where an option stands between the two.
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flags = parser.parse_args(arguments[:end])
+    flags.flags = list(arguments[end + 1 :])
     for name in ("workdir", "results", "file"):
         check_given(f"--{name}", getattr(flags, name))
     flags.own = flags.name.endswith(".py")
     if flags.results is None:
-        flags.results = f"{flags.workdir}/results" if flags.own else "results"
+        folder = "runs" if "://" in flags.workdir else flags.workdir
+        flags.results = f"{folder}/results" if flags.own else "results"
     if "://" in flags.results:
         raise InputError(f"--results={flags.results}: lines are files of this machine")
     if flags.jobs is not None and flags.jobs < 1:
@@ -191,7 +196,7 @@ def _reproduce(
 ) -> int:
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     from launch import executors
-    from launch.queue import Queue
+    from launch.runs import Queue
     from launch.tables import table
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption

@@ -27,10 +27,10 @@ from launch import (
     executors,
     listing,
     marks,
-    queue,
     registry,
     reproduce,
     results,
+    runs,
     tables,
 )
 from launch.marks import Mark
@@ -42,6 +42,7 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.schema import digest
 from mimetic_jax.train.store.lock import locked
+from mimetic_jax.train.store.places import Place
 from papers.record import Row, Small, Table
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -145,8 +146,8 @@ class Call:
         self.folder, self.said = folder, []
         self.results = Results(folder / "results")
         entries = registry.entries("tests/tiny", 1) if entries is None else entries
-        self.queue = queue.Queue(
-            entries, seeds, only, self.results, folder / "runs", {}, "a command", self.say
+        self.queue = runs.Queue(
+            entries, seeds, only, self.results, Place.of(folder / "runs"), {}, "a command", self.say
         )
 
     def say(self, line):
@@ -185,8 +186,8 @@ def test_a_population_is_one_line_with_all_members(tmp_path):
 
     def queue(folder, members=0):
         rest = {}, "a command", lambda line: None, members
-        results, runs = Results(tmp_path / folder), tmp_path / "runs"
-        return queue.Queue([entry], (0, 1), ("default",), results, runs, *rest)
+        results, workdir = Results(tmp_path / folder), Place.of(tmp_path / "runs")
+        return runs.Queue([entry], (0, 1), ("default",), results, workdir, *rest)
 
     first = queue("results")
     (job,) = first.jobs()
@@ -749,10 +750,10 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         patched.setitem(papers.FIGURES, "tests/figure", figure)
         (entry,) = registry.entries("tests/figure")
         entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
-        wanted = queue.Queue(
-            [entry], (0, 1), (), Results(finished.folder / "results"), tmp_path, {}, "c"
+        wanted = runs.Queue(
+            [entry], (0, 1), (), Results(finished.folder / "results"), Place.of(tmp_path), {}, "c"
         )
-        queue.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
+        wanted.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
             draw.draw("tests/figure", wanted, [], tmp_path)

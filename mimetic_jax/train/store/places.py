@@ -8,6 +8,7 @@ write elsewhere, nor a pipe keep a reader waiting.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import pathlib
@@ -47,7 +48,7 @@ class Place:
         """The place of a workdir; "~" is the home folder.
 
         Raises:
-            InputError: an empty path, or a bucket that can't be reached; the error has the reason.
+            InputError: an empty path, or an address that is no bucket's.
         """
         if isinstance(path, Place):
             return path
@@ -80,9 +81,12 @@ class Place:
         """The path, for a library that writes there itself.
 
         Raises:
-            InputError: a part of it below the workdir is a symbolic link.
+            InputError: a part of it below the workdir is a symbolic link, or it is in a bucket
+                that can't be reached; the error has the reason.
         """
         path = self.root
+        if isinstance(path, epath.Path) and self.in_bucket:
+            _reached(path)
         for part in self.parts:
             path = path / part
             if not self.in_bucket and os.path.islink(path):
@@ -194,11 +198,15 @@ def _bucket(text: str) -> epath.Path:
     scheme, _, rest = text.partition("://")
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
+    return epath.Path(text)
+
+
+@functools.cache
+def _reached(root: epath.Path) -> None:
+    """Check that a bucket can be read, once."""
     if not (importlib.util.find_spec("gcsfs") or importlib.util.find_spec("tensorflow")):
-        need(f"workdir {text}", "gcs")
-    found = epath.Path(text)
+        need(f"workdir {root}", "gcs")
     try:
-        found.exists()
+        root.exists()
     except Exception as error:  # whatever a missing login, bucket or network makes a client raise
-        raise InputError(f"workdir {text} can't be reached ({said_by(error)})") from error
-    return found
+        raise InputError(f"workdir {root} can't be reached ({said_by(error)})") from error
