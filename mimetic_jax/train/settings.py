@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 import jax
 
 from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.host.sums import warn_of_wrong_sums
 
 _TRAINED_WITH = {
     "jax_enable_x64": False,
     "jax_default_prng_impl": "threefry2x32",
     "jax_threefry_partitionable": True,  # the same random numbers on every mesh
     "jax_random_seed_offset": 0,
+    "jax_disable_jit": False,  # operations that aren't fused round otherwise
 }
 """JAX's defaults. With others, a member of a population isn't the run of its seed, a run depends on
 the mesh, or two seeds are the same."""
@@ -56,3 +60,7 @@ def check_settings() -> None:
                 f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
                 f"it is {needed}"
             )
+    flags = os.environ.get("XLA_FLAGS", "")
+    if fast := re.search(r"--xla_cpu_enable_fast_math(=(true|1))?(?=\s|$)", flags):
+        raise InputError(f"XLA_FLAGS has {fast[0]}, which changes every run's numbers: remove it")
+    warn_of_wrong_sums()

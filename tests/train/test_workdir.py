@@ -359,6 +359,7 @@ def test_a_workdir_of_an_earlier_version_is_refused(tiny, tmp_path):
         ("jax_default_prng_impl", "rbg"),
         ("jax_threefry_partitionable", False),
         ("jax_random_seed_offset", 1),
+        ("jax_disable_jit", True),
     ],
 )
 def test_settings_of_jax_that_change_numbers_are_refused(tiny, name, value):
@@ -370,6 +371,15 @@ def test_settings_of_jax_that_change_numbers_are_refused(tiny, name, value):
             Comparison(tiny())
     finally:
         jax.config.update(name, before)
+
+
+@pytest.mark.parametrize("flag", ["--xla_cpu_enable_fast_math=true", "--xla_cpu_enable_fast_math"])
+def test_fast_math_is_refused(flag, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false --a=b")
+    check_settings()
+    monkeypatch.setenv("XLA_FLAGS", f"--a=b {flag} --c=d")
+    with pytest.raises(InputError, match=f"XLA_FLAGS has {flag}, which changes"):
+        check_settings()
 
 
 def test_a_precision_of_products_is_recorded_and_not_mixed(tiny):
