@@ -37,7 +37,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import os
 import pathlib
 import re
 import sys
@@ -51,6 +50,7 @@ from launch.listing import listing
 from launch.registry import SEEDS, Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
 from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.exits import reported
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
 
@@ -58,20 +58,10 @@ Say = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for."""
+    """Do what the command line asks for; returns the exit code, or exits with that of an error."""
     say = functools.partial(print, flush=True)  # a log is complete even after a kill
-    try:
-        flags = parse(sys.argv[1:] if arguments is None else arguments)
-        return run(flags, say)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader closed the pipe: `… | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    with reported():
+        return run(parse(sys.argv[1:] if arguments is None else arguments), say)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

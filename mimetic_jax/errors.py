@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import math
 import operator
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,22 +29,6 @@ def blaming(name: str) -> Iterator[None]:
         if not name:
             raise
         raise InputError(f"{name}: {error}") from error
-
-
-@contextlib.contextmanager
-def reported() -> Iterator[None]:
-    """End a command for bad input: one line on stderr and exit status 2.
-
-    >>> with reported():
-    ...     raise InputError("batch 0 is not positive")
-    Traceback (most recent call last):
-    SystemExit: 2
-    """
-    try:
-        yield
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def said_by(error: BaseException) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import importlib.util
+import json
+import pathlib
 
 from mimetic_jax.errors import InputError
 
@@ -36,4 +40,23 @@ def need(what: str, extra: str) -> None:
     """
     for module in EXTRAS[extra]:
         if importlib.util.find_spec(module) is None:
-            raise MissingExtra(f"{what} needs {module}: pip install 'mimetic-jax[{extra}]'")
+            raise MissingExtra(f"{what} needs {module}: {advice(extra)}")
+
+
+def advice(extra: str) -> str:
+    """The command that adds an extra to this package, from where it was installed.
+
+    Args:
+        extra: one of `EXTRAS`.
+    """
+    package = pathlib.Path(__file__).resolve().parent
+    if (checkout := package.parent / "pyproject.toml").is_file():
+        return f"pip install -e '{checkout.parent}[{extra}]'"
+    wanted = f"mimetic-jax[{extra}]"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError):
+        # The record of an install from an address (PEP 610); one from an index has none.
+        text = importlib.metadata.distribution("mimetic-jax").read_text("direct_url.json")
+        record = json.loads(text or "{}")
+        kind = "git+" if "vcs_info" in record else ""
+        wanted += f" @ {kind}{record['url']}"
+    return f"pip install '{wanted}'"

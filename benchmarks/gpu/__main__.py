@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.gpu import jobs, machine
 from benchmarks.gpu.throughput import Measurement, measure
-from mimetic_jax.errors import InputError, reported
+from mimetic_jax.errors import InputError
+from mimetic_jax.exits import reported
 
 COMMAND = "python -m benchmarks.gpu"
 SECONDS = 10.0

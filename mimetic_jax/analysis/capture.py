@@ -13,10 +13,10 @@ import jax
 from mimetic_jax.models import Model
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.tasks.images import ImageTask
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.store.places import AnyPath
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.tasks.images import ImageTask
 
 Watcher = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 

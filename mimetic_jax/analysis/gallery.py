@@ -17,9 +17,9 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.tasks.images import ImageTask
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.tasks.images import ImageTask
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""

@@ -13,7 +13,7 @@ from mimetic_jax.analysis.exchangeable import comparison as beside_predictions
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.chunks import Chunk, Members
+from mimetic_jax.train.store.chunks import Chunk
 from mimetic_jax.train.store.places import AnyPath
 
 

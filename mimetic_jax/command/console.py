@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, reported, unknown
-from mimetic_jax.extras import need
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.exits import reported
+from mimetic_jax.extras import MissingExtra, need
+from mimetic_jax.version import __version__
 
 USAGE = """mimetic: initialize, train and compare transformers.
 
@@ -16,6 +18,7 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic plan my_config.py --config.batch=256
     mimetic analyze digits_vit --what=schemes
     mimetic configs
+    mimetic --version
     mimetic download cifar10 --data-dir=DIR
 
 COMMAND CONFIG [FLAGS] does what `python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]`
@@ -30,20 +33,34 @@ def main() -> None:
         if argv and argv[0] in _DATA:
             _DATA[argv[0]](argv[1:])
             return
-        need("the command", "train")
-        from mimetic_jax.command import experiment
-
-        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
-            print(f"{USAGE}\n\n{experiment.usage()}")
-            return
         if argv == ["configs"]:
             print(shipped.listing())
             return
+        if argv == ["--version"]:
+            print(f"mimetic {__version__}")
+            return
+        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
+            print(f"{USAGE}\n\n{_usage()}")
+            return
+        need(f"mimetic {argv[0]}", "train")
+        from mimetic_jax.command import experiment
+
         # config_flags finds the fields that flags set in the process's own arguments.
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
     # A model of the user's may lie in the current folder; last, so that it hides nothing installed.
     sys.path.append("")
     experiment.run()
+
+
+def _usage() -> str:
+    """What follows the commands: without the extra of training, what installs it."""
+    try:
+        need("the list of flags", "train")
+    except MissingExtra as error:
+        return f"{error}\n\n{shipped.usage()}"
+    from mimetic_jax.command import experiment
+
+    return experiment.usage()
 
 
 def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:

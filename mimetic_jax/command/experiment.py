@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pathlib
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, check_given, innermost, unknown
+from mimetic_jax.exits import reported
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -129,12 +128,7 @@ def _compile(config: ConfigDict, name: str) -> None:
 
 def usage() -> str:
     """The flags, how fields are set, and the configurations that come with the package."""
-    return (
-        f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n"
-        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
-        "NAME:ARGUMENT=VALUE,... gives arguments, which the file of the configuration explains.\n\n"
-        f"configurations:\n{shipped.listing()}"
-    )
+    return f"{flags.FLAGS.module_help(sys.modules[__name__])}\n\n{shipped.usage()}"
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -150,7 +144,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
     if argument is not None and not pathlib.Path(file).is_file():
         raise InputError(f"there is no config file {file!r}")
     try:
-        return list(flags.FLAGS(list(argv)))
+        return list(flags.FLAGS(_last(argv)))
     except Exception as error:  # config_flags reports some mistakes by a KeyError
         found = (
             _unknown_field(argv, shipped.read(pathlib.Path(file), text))
@@ -158,6 +152,21 @@ def _parse(argv: Sequence[str]) -> list[str]:
             else None
         )
         raise found or InputError(innermost(error)) from error
+
+
+def _last(argv: Sequence[str]) -> list[str]:
+    """The arguments without those that a later one replaces: fields of several values would add.
+
+    >>> _last(["main.py", "--config.seeds=1", "--config.batch=8", "--config.seeds=2"])
+    ['main.py', '--config.batch=8', '--config.seeds=2']
+    """
+    fields = [re.match(r"--?(config\.[\w.]+)=", argument) for argument in argv]
+    last = {field[1]: index for index, field in enumerate(fields) if field}
+    return [
+        argument
+        for index, (argument, field) in enumerate(zip(argv, fields, strict=True))
+        if not field or last[field[1]] == index
+    ]
 
 
 def _check_config(config: Any) -> None:
@@ -196,26 +205,9 @@ def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
 
 def run() -> None:
     """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
-    for stream in (sys.stdout, sys.stderr):  # an ASCII terminal has no Δ
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.unraisablehook = _unraisable
-    try:
-        try:
-            app.run(main, flags_parser=_parse)
-        finally:
-            sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
-    except InputError as error:
-        _exit(2, str(error), f"error: {error}")
-    except KeyboardInterrupt:
-        _exit(130, "interrupted", "interrupted")
-    except BrokenPipeError:  # the reader closed the pipe: `… --mode=plan | head`
-        _drop_output()
-        sys.exit(1)
-    except OSError as error:
-        _drop_output()
-        _exit(1, innermost(error), f"error: {innermost(error)}")
-    except Exception as error:
-        _exit(1, f"{type(error).__name__}: {innermost(error)}", traceback.format_exc().rstrip())
+    with reported(_leave):
+        app.run(main, flags_parser=_parse)
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
@@ -228,14 +220,7 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(found)
 
 
-def _drop_output() -> None:
-    """Send what is left to print nowhere: stdout takes no more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _exit(code: int, reason: str, text: str) -> None:
-    """End this process, and others that would wait for it."""
+def _leave(code: int, reason: str, text: str) -> None:
+    """End the other processes, which would wait for this one."""
     if processes := sys.modules.get("mimetic_jax.train.cluster.processes"):
         processes.leave(code, reason, text)
-    print(text, file=sys.stderr)
-    sys.exit(code)

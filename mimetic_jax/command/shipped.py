@@ -93,6 +93,15 @@ def listing() -> str:
     return "\n".join(f"  {name:{width}}  {title}" for name, title in titles.items())
 
 
+def usage() -> str:
+    """How fields and arguments are given, and all configurations."""
+    return (
+        "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
+        "NAME:ARGUMENT=VALUE,... gives arguments, which the file of the configuration explains.\n\n"
+        f"configurations:\n{listing()}"
+    )
+
+
 def _titles() -> dict[str, str]:
     """The first line of the docstring of each file that has a configuration, by name."""
     paths = sorted(folder().glob("*.py"))

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from mimetic_jax.data.home import expanded
 from mimetic_jax.data.remote import REMOTE, Remote
-from mimetic_jax.errors import InputError, check_given, reported, unknown
+from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.exits import reported
 
 _BLOCK = 1 << 20
 _PATIENCE = 30  # seconds without a byte

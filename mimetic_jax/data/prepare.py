@@ -16,7 +16,8 @@ from mimetic_jax.data.files import array_record
 from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.info import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError, check_given, reported
+from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.exits import reported
 from mimetic_jax.extras import need
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
-from mimetic_jax import InputError
+from mimetic_jax import InputError, extras
 from mimetic_jax.command import console, experiment, shipped
 from tests.installing import installed
 
@@ -114,10 +119,11 @@ def test_configurations_are_listed(
     assert all(len(line.split()) > 3 for line in lines)
 
 
-def test_fields_are_listed() -> None:
+def test_fields_are_listed_and_of_two_values_the_last_one_counts() -> None:
     program = "from mimetic_jax.command.console import main; main()"
+    given = ["--config.batch=8", "--config.seeds=1", "--config.seeds=2,3"]
     done = subprocess.run(
-        [sys.executable, "-c", program, "fields", "digits_vit:width=24", "--config.batch=8"],
+        [sys.executable, "-c", program, "fields", "digits_vit:width=24", *given],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -125,6 +131,68 @@ def test_fields_are_listed() -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\* model.width +int +192 +here 24; D, ", done.stdout, re.M)
     assert re.search(r"^\* batch +int +128 +here 8; examples per step", done.stdout, re.M)
+    assert re.search(r"^\* seeds .* +here \(2, 3\);", done.stdout, re.M)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--version"], "mimetic 0."),
+        (["configs"], "  imagenet_deit "),
+        (["--help"], "the list of flags needs absl: pip install "),
+        (["plan", "digits_vit"], "error: mimetic plan needs absl: pip install "),
+    ],
+)
+def test_the_core_alone_lists_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+    words: str,
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "absl" else found(name)
+    )
+    with contextlib.suppress(SystemExit):
+        run(monkeypatch, *argv)
+    out, err = capsys.readouterr()
+    assert words in out + err
+
+
+@pytest.mark.parametrize(
+    ("record", "command"),
+    [
+        (None, "pip install 'mimetic-jax[gcs]'"),
+        ({"url": "file:///x/m.whl"}, "pip install 'mimetic-jax[gcs] @ file:///x/m.whl'"),
+        (
+            {"url": "https://a.org/m", "vcs_info": {"vcs": "git"}},
+            "pip install 'mimetic-jax[gcs] @ git+https://a.org/m'",
+        ),
+    ],
+)
+def test_an_extra_is_added_from_where_the_package_came(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    record: dict[str, object] | None,
+    command: str,
+) -> None:
+    assert extras.advice("gcs") == f"pip install -e '{ROOT}[gcs]'"
+    text = json.dumps(record) if record else None
+    installed = types.SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "mimetic_jax" / "extras.py"))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
+    assert extras.advice("gcs") == command
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"), [("| head -n 1", 0), (">&-", 0), ("2>&-", 0), (">/dev/full", 1)]
+)
+def test_an_output_that_is_closed_or_full(redirected: str, code: int) -> None:
+    program = "from mimetic_jax.command.console import main; main()"
+    line = f"{sys.executable} -c '{program}' configs {redirected}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr == ("error: [Errno 28] No space left on device\n" if code else "")
 
 
 def test_a_package_without_configurations_says_so(

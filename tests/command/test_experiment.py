@@ -65,12 +65,12 @@ def test_a_config_of_another_type(value: object) -> None:
         experiment._check_config(value)
 
 
-def test_a_config_without_all_fields() -> None:
+@pytest.mark.parametrize("name", ["task", "name", "model"])
+def test_a_config_that_did_not_start_from_the_default(name: str) -> None:
     config = default()
     experiment._check_config(config)
-    for name in ("batch", "arms"):
-        del config[name]
-    with pytest.raises(InputError, match="the config lacks arms, batch: start from"):
+    del config[name]
+    with pytest.raises(InputError, match="has no task, name or model: start from"):
         experiment._check_config(config)
 
 

@@ -77,7 +77,8 @@ def test_the_command_line_reports_mistakes_in_one_line(
     arguments: list[str],
     words: str,
 ) -> None:
-    assert reproduce.main(command(tmp_path / "x", *arguments)) == 2
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main(command(tmp_path / "x", *arguments))
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert said.count("\n") == 1
@@ -95,7 +96,8 @@ def test_a_config_file_that_cannot_be_read(
     path = tmp_path / "broken.py" if text else pathlib.Path("none.py")
     if text:
         path.write_text(text)
-    assert reproduce.main([str(path), f"--workdir={tmp_path / 'x'}"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main([str(path), f"--workdir={tmp_path / 'x'}"])
     assert re.search(words, capsys.readouterr().err)
 
 

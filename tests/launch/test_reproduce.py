@@ -113,6 +113,14 @@ def tiny(**changes):
     return configs.arms(config)
 
 
+def ended(call):
+    """The exit code of a command."""
+    try:
+        return reproduce.main(call)
+    except SystemExit as error:
+        return error.code
+
+
 def digest_of(arm):
     record = configs.to_json(arm)
     del record["arms"]
@@ -209,7 +217,7 @@ def test_a_population_is_one_line_with_all_members(tmp_path):
 
 @pytest.mark.parametrize("count", ["0", "-3"])
 def test_a_population_has_members(count, capsys):
-    assert reproduce.main(["mlp/figure1", f"--members={count}"]) == 2
+    assert ended(["mlp/figure1", f"--members={count}"]) == 2
     assert "has at least 1 member" in capsys.readouterr().err
 
 
@@ -417,7 +425,7 @@ def test_weights_that_do_not_serve_are_one_line(
     (tmp_path / "empty").mkdir()
     (tmp_path / "stage").symlink_to(next((finished.folder / "runs").iterdir()))
     folders = [f"--workdir={tmp_path}/w", f"--results={tmp_path}/r"]
-    assert reproduce.main([*call, f"--file={tmp_path / file}", *folders]) == 2
+    assert ended([*call, f"--file={tmp_path / file}", *folders]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
@@ -430,7 +438,7 @@ def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     options = ["--to=slurm", "--dry-run", f"--workdir={tmp_path}", f"--results={tmp_path}"]
     call = ["tests/tiny", "--row=2", "--seeds=3", "--data_dir=DIR", *options]
-    assert reproduce.main(call) == 0
+    assert ended(call) == 0
     *_, first, second = capsys.readouterr().out.splitlines()
     spec = registry.entries("tests/tiny", 2)[0].spec
     shared = [f"--config={TINY}:width=32,steps=8,init=default+norm_matched", "--config.seeds=(3,)"]
@@ -447,10 +455,10 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, mo
     path = tmp_path / "tiny.jsonl"
     path.write_text('{"config": "x"}\n<<<<<<<\n{"a": 3}\n')
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
-    assert reproduce.main(call) == 2
+    assert ended(call) == 2
     assert re.search(r"error: .*tiny\.jsonl line 2 isn't JSON", capsys.readouterr().err)
     path.write_text('{"config": "x", "digest": "y", "seed": 0}\n')
-    assert reproduce.main(call) == 2
+    assert ended(call) == 2
     assert "line 1 has no small, arm, score" in capsys.readouterr().err
     assert path.read_text() == '{"config": "x", "digest": "y", "seed": 0}\n'
     assert not (tmp_path / "w").exists()
@@ -659,7 +667,7 @@ def test_counted_flops_are_those_of_today(tmp_path):
 )
 def test_bad_input_is_one_line(call, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    assert reproduce.main([f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call]) == 2
+    assert ended([f"--workdir={tmp_path}/w", f"--results={tmp_path}/r", *call]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
@@ -693,7 +701,7 @@ def test_elsewhere_than_at_the_root_is_one_line(tmp_path):
 def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.delitem(papers.TABLES, "tests/tiny")
-    assert reproduce.main(["rivals/gain", f"--results={tmp_path}"]) == 0
+    assert ended(["rivals/gain", f"--results={tmp_path}"]) == 0
     drawn = tmp_path / "figures" / "rivals_gain"
     assert f"drawn: {drawn}.png" in capsys.readouterr().out
     lines = drawn.with_suffix(".csv").read_text().splitlines()
@@ -728,15 +736,15 @@ def test_the_gain_has_our_runs_beside_the_published(finished):
 def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     options = [f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
-    assert reproduce.main(["attention/figure7", *options]) == 2
+    assert ended(["attention/figure7", *options]) == 2
     assert "attention/figure7 needs a file" in capsys.readouterr().err
     file = tmp_path / "gpt2.npz"
     draws = np.random.default_rng(0)
     shapes = {"h.0.attn.c_attn.weight": (64, 192), "h.0.attn.c_proj.weight": (64, 64)}
     np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
-    assert reproduce.main(["attention/figure7", *options, f"--file={file}"]) == 0
+    assert ended(["attention/figure7", *options, f"--file={file}"]) == 0
     assert (tmp_path / "figures" / "attention_figure7.png").stat().st_size > 1000
-    assert reproduce.main(["attention/figure3", *options, f"--file={file}"]) == 2
+    assert ended(["attention/figure3", *options, f"--file={file}"]) == 2
     assert "isn't drawn from the weights of a file" in capsys.readouterr().err
 
 

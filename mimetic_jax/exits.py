@@ -1,0 +1,72 @@
+"""How commands end: by one line where the input is at fault, and by the exit code that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+from mimetic_jax.errors import InputError, innermost
+
+Leave = Callable[[int, str, str], None]
+"""Takes an exit code, its reason and the text of the error, before the process ends."""
+
+
+@contextlib.contextmanager
+def reported(leave: Leave | None = None) -> Iterator[None]:
+    """End a command as its caller expects: by an exit code, and one line where it is not a bug.
+
+    The code is 2 for bad input, 130 for an interruption, and 1 for everything else: output that
+    can't be written, a reader that closed the pipe, as in `mimetic configs | head`, or a bug, whose
+    traceback is printed.
+
+    >>> with reported():
+    ...     raise InputError("batch 0 is not positive")
+    Traceback (most recent call last):
+    SystemExit: 2
+
+    Args:
+        leave: called before the process ends, except for a closed pipe.
+    """
+    _open_streams()
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
+    except InputError as error:
+        end = 2, str(error), f"error: {error}"
+    except KeyboardInterrupt:
+        end = 130, "interrupted", "interrupted"
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        end = 1, innermost(error), f"error: {innermost(error)}"
+    except Exception as error:
+        text = traceback.format_exc().rstrip()
+        end = 1, f"{type(error).__name__}: {innermost(error)}", text
+    else:
+        return
+    if leave:
+        leave(*end)
+    print(end[2], file=sys.stderr)
+    sys.exit(end[0])
+
+
+def _open_streams() -> None:
+    """Let stdout and stderr take any text, and nowhere if the caller closed them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the whole process
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an ASCII terminal has no Δ
+
+
+def _drop_output() -> None:
+    """Send what is left to print nowhere: stdout takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
