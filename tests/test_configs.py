@@ -30,6 +30,7 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import task_module
 from tests.training import quiet
@@ -161,7 +162,8 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     config.update_from_flattened_dict(overrides)
     arm = next(iter(configs.arms(config).values()))
     info = dataclasses.replace(data.describe(arm.data.name), num_train=2 * arm.batch)
-    return arm, Program(arm, info, make_mesh(-1, 1))
+    mesh = make_mesh(-1, 1)
+    return arm, Program(arm, *task_module(arm.task).build(arm, info, mesh), mesh)
 
 
 @pytest.mark.parametrize("spec", sorted(set(ARGUMENTS)))
@@ -230,7 +232,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
         assert FOLDER.parent / path == FOLDER / f"{name}.py"
         spec = f"{name}:{text}" if text else name
         config = get(spec)
-        flat = configs._flat(config.to_dict())
+        flat = dict(leaves(config))
         for flag, value in values.items():
             if flag.startswith("config."):
                 field = flag.removeprefix("config.")
@@ -564,7 +566,8 @@ def test_batches_divide_over_eight_devices(spec: str) -> None:
     config = get(spec)
     task = task_module(config.task)
     for arm in configs.arms(config).values():
-        configs.check(arm, task.steps_per_epoch(arm, task.describe(config)), devices=8)
+        _, feed = task.build(arm, task.describe(config), make_mesh(-1, 1))
+        configs.check(arm, feed.steps_per_epoch, devices=8)
 
 
 @pytest.mark.parametrize("spec", ["imagenet_deit", "imagenet_resnet_style"])
@@ -696,16 +699,16 @@ def test_blocks_come_from_the_warmup_of_their_arm_and_seed() -> None:
     )
     assert learned == started
     assert len(started) == 12
-    recipe = configs._flat(configs.to_json(get("cifar10_vit")))
-    ours = configs._flat(configs.to_json(images))
+    recipe = dict(leaves(configs.to_json(get("cifar10_vit"))))
+    ours = dict(leaves(configs.to_json(images)))
     differing = {name for name in recipe if recipe[name] != ours.get(name)}
-    assert {name for name in differing if not name.startswith("arms.")} == {"name"}
+    assert {name for name in differing if not name.startswith("arms")} == {"name"}
 
 
 def test_the_recipe_is_one_for_small_images() -> None:
     """The same fields whatever the data: only numbers that follow from it differ."""
     one, other = (
-        configs._flat(configs.to_json(recipes.small_images(name, 100.0)))
+        dict(leaves(configs.to_json(recipes.small_images(name, 100.0))))
         for name in ("cifar10", "tiny_imagenet")
     )
     assert {name for name in one if one[name] != other[name]} == {

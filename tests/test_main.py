@@ -73,7 +73,7 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         ),
         (
             ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
-            "-1.0 is not at least 0",
+            "learning_rate -1.0 is not a finite number of at least 0",
         ),
         (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),
         (
@@ -104,11 +104,11 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         ),
         (
             ["--config=configs/digits_vit.py", "--config.seeds=(0,4294967296)"],
-            "seed 4294967296 of (0, 4294967296) is not an integer in [0, 2^32)",
+            "seeds[1] 4294967296 is not an integer of at least 0 and at most 4,294,967,295",
         ),
         (
             ["--config=configs/digits_vit.py", "--config.stall_seconds=nan"],
-            "stall_seconds nan is not finite",
+            "stall_seconds nan is not a finite number",
         ),
     ],
 )

@@ -172,7 +172,7 @@ def check_declared(config: ConfigDict) -> None:
         else:
             raise unknown("config field", name, known)
     for name in known:
-        if name not in values:
+        if name not in values and not name.startswith("model."):  # the model has its own defaults
             raise InputError(f"the config has no {name}: start from configs.default.default()")
 
 

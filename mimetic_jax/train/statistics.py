@@ -70,7 +70,7 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float], of: int = 
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0], of=8))
-    +1.17 [-0.92, +3.25]
+    +1.17 [-0.93, +3.26]
     """
     deltas = np.subtract(ours, theirs)
     mean, n = float(deltas.mean()), len(deltas)

@@ -96,8 +96,9 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
     comparison = quiet(config, (said := []).append)
     module = comparison.arms["run"].program.task.model.module
     assert (module.width, module.depth, module.patch) == (24, 1, 4)
-    lost = sorted(model_fields("vit").keys() - model_fields(config.model.name).keys())
-    assert {"heads", "scan"} < set(lost)
+    kept = model_fields(config.model.name)
+    lost = [field for field in model_fields("vit") if field not in kept]
+    assert {"heads", "scan"} < {*lost}
     assert said == [
         f"tests.plugged:TinyMLPMixer has no field {', '.join(lost)}: left out of config.model"
     ]
@@ -135,7 +136,7 @@ def test_bad_models_are_one_line(name, fields, words):
 def test_rules_of_another_length_are_one_line():
     config = config_of("vit")
     config.rules = (("fc1/kernel", "mlp_in"),)
-    with pytest.raises(InputError, match=r"rule \('fc1/kernel', 'mlp_in'\) is none of"):
+    with pytest.raises(InputError, match=r"rules\[0\] \('fc1/kernel', 'mlp_in'\) is not a sequence of 3"):
         quiet(config)
 
 

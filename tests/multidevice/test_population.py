@@ -6,11 +6,9 @@ import jax
 import numpy as np
 
 from configs.default import default, model
-from mimetic_jax import data
-from mimetic_jax.train import population
-from mimetic_jax.train.cluster.mesh import population_mesh
+from mimetic_jax.train.chunk import initial_members
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.chunks import Members
 
 
@@ -26,14 +24,9 @@ def config_of(members, chunk=8):
 
 
 def on(devices, workdir, chunk):
-    config = config_of(11, chunk)
-    program = Program(
-        config, data.describe("digits"), population_mesh(devices=jax.devices()[:devices])
-    )
-    folder = Members.of(workdir, "run")
-    placed = program.placed(data.load_dataset("digits"))
-    population.train(folder, config, program, placed, say=lambda line: None)
-    return list(folder.chunks())
+    comparison = Comparison(config_of(11, chunk), lambda line: None, devices=jax.devices()[:devices])
+    comparison.train(workdir)
+    return list(Members.of(workdir, "run").chunks())
 
 
 def test_eight_devices_have_the_members_of_one(tmp_path):
@@ -48,17 +41,19 @@ def test_eight_devices_have_the_members_of_one(tmp_path):
         np.testing.assert_allclose(found, values, rtol=1e-5)
 
 
-def test_a_comparison_spreads_its_members(tmp_path):
+def test_a_comparison_spreads_its_members():
     comparison = Comparison(config_of(8), say=lambda line: None)
     program = comparison.arms["run"].program
     assert program.mesh.shape["member"] == 8
-    start = population.initial_members(program, comparison.arms["run"].config, np.arange(8))
+    start = initial_members(program, comparison.arms["run"].config, np.arange(8))
     for leaf in jax.tree.leaves(start):
         assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {1}
 
 
 def test_devices_exchange_nothing():
-    program = Program(config_of(8), data.describe("digits"), population_mesh())
-    placed = program.placed(data.load_dataset("digits"))
-    text = program.together(8, placed.train).as_text()
+    arm = Comparison(config_of(8), say=lambda line: None).arms["run"]
+    program = arm.program
+    placed = program.placed(arm.source.dataset)
+    arrays = program.feed.session(placed, stream(0, "data"), 0, program.steps).arrays()
+    text = program.together(8, arrays).as_text()
     assert not [name for name in ("all-reduce", "all-gather", "all-to-all") if f" {name}(" in text]

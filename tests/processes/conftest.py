@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 HEAD = """

@@ -93,8 +93,7 @@ def test_members_of_a_population_share_the_live_line(tiny, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     Comparison(tiny(members=2, scheme=())).train(tmp_path)
     live, lines = shown(terminal)
-    print(live[-8:], lines)
-    assert any("[1/1] run members 0 to 1 of 2  step 4/12  loss " in text for text in live)
+    assert any("[1/1] run members 0 to 1 of 2  step 6/12  loss " in text for text in live)
     assert lines[0] == "[1/1] run members 0 to 1 of 2: starts"
     assert not any("ETA" in line for line in lines)
     assert any(re.match(r"step     12/12  accuracy % [\d.]+ ± [\d.]+$", line) for line in lines)
