@@ -33,6 +33,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import task_module
+from tests import training
 from tests.training import quiet
 
 FOLDER = shipped.folder()
@@ -162,8 +163,7 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     config.update_from_flattened_dict(overrides)
     arm = next(iter(configs.arms(config).values()))
     info = dataclasses.replace(data.describe(arm.data.name), num_train=2 * arm.batch)
-    mesh = make_mesh(-1, 1)
-    return arm, Program(arm, *task_module(arm.task).build(arm, info, mesh), mesh)
+    return arm, training.program_of(arm, info, make_mesh(-1, 1))
 
 
 @pytest.mark.parametrize("spec", sorted(set(ARGUMENTS)))

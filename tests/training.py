@@ -18,6 +18,7 @@ from mimetic_jax.train.journal import History, RunJournal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.tasks import task_module
 
 
 def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) -> Comparison:
@@ -41,6 +42,11 @@ def _program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
 
 _PROGRAMS: dict[Any, Program] = {}
 _KEPT = 12
+
+
+def program_of(config: ConfigDict, info: Any, mesh: Mesh) -> Program:
+    """The program of an arm on described data."""
+    return Program(config, *task_module(config.task).build(config, info, mesh), mesh)
 
 
 def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:

@@ -136,7 +136,9 @@ def test_bad_models_are_one_line(name, fields, words):
 def test_rules_of_another_length_are_one_line():
     config = config_of("vit")
     config.rules = (("fc1/kernel", "mlp_in"),)
-    with pytest.raises(InputError, match=r"rules\[0\] \('fc1/kernel', 'mlp_in'\) is not a sequence of 3"):
+    with pytest.raises(
+        InputError, match=r"rules\[0\] \('fc1/kernel', 'mlp_in'\) is not a sequence of 3"
+    ):
         quiet(config)
 
 

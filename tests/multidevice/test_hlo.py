@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 from configs import imagenet_deit, wikitext103
 from configs.default import default
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import task_module
+from tests.training import program_of
 
 
 def compiled(config, *axes, devices, vocabulary=0):
@@ -37,7 +37,7 @@ def compiled(config, *axes, devices, vocabulary=0):
         size = config.data.size or info.image_shape[0]
         pixels = (count, size, size, info.image_shape[2])
         arrays = array(pixels, jnp.uint8, *spec), array((count,), jnp.int32, *spec)
-    program = Program(config, info, mesh)
+    program = program_of(config, info, mesh)
     key = jax.eval_shape(lambda: jax.random.key(0))
     lowered = program.run_steps.lower(program.shapes, arrays, key, key, jnp.int32(1))
     return program.shapes.params, lowered.compile()

@@ -25,10 +25,10 @@ from mimetic_jax.schemes import (
     mimetic_language,
 )
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import task_module
+from tests.training import program_of
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each trains ten steps of a program of its own; (2, 2, 2) has all axes.
@@ -53,7 +53,7 @@ def config():
 def program(data_axis, fsdp, tensor=1):
     count = data_axis * fsdp * tensor
     mesh = make_mesh(data_axis, fsdp, tensor, devices=jax.devices()[:count])
-    return Program(config(), data.describe("digits"), mesh)
+    return program_of(config(), data.describe("digits"), mesh)
 
 
 @functools.cache
@@ -102,7 +102,7 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     info = task.describe(text_config(), corpus)
     devices = jax.devices()[: data_axis * fsdp * tensor]
     mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
-    p = Program(text_config(), info, mesh)
+    p = program_of(text_config(), info, mesh)
     placed = p.feed.place(corpus)
     state = p.initial_state(0, (mimetic_language(),))
     arrays = p.feed.session(placed, jax.random.key(0), 0, 10).arrays()
@@ -266,7 +266,7 @@ def test_bad_meshes():
     config.model.update(width=18, heads=2)
     info = task_module(config.task).describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
-        Program(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
+        program_of(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
     tree = {"kernel": jnp.zeros((6, 5))}
     with pytest.raises(InputError, match=r"\('fsdp', None\) doesn't fit kernel of shape \(6, 5\)"):
         shardings(tree, make_mesh(2, 4), [("kernel", ("fsdp", None))])

@@ -9,8 +9,8 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from tests.training import program_of
 
 
 def ten_steps(data_axis, fsdp, accumulate):
@@ -19,7 +19,7 @@ def ten_steps(data_axis, fsdp, accumulate):
     config.eval.batch, config.accumulate, config.ema = 72, accumulate, 0.9
     config.model = model("tests.plugged:TinyBatchNorm", width=16)
     mesh = make_mesh(data_axis, fsdp, devices=jax.devices()[: data_axis * fsdp])
-    program = Program(config, data.describe("digits"), mesh)
+    program = program_of(config, data.describe("digits"), mesh)
     placed = program.placed(data.load_dataset("digits"))
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 10)

@@ -9,8 +9,8 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from tests.training import program_of
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
 MODELS = {
@@ -25,7 +25,7 @@ def losses(name, *axes):
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 3, 3, 72
     config.model = model(name, **MODELS[name])
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])
-    program = Program(config, data.describe("digits"), mesh)
+    program = program_of(config, data.describe("digits"), mesh)
     placed = program.placed(data.load_dataset("digits"))
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 3)

@@ -24,7 +24,9 @@ def config_of(members, chunk=8):
 
 
 def on(devices, workdir, chunk):
-    comparison = Comparison(config_of(11, chunk), lambda line: None, devices=jax.devices()[:devices])
+    comparison = Comparison(
+        config_of(11, chunk), lambda line: None, devices=jax.devices()[:devices]
+    )
     comparison.train(workdir)
     return list(Members.of(workdir, "run").chunks())
 

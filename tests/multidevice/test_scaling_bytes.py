@@ -20,9 +20,9 @@ from configs.default import default
 from mimetic_jax import data
 from mimetic_jax.analysis.scaling import work
 from mimetic_jax.train.cluster import mesh as meshes
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.step import make_train_step
 from mimetic_jax.train.tasks import task_module
+from tests.training import program_of
 
 SIZES = {"bf16": 2, "f32": 4}
 
@@ -66,7 +66,7 @@ def sent(axes, folder, text=False, **model):
     task = task_module(config.task)
     info = task.describe(config)
     info = dataclasses.replace(info, vocabulary=64) if text else data.describe("digits")
-    program = Program(config, info, meshes.make_mesh(*axes, devices=devices))
+    program = program_of(config, info, meshes.make_mesh(*axes, devices=devices))
     rows = NamedSharding(program.mesh, meshes.BATCH)
     batch = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows), program.task.batch_shapes()

@@ -16,12 +16,11 @@ from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.score import PERPLEXITY
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
 from tests.models.values import drawn
-from tests.training import killed, quiet, trained
+from tests.training import killed, program_of, quiet, trained
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "an", "old", "dog", "run", "by"]
 
@@ -181,7 +180,7 @@ def test_a_step_over_the_vocabulary_of_wikitext_103_fits(batch, accumulate):
     config = wikitext103.get_config()
     config.batch, config.accumulate = batch, accumulate
     info = dataclasses.replace(texts.describe("wikitext103"), vocabulary=267_735)
-    program = Program(config, info, make_mesh(devices=jax.devices()[:1]))
+    program = program_of(config, info, make_mesh(devices=jax.devices()[:1]))
     rows = jax.ShapeDtypeStruct((batch, 2000), jnp.int32)
     keys = stream(0, "data"), stream(0, "dropout")
     step = program.run_steps.lower(program.shapes, rows, *keys, jnp.int32(1), jnp.float32(1))
