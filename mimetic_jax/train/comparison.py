@@ -82,6 +82,7 @@ class Comparison:
         self.say: Say = self._progress.say
         self._task = task_module(config.task)
         self.arms: dict[str, Arm] = {}
+        self._programs: dict[str, Program] = {}
         sources: dict[str, Source] = {}
         for name, arm in configs.arms(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
@@ -297,16 +298,13 @@ class Comparison:
 
     def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
-        key = _key(config, "program")
-        twins = (arm for arm in self.arms.values() if _key(arm.config, "program") == key)
-        if twin := next(twins, None):
-            program = twin.program
-        else:
+        if (key := _key(config, "program")) not in self._programs:
             mesh = mesh_of(config, self._devices)
             task, feed = self._task.build(config, source.info, mesh)
             check_at_once(config, feed, config.data.name)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
-            program = Program(config, task, feed, mesh)
+            self._programs[key] = Program(config, task, feed, mesh)
+        program = self._programs[key]
         if config.scheme:
             program.plan(config.scheme)
         return Arm(name, config, source, program)

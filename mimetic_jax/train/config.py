@@ -15,12 +15,12 @@ from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.extras import need
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
-from mimetic_jax.train.schema import OF_COMPARISON, affecting
+from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
 from mimetic_jax.train.settings import setting
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
-    """The configuration of each arm: the whole one with the arm's overrides.
+    """The configuration of each arm: the whole one, without its arms, with the arm's overrides.
 
     Raises:
         InputError: if a name can't be that of a folder, or if an override names an unknown field,
@@ -28,7 +28,9 @@ def arms(config: ConfigDict) -> dict[str, ConfigDict]:
     """
     if not config.arms:
         return {"run": config}
-    return {name: _overridden(config, name, config.arms[name]) for name in config.arms}
+    shared = config.copy_and_resolve_references()
+    shared.arms = Config()
+    return {name: _overridden(shared, name, config.arms[name]) for name in config.arms}
 
 
 def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> ConfigDict:

@@ -39,7 +39,7 @@ DEVICES = Range(1, 2**20)
 SEED = Range(0, 2**32 - 1)  # JAX's keys have no others
 
 MODEL_RANGES = {
-    "depth": Range(1, 10_000),
+    "depth": Range(1, 1_000),
     "dropout": DECAY,
     "heads": Range(1, 2**16),
     "mlp_ratio": Range(0, 1024, above=True),

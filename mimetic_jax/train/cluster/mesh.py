@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from mimetic_jax import paths
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.traits import Placement
 
 BATCH = P(("data", "fsdp"))
@@ -138,6 +138,12 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
         raise InputError(f"sharding {placement!r} of {path} is none of replicate, fsdp, a tuple")
     if len(placement) > len(shape):
         raise InputError(f"sharding {placement} doesn't fit {path} of shape {shape}")
+    axes = [name.removesuffix("?") for name in placement if name]
+    for axis in axes:
+        if axis not in mesh.shape:
+            raise unknown(f"axis in the sharding {placement} of {path}", axis, mesh.shape)
+        if axes.count(axis) > 1:
+            raise InputError(f"sharding {placement} of {path} has axis {axis} more than once")
     spec: list[str | None] = [None] * (len(shape) - len(placement))
     for name, length in zip(placement, shape[len(spec) :], strict=True):
         axis = name.removesuffix("?") if name else None
