@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -11,19 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.analysis.capture import Watcher, chunks, networks, plain, watched
-from mimetic_jax.analysis.figures import attention_maps as figure
+from mimetic_jax.analysis import style
+from mimetic_jax.analysis.capture import EXAMPLES, Watcher, chunks, networks, plain, watched
 from mimetic_jax.analysis.offsets import self_and_ring
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.windows import WindowAttention, in_windows
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 _LAYERS = (Attention, WindowAttention, nn.MultiHeadDotProductAttention)
-_PER_CALL = 16  # examples at a time
-_EXAMPLES = 64
 
 
 def attention_maps(
@@ -62,7 +60,7 @@ def attention_maps(
     model, variables = plain(model, variables)
     summed = jax.jit(lambda variables, part: _summed(model, variables, part))
     total: list[Any] = []
-    for part in chunks(inputs, _PER_CALL):
+    for part in chunks(inputs):
         maps = [np.asarray(found) for found in summed(variables, part)]
         total = [a + b for a, b in zip(total, maps, strict=True)] if total else maps
     if not total:
@@ -133,7 +131,7 @@ def _with_identity(heads: jax.Array, name: str, identity: np.ndarray) -> jax.Arr
     return jnp.pad(heads, [(0, 0)] * (heads.ndim - 1) + [(0, count)])
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """Where each layer of each arm looks, on test examples; maps go to WORKDIR/attention.png.
 
     Per layer, means over heads and examples: attention of a token to itself, to its eight neighbors
@@ -142,7 +140,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """
     lines, maps = [], {}
     for network in networks(comparison, workdir):
-        inputs = network.inputs(_EXAMPLES)
+        inputs = network.inputs(EXAMPLES)
         found = attention_maps(network.model, network.variables, inputs)
         maps[network.label] = found
         grid = network.arm.program.task.grid()
@@ -158,7 +156,7 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
             )
     depth = min(map(len, maps.values()))
     layers = sorted({1, (depth + 1) // 2, depth})
-    written = figure.draw(workdir / "attention", maps, layers)
+    written = draw(workdir / "attention", maps, layers)
     return "\n".join([*lines, f"attention maps drawn: {written[0]}"])
 
 
@@ -174,3 +172,47 @@ def _entropy(layer: np.ndarray) -> float:
     """Of the averaged map's rows, over log N; 0 for a single token."""
     weights = np.clip(layer, 1e-12, None)
     return float((weights * np.log(1 / weights)).sum(-1).mean() / (np.log(layer.shape[-1]) or 1))
+
+
+def draw(
+    path: Place | AnyPath,
+    maps: Mapping[str, Sequence[np.ndarray]],
+    layers: Sequence[int] = (1, 4, 11),
+) -> list[AnyPath]:
+    """Draw maps averaged over heads: a column per label and a row per layer, one color scale.
+
+    Args:
+        path: of the files, without their suffix.
+        maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`.
+        layers: numbers from 1.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: for a layer that a label doesn't have, or if matplotlib isn't installed.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
+    """
+    shown = {
+        label: style.chosen(layers, [layer.mean(0) for layer in found], label)
+        for label, found in maps.items()
+    }
+    matrices = [matrix for group in shown.values() for matrix in group.values()]
+    top = style.limit(matrices)
+    depth, columns = max(map(len, shown.values())), len(shown)
+    cell = min(1.5, (style.PAGE - 0.9) / columns)
+    rows: list[list[object]] = []
+    with style.canvas(cell * columns + 0.9, cell * depth + 0.4) as figure:
+        axes = figure.subplots(depth, columns, squeeze=False)
+        for column, (label, group) in enumerate(shown.items()):
+            axes[0, column].set_title(label)
+            for row, (number, matrix) in enumerate(group.items()):
+                image = style.positive(axes[row, column], matrix, top)
+                if column == 0:
+                    axes[row, 0].set_ylabel(f"layer {number}\nquery")
+                rows += style.matrix_rows((label, number), matrix)
+            axes[-1, column].set_xlabel("key")
+        figure.colorbar(image, ax=axes, extend="max", shrink=0.8, label="attention", pad=0.01)
+        header = ["label", "layer", "query", *map(str, range(max(len(m) for m in matrices)))]
+        return style.write(figure, path, header, rows)

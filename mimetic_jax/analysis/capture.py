@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,12 +15,17 @@ from mimetic_jax.models import Model
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.start import initial_state
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
 
 Watcher = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 
+EXAMPLES = 64
+"""Test examples over which a network's numbers are averaged."""
+
+_PER_CALL = 16
 _PLAIN = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
 
 
@@ -54,7 +60,9 @@ class Network:
         return task.view(sample) if isinstance(task, ImageTask) else sample
 
 
-def networks(comparison: Comparison, workdir: AnyPath, *, data: bool = True) -> Iterator[Network]:
+def networks(
+    comparison: Comparison, workdir: Place | str, *, data: bool = True
+) -> Iterator[Network]:
     """The networks of each arm's first seed: at initialization and, if trained, at the end.
 
     Args:
@@ -66,11 +74,16 @@ def networks(comparison: Comparison, workdir: AnyPath, *, data: bool = True) -> 
     if data:
         comparison.open()
     for name, arm in comparison.arms.items():
-        seed = arm.config.seeds[0]
-        first = initial_state(arm.program, arm.config, name, seed, comparison.say)
-        yield Network(arm, "initial", first.variables)
-        if (trained := comparison.restored(Run.of(workdir, name, seed))) is not None:
+        yield Network(arm, "initial", initial(comparison, arm).variables)
+        run = Run.of(workdir, name, arm.config.seeds[0])
+        if (trained := comparison.restored(run)) is not None:
             yield Network(arm, f"step {int(trained.step)}", trained.variables)
+
+
+def initial(comparison: Comparison, arm: Arm) -> TrainState:
+    """The state of an arm's first seed before the first step."""
+    seed = arm.config.seeds[0]
+    return initial_state(arm.program, arm.config, arm.name, seed, comparison.say)
 
 
 def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
@@ -109,7 +122,31 @@ def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watch
         return model(variables, inputs)[0]
 
 
-def chunks(inputs: jax.Array, most: int) -> Iterator[jax.Array]:
+def entering(
+    name: str, model: Model, variables: Mapping[str, Any], inputs: jax.Array
+) -> list[jax.Array]:
+    """What enters the submodules whose name matches a regular expression, in order of the calls.
+
+    Args:
+        name: the regular expression, of the whole name.
+        model: of `plain`.
+        variables: likewise.
+        inputs: a batch.
+    """
+    found: list[jax.Array] = []
+
+    def watcher(
+        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
+    ) -> Any:
+        if context.method_name == "__call__" and re.fullmatch(name, context.module.name or ""):
+            found.append(args[0])
+        return call(*args, **kwargs)
+
+    watched(model, variables, inputs, watcher)
+    return found
+
+
+def chunks(inputs: jax.Array, most: int = _PER_CALL) -> Iterator[jax.Array]:
     """The inputs in equal parts of at most so many examples: one compilation serves all.
 
     >>> [len(part) for part in chunks(jax.numpy.zeros((12, 2)), 5)]

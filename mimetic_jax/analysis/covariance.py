@@ -12,15 +12,13 @@ import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.analysis import exchangeable
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 
 # A matrix of 8192² float64 has 512 MiB, and a layer needs a few of them.
 _MOST_ENTRIES = 8192
-
-_SUMS = ("total", "products", "feature_total", "feature_products")
 
 
 @dataclasses.dataclass
@@ -102,19 +100,6 @@ class Moments:
         self.feature_total += found.sum(0)
         self.feature_products += found.T @ found
 
-    def merged(self, other: Moments) -> Moments:
-        """The sums over the networks of both.
-
-        Raises:
-            InputError: if the layers have different sizes.
-        """
-        if (self.dim, self.hidden) != (other.dim, other.hidden):
-            raise InputError(
-                f"MLPs of {self.dim} x {self.hidden} and {other.dim} x {other.hidden} don't merge"
-            )
-        sums = [getattr(self, name) + getattr(other, name) for name in _SUMS]
-        return Moments(self.dim, self.hidden, self.members + other.members, *sums)
-
     def mean(self) -> np.ndarray:
         """The mean vector, [P]."""
         return self.total / self.members
@@ -143,15 +128,12 @@ class Moments:
         return exchangeable.numbers(self.members, self.feature_total, self.feature_products)
 
 
-def from_population(
-    chunks: Iterable[Any], layers: Mapping[str, Moments] | None = None, **options: Any
-) -> dict[str, Moments]:
+def from_population(chunks: Iterable[Any], **options: Any) -> dict[str, Moments]:
     """Sums over a population for each MLP, one chunk in memory at a time.
 
     Args:
         chunks: parameters of some members each: a tree, nested or flat by path
             ("block_0/mlp/fc1/kernel"), whose leaves have an axis of members in front, [M, ...].
-        layers: the result for earlier chunks, to go on from; it isn't modified.
         **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
 
     Returns:
@@ -167,7 +149,7 @@ def from_population(
         >>> {name: found.members for name, found in from_population([chunk, chunk]).items()}
         {'mlp': 10}
     """
-    found = dict(layers or {})
+    found: dict[str, Moments] = {}
     for chunk in chunks:
         # `blocks` sees one member; its rearrangements of storage apply to all members at once.
         kernels = jax.vmap(lambda tree: _kernels(tree, options))(chunk)
@@ -179,47 +161,17 @@ def from_population(
                 f"a chunk has the MLPs {', '.join(sorted(kernels))}, those before it "
                 f"{', '.join(sorted(found))}"
             )
-        new = {name: _moments(name, *kernels[name]) for name in sorted(kernels, key=paths.natural)}
-        found = {name: found[name].merged(new[name]) for name in found} or new
+        for name in sorted(kernels, key=paths.natural):
+            first, second = map(np.asarray, kernels[name])
+            with blaming(name):
+                if name not in found:
+                    found[name] = Moments.empty(*first.shape[1:])
+                found[name].add(first, second)
     return found
 
 
-def save(path: AnyPath, layers: Mapping[str, Moments]) -> None:
-    """Write sums to one `.npz` file, to add to them or draw them later.
-
-    Args:
-        path: of the file; its folder must exist.
-        layers: of `from_population`.
-    """
-    arrays: dict[str, Any] = {
-        f"{name}:{field.name}": np.asarray(getattr(moments, field.name))
-        for name, moments in layers.items()
-        for field in dataclasses.fields(Moments)
-    }
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
-
-
-def load(path: AnyPath) -> dict[str, Moments]:
-    """What `save` wrote, to the bit.
-
-    Raises:
-        InputError: if the file isn't there or isn't of this kind.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            for key, array in arrays.items():
-                name, _, field = key.rpartition(":")
-                found.setdefault(name, {})[field] = array if array.ndim else int(array)
-        return {name: Moments(**fields) for name, fields in found.items()}
-    except Exception as error:  # whatever a damaged archive raises
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} does not hold a population's sums: {reason}") from error
-
-
 def write_statistics(
-    path: AnyPath, initial: Mapping[str, Moments], trained: Mapping[str, Moments]
+    path: Place | AnyPath, initial: Mapping[str, Moments], trained: Mapping[str, Moments]
 ) -> None:
     """Write what `schemes.Empirical` draws from: two means and 12 covariances per layer, as JSON.
 
@@ -253,17 +205,9 @@ def write_statistics(
         sizes = {"members": moments.members, "dim": moments.dim, "hidden": moments.hidden}
         layers.append({"name": name, **sizes, "mean": numbers.mean.tolist(), **pairs})
     unit = "standard deviations of the kernels at initialization"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"unit": unit, "layers": layers}, indent=1) + "\n")
-
-
-def _moments(name: str, first: jax.Array, second: jax.Array) -> Moments:
-    try:
-        moments = Moments.empty(*first.shape[1:])
-        moments.add(np.asarray(first), np.asarray(second))
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from error
-    return moments
+    place = Place.of(path)
+    place.parent.make()
+    place.write(json.dumps({"unit": unit, "layers": layers}, indent=1) + "\n")
 
 
 def _kernels(tree: Any, options: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:

@@ -9,8 +9,8 @@ is written as numbers to the CSV file of the same name.
 from __future__ import annotations
 
 import argparse
-import itertools
-from collections.abc import Iterator, Sequence
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,57 +19,69 @@ from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult, table
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.workdir.documents import read_config
-from mimetic_jax.train.workdir.paths import AnyPath, as_path
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
 
 
-def read(workdir: AnyPath) -> tuple[str, list[ArmResult]]:
+def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
     """The name of a workdir's comparison and the results of its finished runs, arm by arm.
 
     Raises:
         InputError: there is no comparison in the workdir, or none of its runs is finished.
     """
-    path = workdir / "config.json"
-    if not path.exists():
-        raise InputError(f"no comparison in {workdir}: config.json is missing")
-    record = read_config(path)
-    arms, seeds = list(record["arms"]) or ["run"], record["seeds"]
-    for arm, seed in itertools.product(arms, seeds):
-        if (run := Run.of(workdir, arm, seed)).finished():
-            score = score_of(run.evaluations()[-1])
-            results = [ArmResult.read(workdir, arm, seeds, score) for arm in arms]
-            return record["name"], [result for result in results if result.reached]
-    raise InputError(f"no finished run in {workdir}: nothing to draw")
+    place = Place.of(workdir)
+    claim = Claim.read(place)
+    if claim is None:
+        raise InputError(f"no comparison in {place}: config.json is missing")
+    arms = list(claim.config["arms"]) or ["run"]
+    results = [ArmResult(arm, _records(place, claim.config, arm)) for arm in arms]
+    if not any(result.reached for result in results):
+        raise InputError(f"no finished run in {place}: nothing to draw")
+    return claim.config["name"], [result for result in results if result.reached]
 
 
-def spread(result: ArmResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _records(workdir: Place, config: Mapping[str, Any], arm: str) -> dict[int, Record]:
+    if members := config.get("members"):
+        return Members.of(workdir, arm).records(members)
+    found = {seed: Run.of(workdir, arm, seed).record() for seed in config["seeds"]}
+    return {seed: record for seed, record in found.items() if record}
+
+
+def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and standard deviation of an arm's score over seeds, per evaluated step.
 
-    >>> curve = {0: [(0, 9.0), (10, 70.0)], 1: [(0, 11.0), (10, 74.0)]}
-    >>> steps, mean, sd = spread(ArmResult("default", {0: 70.0, 1: 74.0}, curve, {0: 1.0, 1: 1.0}))
+    >>> curves = [((0, 9.0), (10, 70.0)), ((0, 11.0), (10, 74.0))]
+    >>> runs = {
+    ...     seed: Record(arm="default", seed=seed, score="accuracy", value=70, curve=curve)
+    ...     for seed, curve in enumerate(curves)
+    ... }
+    >>> steps, mean, sd = spread(ArmResult("default", runs))
     >>> steps.tolist(), mean.tolist(), sd.round(2).tolist()
     ([0, 10], [10.0, 72.0], [1.41, 2.83])
 
     Args:
         result: of finished runs.
+        since: the first step that counts.
 
     Returns:
         The steps that all seeds evaluated [S]; the mean score [S]; its standard deviation [S], zero
         for one seed.
     """
-    curves = [dict(curve) for curve in result.curve.values()]
-    steps = sorted(set.intersection(*map(set, curves)))
+    curves = [dict(record.curve) for record in result.runs.values()]
+    steps = sorted(step for step in set.intersection(*map(set, curves)) if step >= since)
     scores = np.array([[curve[step] for step in steps] for curve in curves])
     sd = scores.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(steps))
     return np.array(steps), scores.mean(axis=0), sd
 
 
-def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
+def draw_workdirs(workdirs: Sequence[Place | AnyPath | str], path: Place | AnyPath | str) -> str:
     """Draw the learning curves of comparisons as PNG, one panel per workdir, with a CSV beside it.
 
     Lines are means over the seeds of finished runs; bands reach one standard deviation to either
@@ -86,17 +98,18 @@ def draw(workdirs: Sequence[AnyPath], path: AnyPath) -> str:
         InputError: a workdir has no finished run, or matplotlib isn't installed.
     """
     comparisons = [read(workdir) for workdir in workdirs]
+    picture = Place.of(path)
+    numbers = picture.parent / pathlib.PurePath(picture.name).with_suffix(".csv").name
     width = 4.6 * len(comparisons)
     with style.canvas(width, 3.3, pad=0.1, **_LARGER) as figure:
         for axes, (name, results) in zip(
             figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
         ):
             panel(axes, f"{name}, mean ± sd over seeds", results)
-        style.save(figure, path)
-    table = path.with_suffix(".csv")
+        style.save(figure, picture)
     header = ["comparison", "arm", "score", "n", "step", "mean", "sd"]
-    style.write_rows(table, header, (row for found in comparisons for row in _rows(*found)))
-    return f"learning curves drawn: {path}, their numbers: {table}"
+    style.write_rows(numbers, header, (row for found in comparisons for row in _rows(*found)))
+    return f"learning curves drawn: {picture}, their numbers: {numbers}"
 
 
 def _rows(name: str, results: Sequence[ArmResult]) -> Iterator[list[Any]]:
@@ -106,12 +119,63 @@ def _rows(name: str, results: Sequence[ArmResult]) -> Iterator[list[Any]]:
             yield [name, result.arm, result.score.label, n, step, mean, sd if n > 1 else None]
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
-    return draw([workdir], workdir / "curves.png")
+    comparison.recognize(workdir)
+    return draw_workdirs([workdir], workdir / "curves.png")
 
 
-def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0) -> None:
+def draw(
+    path: Place | AnyPath,
+    results: Sequence[ArmResult],
+    *,
+    title: str = "",
+    epochs: Mapping[str, float] | None = None,
+    since: int = 0,
+) -> list[AnyPath]:
+    """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
+
+    Args:
+        path: of the files, without their suffix.
+        results: of finished runs.
+        title: above a panel whose row has no name.
+        epochs: steps of one epoch, by row; other rows have an axis of steps.
+        since: the first step to draw; scores before training are far from all that follow.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if no run is finished, or matplotlib isn't installed.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
+    for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
+    """
+    finished = style.finished(results)
+    names = list(dict.fromkeys(result.row for result in finished))
+    columns = min(2, len(names))
+    lines = -(-len(names) // columns)
+    rows: list[list[object]] = []
+    width = style.COLUMN if columns == 1 else style.PAGE
+    with style.canvas(width, 2.5 * lines) as figure:
+        panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+        for axes in panels[len(names) :]:
+            axes.axis("off")
+        for axes, name in zip(panels, names, strict=False):
+            chosen = [result for result in finished if result.row == name]
+            epoch = (epochs or {}).get(name, 0.0)
+            panel(axes, name or title, chosen, epoch, since)
+            for result in chosen:
+                for step, mean, sd in zip(*spread(result, since), strict=True):
+                    when = [step, step / epoch if epoch else ""]
+                    rows.append([name, result.arm, *when, mean, sd, len(result.reached)])
+        header = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
+        return style.write(figure, path, header, rows)
+
+
+def panel(
+    axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.0, since: int = 0
+) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
     Args:
@@ -119,11 +183,12 @@ def panel(axes: Any, title: str, results: Sequence[ArmResult], epoch: float = 0.
         title: above it.
         results: of finished runs.
         epoch: steps of one, for an axis of epochs; 0 for an axis of steps.
+        since: the first step to draw.
     """
     lines = style.line_styles(result.arm for result in results)
     for result in results:
         line = lines[result.arm]
-        steps, mean, sd = spread(result)
+        steps, mean, sd = spread(result, since)
         x = steps / (epoch or 1)
         axes.plot(x, mean, label=f"{result.arm} (n = {len(result.reached)})", **line)
         axes.fill_between(x, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
@@ -145,9 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--png", required=True, metavar="FILE", help="the picture to write")
     options = parser.parse_args(arguments)
     with reported():
-        workdirs = [as_path(workdir) for workdir in options.workdirs]
-        tables = [f"{name}\n\n{table(results)}\n" for name, results in map(read, workdirs)]
-        drawn = draw(workdirs, as_path(options.png))
+        found = map(read, options.workdirs)
+        tables = [f"{name}\n\n{table(results)}\n" for name, results in found]
+        drawn = draw_workdirs(options.workdirs, options.png)
     print(*tables, drawn, sep="\n")
 
 

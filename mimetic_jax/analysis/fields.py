@@ -18,7 +18,10 @@ def describe(config: ConfigDict) -> str:
     Raises:
         InputError: for an unknown task or model.
     """
-    known, values = schema(config.task, config.model.name), dict(leaves(config))
+    # Fields of the model that the config names; its name differs where it isn't the task's own.
+    known = schema(config.task, config.model.name)
+    known = {**known, "model.name": schema(config.task)["model.name"]}
+    values = dict(leaves(config))
     rows, changed = [("  field", "type", "default", "")], 0
     for name in sorted(values):
         field = known.get(name) or Field(name, Any, None, "", frozenset())
@@ -58,7 +61,7 @@ def kind_of(annotation: Any) -> tuple[str, str]:
         return kinds[0][0], ", ".join(text for _, text in kinds if text) or str(within)
     named = {Any: "any", tuple: "tuple"}
     found = named.get(origin) or named.get(annotation) or getattr(annotation, "__name__", "any")
-    return found.lower(), str(within)
+    return str(found).lower(), str(within)
 
 
 def _shown(value: Any) -> str:

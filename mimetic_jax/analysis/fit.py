@@ -13,12 +13,12 @@ from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import Place
 
 _FILES = (".npz", ".safetensors")
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of α, β and residuals with the scheme that they make, of each arm's first seed.
 
     Each arm has one at initialization and, where a run has a checkpoint, one after training. If

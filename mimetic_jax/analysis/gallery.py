@@ -12,13 +12,12 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.attention import attention_maps
-from mimetic_jax.analysis.capture import Network
+from mimetic_jax.analysis.capture import Network, initial
 from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.pairs import attention_pairs
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.start import initial_state
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.tasks.images import ImageTask
 
 CLIP = 64
@@ -28,13 +27,8 @@ _TITLES = ("W_Q W_Kᵀ, head 0", "W_V W_out", "attention, head 0", "where the mi
 _ACROSS = ("dimension", "dimension", "token it looks at", "column")
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
-    """Draw each arm's start: WORKDIR/schemes.png."""
-    return draw(comparison, workdir / "schemes.png")
-
-
-def draw(comparison: Comparison, path: AnyPath) -> str:
-    """Draw a row for each arm at initialization, as PNG.
+def analyze(comparison: Comparison, workdir: Place) -> str:
+    """Draw a row for each arm at initialization, WORKDIR/schemes.png.
 
     First attention layer, first head: W_Q W_Kᵀ, W_V W_out (zero is white), the attention map over
     all tokens, or those of a window, and where the middle token looks, in the shape of the grid or
@@ -43,7 +37,7 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
 
     Args:
         comparison: its arms are the rows; its data gives the example.
-        path: of the picture.
+        workdir: of the picture.
 
     Returns:
         A line that names the file.
@@ -51,7 +45,7 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
     Raises:
         InputError: if no arm has attention, or matplotlib isn't installed.
     """
-    comparison.recognize(path.parent)
+    comparison.recognize(workdir)
     comparison.open()
     pictures = {name: _picture(comparison, arm) for name, arm in comparison.arms.items()}
     models = " and ".join(sorted({arm.config.model.name for arm in comparison.arms.values()}))
@@ -67,8 +61,8 @@ def draw(comparison: Comparison, path: AnyPath) -> str:
                 axes.axis("off")
             _draw_example(grid[0, 0], image)
         _draw_arms(figure, grid[above:], pictures)
-        style.save(figure, path)
-    return f"{len(pictures)} schemes drawn: {path}"
+        style.save(figure, picture := Place.of(workdir) / "schemes.png")
+    return f"{len(pictures)} schemes drawn: {picture}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +74,10 @@ class _Picture:
 
 
 def _picture(comparison: Comparison, arm: Arm) -> _Picture | None:
-    seed = comparison.config.seeds[0]
-    state = initial_state(arm.program, arm.config, arm.name, seed, comparison.say)
-    found = products(jax.device_get(state.params), rules=arm.program.rules)
+    network = Network(arm, "initial", initial(comparison, arm).variables)
+    found = products(jax.device_get(network.variables["params"]), rules=arm.program.rules)
     if found is None:
         return None
-    network = Network(arm, "initial", state.variables)
     attention = attention_maps(network.model, network.variables, network.inputs(1))[0][0]
     query_key, value_out = (product[:CLIP, :CLIP] for product in found)
     return _Picture(query_key, value_out, attention, _looks(attention, arm.program.task.grid()))
@@ -101,13 +93,10 @@ def products(params: Any, **options: Any) -> tuple[np.ndarray, np.ndarray] | Non
     Returns:
         The products; None if no layer has all four kernels.
     """
-    for _, _, block in blocks(params, **options):
-        if {"query", "key", "value", "out"} <= block.keys():
-            query, key, value, out = (
-                np.asarray(block[role]) for role in ("query", "key", "value", "out")
-            )
-            value = np.repeat(value, len(out) // value.shape[1], axis=1)
-            return query[:, 0] @ key[:, 0].T, np.einsum("dhk,hke->de", value, out)
+    for layer in attention_pairs(params, **options):
+        if layer.query_key and layer.value_out:
+            first, joint = layer.query_key, layer.value_out
+            return first.left[0] @ first.right[0].T, joint.left[0] @ joint.right[0].T
     return None
 
 

@@ -14,16 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.analysis.attention import map_watcher
-from mimetic_jax.analysis.capture import Network, Watcher, chunks, plain
+from mimetic_jax.analysis.capture import EXAMPLES, Network, Watcher, chunks, initial, plain
 from mimetic_jax.models import Model
 from mimetic_jax.table import aligned
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import order_key, stream
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import Place
 
-_PER_CALL = 16  # examples at a time
-_EXAMPLES = 64
 _MIXING = ("attention", "token_mixing", "depthwise")
 _MLP = ("mlp", "pointwise")
 _DEAD = -4.0  # below it a GELU and its slope are smaller than 1e-3
@@ -67,7 +64,7 @@ def health(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> Hea
     """
     model, variables = plain(model, variables)
     measured = jax.jit(lambda variables, part: _measured(model, variables, part))
-    parts = [jax.device_get(measured(variables, part)) for part in chunks(inputs, _PER_CALL)]
+    parts = [jax.device_get(measured(variables, part)) for part in chunks(inputs)]
     layers = {
         path: {name: _joined(name, [layers[path][name] for _, layers in parts]) for name in first}
         for path, first in parts[0][1].items()
@@ -143,16 +140,15 @@ def _block(module: nn.Module) -> str:
     return "/".join(path[: ends[-1]] if ends else path)
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table per arm of how its first seed starts, with loss and gradient of the first batch."""
     comparison.recognize(workdir)
     comparison.open()
     lines = []
     for name, arm in comparison.arms.items():
-        seed = arm.config.seeds[0]
-        state = initial_state(arm.program, arm.config, name, seed, comparison.say)
+        seed, state = arm.config.seeds[0], initial(comparison, arm)
         network = Network(arm, "initial", state.variables)
-        inputs = network.inputs(_EXAMPLES)
+        inputs = network.inputs(EXAMPLES)
         found = health(network.model, network.variables, inputs)
         keys = stream(seed, "data"), stream(seed, "dropout")
         session = arm.program.feed.session(arm.data, order_key(keys[0]), 0, arm.program.steps)

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.analysis import figures
+from mimetic_jax.analysis import style
 from mimetic_jax.analysis.covariance import Moments, from_population, write_statistics
 from mimetic_jax.analysis.exchangeable import comparison as beside_predictions
+from mimetic_jax.analysis.figures import covariance
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.chunks import Chunk
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.chunks import Chunk, Members
+from mimetic_jax.train.store.places import AnyPath, Place
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """The covariance of each arm's MLPs over its members, as tables, a picture and a file.
 
     The picture and what `schemes.Empirical` draws from are written into WORKDIR/population/ARM.
@@ -25,12 +26,13 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     Raises:
         InputError: if no arm has trained members, or a model has no MLP.
     """
+    comparison.recognize(workdir)
     parts = []
     for name, arm in comparison.arms.items():
-        folder = MembersFolder.of(workdir, name)
-        if not folder.trained:
+        population = Members.of(workdir, name)
+        if not population.trained:
             continue
-        text, written = report(folder.directory / "covariance", folder, arm)
+        text, written = report(population.folder / "covariance", population, arm)
         parts += [f"{name}\n{text}", f"written: {', '.join(map(str, written))}"]
     if not parts:
         raise InputError(f"{workdir} has no population: train one with --config.members=M")
@@ -38,40 +40,40 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 
 
 def report(
-    path: AnyPath, folder: MembersFolder, arm: Arm, members: int | None = None
+    path: Place | AnyPath, population: Members, arm: Arm, members: int | None = None
 ) -> tuple[str, list[AnyPath]]:
     """The tables of a population, its picture, and what `schemes.Empirical` draws from.
 
     Args:
         path: of the files, without their suffix.
-        folder: of the arm.
-        arm: of the members.
+        population: the trained members of the arm.
+        arm: whose model says which parameters are an MLP's.
         members: how many, from member 0 on; all unless given.
 
     Returns:
         The twelve numbers of each layer beside what eqs. 1 and 2 of the paper predict; and
         PATH.png, PATH.csv and PATH.json.
     """
-    states = moments(folder, arm, members)
-    statistics = path.with_suffix(".json")
+    states = moments(population, arm, members)
+    statistics = style.beside(path, "json")
     write_statistics(statistics, states["initial"], states["trained"])
-    return _text(states), [*figures.DRAW["covariance"](path, states), statistics]
+    return _text(states), [*covariance.draw(path, states), statistics.path]
 
 
 def moments(
-    folder: MembersFolder, arm: Arm, members: int | None = None
+    population: Members, arm: Arm, members: int | None = None
 ) -> dict[str, dict[str, Moments]]:
     """Sums over the members of an arm by state, "initial" and "trained", and by layer.
 
     Members that diverged are left out of both.
 
     Args:
-        folder: of the arm.
+        population: the trained members of the arm.
         arm: whose model says which parameters are an MLP's.
         members: how many, from member 0 on; all unless given.
     """
     return {
-        state: from_population(_weights(folder, members, field), rules=arm.program.rules)
+        state: from_population(_weights(population, members, field), rules=arm.program.rules)
         for state, field in (("initial", "initial"), ("trained", "final"))
     }
 
@@ -84,8 +86,8 @@ def _text(states: Mapping[str, Mapping[str, Moments]]) -> str:
     )
 
 
-def _weights(folder: MembersFolder, members: int | None, field: str) -> Iterator[dict[str, Any]]:
-    for chunk in folder.chunks(members):
+def _weights(population: Members, members: int | None, field: str) -> Iterator[dict[str, Any]]:
+    for chunk in population.chunks(members):
         kept = _finite(chunk)
         yield {path: array[kept] for path, array in getattr(chunk, field).items()}
 

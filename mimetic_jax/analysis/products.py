@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import networks
+from mimetic_jax.errors import InputError
 from mimetic_jax.pairs import Pair, attention_pairs
+from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +62,7 @@ def leans(params: Any, **options: Any) -> list[Lean]:
     ]
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of leans at initialization and, where a run has a checkpoint, after training."""
     lines = []
     for network in networks(comparison, workdir, data=False):
@@ -82,3 +86,138 @@ def _diagonal(pair: Pair) -> tuple[float, float]:
     off = ~np.eye(products_HxDxD.shape[-1], dtype=bool)
     diagonals = products_HxDxD.diagonal(axis1=1, axis2=2)
     return float(diagonals.mean()), float(products_HxDxD[:, off].std())
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadProducts:
+    """The upper left corners of a layer's weight products.
+
+    Attributes:
+        query_key: W_Q W_Kᵀ per head, [H, C, C].
+        value_out: W_V W_out per head, [H, C, C].
+    """
+
+    query_key: np.ndarray
+    value_out: np.ndarray
+
+
+def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProducts]:
+    """The weight products of every head of every attention layer, clipped.
+
+    Args:
+        params: a parameter tree.
+        clip: C, rows and columns that are kept; all where D is smaller.
+        **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
+
+    Returns:
+        One per layer, from input to output.
+
+    Raises:
+        InputError: as `mimetic_jax.blocks`, or if the tree has no attention.
+
+    Example:
+        >>> kernels = {"query": (4, 2, 2), "key": (4, 2, 2), "value": (4, 2, 2), "out": (2, 2, 4)}
+        >>> layer = {role: {"kernel": np.ones(shape)} for role, shape in kernels.items()}
+        >>> head_products({"attention": layer}, clip=3)[0].query_key.shape
+        (2, 3, 3)
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
+    """
+    found = []
+    for _, _, block in blocks(params, **options):
+        if not {"query", "key", "value", "out"} <= block.keys():
+            continue
+        query, key, value, out = (
+            np.asarray(block[role]) for role in ("query", "key", "value", "out")
+        )
+        group = query.shape[1] // key.shape[1]
+        key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
+        found.append(
+            HeadProducts(
+                np.einsum("dhk,ehk->hde", query[:clip], key[:clip]),
+                np.einsum("dhk,hke->hde", value[:clip], out[..., :clip]),
+            )
+        )
+    if not found:
+        raise InputError("the tree has no attention layer: there are no products to draw")
+    return found
+
+
+def draw(
+    path: Place | AnyPath,
+    trees: Mapping[str, Any],
+    *,
+    clip: int = 64,
+    layers: Sequence[int] = (),
+    **options: Any,
+) -> list[AnyPath]:
+    """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
+
+    Both products have a color scale of their own, which all trees, layers and heads share: zero is
+    white, and the largest half percent of the entries saturates.
+
+    Args:
+        path: of the files, without their suffix.
+        trees: parameters per label.
+        clip: rows and columns shown.
+        layers: numbers from 1; all unless given.
+        **options: of `mimetic_jax.blocks`.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: as `head_products`; for a layer that a tree doesn't have; or if matplotlib
+            isn't installed.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
+    """
+    found = {label: head_products(tree, clip, **options) for label, tree in trees.items()}
+    shown = {label: style.chosen(layers, products, label) for label, products in found.items()}
+    kinds = {"query_key": "$W_Q W_K^T$", "value_out": "$W_V W_{out}$"}
+    bounds = {
+        kind: style.limit(getattr(p, kind) for group in shown.values() for p in group.values())
+        for kind in kinds
+    }
+    columns = max(map(len, shown.values()))
+    heads = {
+        label: max(len(product.query_key) for product in group.values())
+        for label, group in shown.items()
+    }
+    cell = min(0.8, (style.PAGE - 0.9) / columns)
+    height = cell * 2 * sum(heads.values()) + 0.12 * 2 * len(shown) + 0.3
+    rows: list[list[object]] = []
+    with style.canvas(cell * columns + 0.9, height) as figure:
+        outer = figure.subfigures(
+            2 * len(shown), 1, height_ratios=[count for count in heads.values() for _ in kinds]
+        )
+        images: dict[str, Any] = {}
+        for (label, kind), part in zip(
+            [(label, kind) for label in shown for kind in kinds], np.ravel(outer), strict=True
+        ):
+            axes = part.subplots(heads[label], columns, squeeze=False)
+            part.supylabel(f"{label}\n{kinds[kind]}", fontsize=7, ma="center")
+            for axis in axes.flat:
+                axis.axis("off")
+            for column, (number, product) in enumerate(shown[label].items()):
+                axes[0, column].set_title(f"layer {number}" if not column else f"{number}", pad=2)
+                for head, matrix in enumerate(getattr(product, kind)):
+                    axes[head, column].axis("on")
+                    images[kind] = style.signed(axes[head, column], matrix, bounds[kind])
+                    rows += style.matrix_rows((label, kind, number, head + 1), matrix)
+            end = bounds[kind]
+            part.colorbar(
+                images[kind],
+                ax=list(axes.flat),
+                extend="both",
+                aspect=14,
+                pad=0.01,
+                ticks=[-end, 0, end],
+                format="%.2f",
+            )
+        header = ["label", "product", "layer", "head", "row", *range(min(clip, _width(shown)))]
+        return style.write(figure, path, [str(name) for name in header], rows)
+
+
+def _width(shown: Mapping[str, Mapping[int, HeadProducts]]) -> int:
+    return max(p.query_key.shape[-1] for group in shown.values() for p in group.values())

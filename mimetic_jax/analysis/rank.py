@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 
-from mimetic_jax.analysis.capture import chunks, networks, plain, watched
+from mimetic_jax.analysis import style
+from mimetic_jax.analysis.capture import EXAMPLES, chunks, entering, networks, plain
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath
-
-_PER_CALL = 16  # examples at a time
-_EXAMPLES = 64
+from mimetic_jax.train.store.places import AnyPath, Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +71,11 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
     Reference: Structured Initialization for Vision Transformers, remark 1.
     """
     model, variables = plain(model, variables)
-    entering = jax.jit(lambda variables, part: _entering(model, variables, part))
+    into_blocks = jax.jit(lambda variables, part: entering(r"block_\d+", model, variables, part))
     parts, bounds = [], np.zeros(0, int)
-    for part in chunks(inputs, _PER_CALL):
-        inputs_of = entering(variables, part)
-        layers = [np.asarray(x).reshape(len(part), -1, x.shape[-1]) for x in inputs_of]
+    for part in chunks(inputs):
+        found = into_blocks(variables, part)  # [B, N, D] or [B, h, w, D] each
+        layers = [np.asarray(x).reshape(len(part), -1, x.shape[-1]) for x in found]
         if not layers:
             raise InputError(f"model {model.name} has no blocks named block_0, block_1 …")
         parts.append(np.stack([stable_rank(x) for x in layers]))
@@ -87,27 +83,11 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
     return StableRanks(np.concatenate(parts, axis=1), bounds)
 
 
-def _entering(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
-    """[B, N, D] or [B, h, w, D] per block."""
-    found: list[jax.Array] = []
-
-    def watcher(
-        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
-    ) -> Any:
-        name = context.module.name or ""
-        if context.method_name == "__call__" and re.fullmatch(r"block_\d+", name):
-            found.append(args[0])
-        return call(*args, **kwargs)
-
-    watched(model, variables, inputs, watcher)
-    return found
-
-
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of stable ranks per layer, of each arm at initialization and after training."""
     lines = []
     for network in networks(comparison, workdir):
-        inputs = network.inputs(_EXAMPLES)
+        inputs = network.inputs(EXAMPLES)
         found = stable_ranks(network.model, network.variables, inputs)
         lines += [
             f"{network.label}: stable rank of what enters each block, {len(inputs)} examples",
@@ -118,3 +98,55 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
             for number, (ranks, bound) in enumerate(zip(found.ranks, found.bounds, strict=True), 1)
         ]
     return "\n".join(lines)
+
+
+def draw(path: Place | AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
+    """Draw the stable rank of what enters each block, mean ± sd over examples, beside its bound.
+
+    Args:
+        path: of the files, without their suffix.
+        ranks: per label, from `analysis.rank.stable_ranks`.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+
+    Reference: Structured Initialization for Vision Transformers, remark 1.
+    """
+    rows = []
+    with style.canvas(style.COLUMN, 2.6) as figure:
+        axes = figure.subplots()
+        bounds = set()
+        for label, line in style.line_styles(ranks).items():
+            found = ranks[label]
+            layers = np.arange(1, len(found.bounds) + 1)
+            mean, sd = found.ranks.mean(1), found.ranks.std(1)
+            axes.plot(layers, mean, label=label, **line)
+            low = np.maximum(mean - sd, 1)  # no stable rank is below 1
+            axes.fill_between(layers, low, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
+            bounds.add(tuple(found.bounds.tolist()))
+            rows += [
+                [label, layer, mean[layer - 1], sd[layer - 1], found.bounds[layer - 1]]
+                for layer in layers.tolist()
+            ]
+        for bound in sorted(bounds):
+            dashes = {"color": "#777777", "linewidth": 0.8, "dashes": (6, 2)}
+            axes.plot(range(1, len(bound) + 1), bound, **dashes)
+            axes.annotate(
+                "min(D, N)", (1, bound[0]), (0, -8), textcoords="offset points", color="#555555"
+            )
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.9)
+        highest = axes.get_ylim()[1]
+        ticks = [digit * 10**power for power in range(4) for digit in (1, 2, 5)]
+        axes.set_yticks([tick for tick in ticks if tick < highest])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(axes.yaxis.get_major_locator())
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("layer")
+        axes.set_ylabel(r"stable rank of its input, $\Sigma\sigma^2 / \sigma_1^2$")
+        style.tidy(axes)
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        return style.write(figure, path, ["label", "layer", "mean", "sd", "min(D, N)"], rows)

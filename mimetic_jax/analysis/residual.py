@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
-import flax.linen as nn
 import jax
 import numpy as np
 
-from mimetic_jax.analysis.capture import plain, watched
+from mimetic_jax.analysis import style
+from mimetic_jax.analysis.capture import entering, plain
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
 from mimetic_jax.models.depthwise import depthwise_conv
+from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.weights.conv import conv_filters
 
 KINDS: tuple[Literal["random"], Literal["impulse"], Literal["box"]] = ("random", "impulse", "box")
@@ -76,14 +77,15 @@ def channel_mixing_residuals(
     F' (`analysis.span`) is at least the rank of X.
     """
     model, variables = plain(model, variables)
-    entering = jax.jit(lambda variables: _entering(model, variables, inputs))(variables)
-    blocks = [variables["params"].get(f"block_{layer}", {}) for layer in range(len(entering))]
+    found_inputs = jax.jit(lambda variables: entering("depthwise", model, variables, inputs))
+    into_filters = found_inputs(variables)  # [B, h, w, D] each
+    blocks = [variables["params"].get(f"block_{layer}", {}) for layer in range(len(into_filters))]
     if not blocks or not all("pointwise" in block for block in blocks):
         raise InputError(f"model {model.name} has no blocks of depthwise and pointwise kernels")
     convolve = jax.jit(depthwise_conv)
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for x, block, key in zip(
-        entering, blocks, jax.random.split(jax.random.key(seed), len(blocks)), strict=True
+        into_filters, blocks, jax.random.split(jax.random.key(seed), len(blocks)), strict=True
     ):
         filters = block["depthwise"]["kernel"][:, :, 0]
         target = _pixels(convolve(x, filters)) @ np.asarray(block["pointwise"]["kernel"])
@@ -97,16 +99,40 @@ def _pixels(x: jax.Array) -> np.ndarray:
     return np.asarray(x, np.float64).reshape(-1, x.shape[-1])
 
 
-def _entering(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> list[jax.Array]:
-    """What enters the depthwise layer of each block, [B, h, w, D]."""
-    found: list[jax.Array] = []
+def draw(path: Place | AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:
+    """Draw the relative residual per block and kind of fixed filters: a panel per network.
 
-    def watcher(
-        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
-    ) -> Any:
-        if context.method_name == "__call__" and context.module.name == "depthwise":
-            found.append(args[0])
-        return call(*args, **kwargs)
+    Args:
+        path: of the files, without their suffix.
+        residuals: per label and kind, from `analysis.residual.channel_mixing_residuals`.
 
-    watched(model, variables, inputs, watcher)
-    return found
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+
+    Reference: Structured Initialization for Vision Transformers, proposition 1.
+    """
+    rows: list[list[object]] = []
+    width = style.COLUMN if len(residuals) == 1 else style.PAGE
+    with style.canvas(width, 2.4) as figure:
+        panels = figure.subplots(1, len(residuals), sharey=True, squeeze=False)[0]
+        for axes, (label, of_kind) in zip(panels, residuals.items(), strict=True):
+            lines = style.line_styles(of_kind)
+            for (kind, line), marker in zip(lines.items(), style.MARKERS, strict=False):
+                layers = list(range(1, len(of_kind[kind]) + 1))
+                # Open and of different sizes, as random and impulse filters often agree.
+                size = 8 if kind == "random" else 4
+                open_ = {"marker": marker, "markerfacecolor": "none", "markersize": size}
+                axes.plot(layers, of_kind[kind], label=kind, **line, **open_)
+                pairs = zip(layers, of_kind[kind].tolist(), strict=True)
+                rows += [[label, kind, layer, value] for layer, value in pairs]
+            axes.set_ylim(0, 1.03)
+            axes.set_title(label)
+            axes.set_xlabel("layer")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            style.tidy(axes)
+        panels[0].set_ylabel("residual of channel mixing alone")
+        style.legend(figure)
+        return style.write(figure, path, ["label", "filters", "layer", "residual"], rows)

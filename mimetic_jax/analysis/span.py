@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 # A filter whose part outside a span is below this fraction of it counts as inside: parameters are
 # float32, and computed filters reach 1e-7.
 _OUTSIDE = 1e-5
 
 
-def disjoint_subsets(filters: np.ndarray, rank: int | None = None) -> int:
-    """M: into how many disjoint subsets that each have this rank the filters can be divided.
+def disjoint_subsets(filters: np.ndarray) -> int:
+    """M: into how many disjoint subsets that span all filters of the size they can be divided.
 
     Each filter goes to the first subset that it adds a dimension to. That gives the largest M for
     impulses (the smallest count of a position), for filters in general position (⌊d / f²⌋) and for
-    multiples of one filter; for others M is at least this, and at most ⌊d / rank⌋.
+    multiples of one filter; for others M is at least this, and at most ⌊d / f²⌋.
 
     Args:
         filters: [f, f, d] or [n, d], one filter per column.
-        rank: of each subset; n = f², all filters of the size, unless given.
-
-    Raises:
-        InputError: if the rank isn't between 1 and n.
 
     Example:
-        >>> box = np.ones((3, 3, 20))
-        >>> disjoint_subsets(box), disjoint_subsets(box, rank=1)
-        (0, 20)
+        >>> impulses = np.eye(9)[:, np.arange(20) % 9]
+        >>> disjoint_subsets(impulses.reshape(3, 3, 20)), disjoint_subsets(np.ones((3, 3, 20)))
+        (2, 0)
 
     Reference: Structured Initialization for Vision Transformers, definition 1 and proposition 1:
-    the filters are M-k spanned, and replace any others where M is the rank of the input or more.
+    the filters are M-f² spanned, and replace any others where M is the rank of the input or more.
     """
     vectors = np.asarray(filters, np.float64).reshape(-1, filters.shape[-1]).T
-    rank = vectors.shape[1] if rank is None else rank
-    if not 1 <= rank <= vectors.shape[1]:
-        raise InputError(f"rank {rank} is not between 1 and the {vectors.shape[1]} of a filter")
     lengths = np.linalg.norm(vectors, axis=1)
     unfinished: list[np.ndarray] = []  # orthonormal rows that span what a subset has so far
     complete = 0
@@ -53,7 +48,7 @@ def disjoint_subsets(filters: np.ndarray, rank: int | None = None) -> int:
             unfinished.append(direction[None])
         else:
             unfinished[at] = np.concatenate([unfinished[at], direction[None]])
-        if len(unfinished[at]) == rank:
+        if len(unfinished[at]) == len(vector):
             del unfinished[at]
             complete += 1
     return complete
@@ -87,7 +82,7 @@ def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
     return np.stack([(cells == cell).sum(1) for cell in range(size**2)]).min(0)
 
 
-def analyze(comparison: Comparison, workdir: AnyPath) -> str:
+def analyze(comparison: Comparison, workdir: Place) -> str:
     """A table of M per depthwise layer, of each arm at initialization and after training."""
     for name, arm in comparison.arms.items():
         if not _filters(arm.program.shapes.params, arm.program.rules):
@@ -111,3 +106,66 @@ def analyze(comparison: Comparison, workdir: AnyPath) -> str:
 def _filters(params: Any, rules: Any) -> list[Any]:
     """The blocks with depthwise filters."""
     return [block for _, _, block in blocks(params, rules=rules) if "depthwise" in block.shapes]
+
+
+def draw(
+    path: Place | AnyPath,
+    *,
+    widths: Sequence[int] = (256, 512),
+    sizes: Sequence[int] = (3, 5, 8),
+    draws: int = 1000,
+) -> list[AnyPath]:
+    """Draw M, the number of disjoint subsets of full rank f², over f: a panel per width.
+
+    Random filters have ⌊d / f²⌋, impulse filters the smallest count of a position (mean ± sd over
+    draws). Box filters are one filter d times: d subsets of rank 1, and none that spans all filters
+    of a size above 1.
+
+    Args:
+        path: of the files, without their suffix.
+        widths: values of d.
+        sizes: values of f.
+        draws: of the impulse filters.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if matplotlib isn't installed.
+
+    Reference: Structured Initialization for Vision Transformers, proposition 1 and figure 2.
+    """
+    rows: list[list[object]] = []
+    with style.canvas(style.PAGE, 2.2) as figure:
+        panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+        for axes, width in zip(panels, widths, strict=True):
+            counts = [impulse_subsets(size, width, size, draws) for size in sizes]
+            kinds = {
+                "random": ([width // size**2 for size in sizes], [0.0] * len(sizes)),
+                "impulse": ([m.mean() for m in counts], [m.std(ddof=1) for m in counts]),
+                "box": ([width * (size == 1) for size in sizes], [0.0] * len(sizes)),
+            }
+            for number, (kind, (means, sds)) in enumerate(kinds.items()):
+                places = np.arange(len(sizes)) + 0.28 * (number - 1)
+                bars = axes.bar(places, means, 0.26, label=kind, color=style.COLORS[number])
+                if kind == "impulse":
+                    axes.errorbar(places, means, sds, fmt="none", color="black", linewidth=0.8)
+                texts = [_short(mean) for mean in means]
+                axes.bar_label(bars, texts, padding=2 + 4 * (kind == "impulse"), fontsize=7)
+                rows += [
+                    [width, size, kind, mean, sd]
+                    for size, mean, sd in zip(sizes, means, sds, strict=True)
+                ]
+            axes.set_xticks(range(len(sizes)), [f"{size}×{size}" for size in sizes])
+            axes.set_title(f"d = {width}")
+            axes.set_xlabel("filter")
+            axes.margins(y=0.12)
+            axes.set_ylim(bottom=0)
+            style.tidy(axes)
+        panels[0].set_ylabel("subsets M of full rank f²")
+        style.legend(figure)
+        return style.write(figure, path, ["width", "size", "filters", "subsets", "sd"], rows)
+
+
+def _short(mean: float) -> str:
+    return f"{mean:.1f}".removesuffix(".0").removeprefix("0") or "0"

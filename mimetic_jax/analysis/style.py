@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from mimetic_jax.errors import InputError
 from mimetic_jax.extras import need
 from mimetic_jax.train.report import BASELINES, ArmResult, csv_text
-from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
+from mimetic_jax.train.store.places import AnyPath, Place
 
 COLUMN, PAGE = 3.3, 6.8
 """Widths in inches of a column and of a page of a paper; type is 7 points or more at these."""
@@ -131,7 +132,7 @@ def _image(axes: Any, matrix: np.ndarray, **options: Any) -> Any:
 
 
 def write(
-    figure: Any, path: AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
+    figure: Any, path: Place | AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> list[AnyPath]:
     """Write a figure and its numbers.
 
@@ -146,24 +147,35 @@ def write(
     Returns:
         PATH.png and PATH.csv.
     """
-    png, table = (path.parent / f"{path.name}.{suffix}" for suffix in ("png", "csv"))
+    png, table = (beside(path, suffix) for suffix in ("png", "csv"))
     save(figure, png)
     write_rows(table, header, rows)
-    return [png, table]
+    return [png.path, table.path]
 
 
-def write_rows(path: AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def beside(path: Place | AnyPath, suffix: str) -> Place:
+    """The file PATH.SUFFIX.
+
+    >>> str(beside(Place.of("figures/b_0.5"), "csv"))
+    'figures/b_0.5.csv'
+    """
+    place = Place.of(path)
+    return place.parent / f"{place.name}.{suffix}"
+
+
+def write_rows(place: Place, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write the numbers of a figure as CSV, floating-point numbers with six digits."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, csv_text(header, ([_shown(cell) for cell in row] for row in rows)))
+    place.parent.make()
+    place.write(csv_text(header, ([_shown(cell) for cell in row] for row in rows)))
 
 
-def save(figure: Any, path: AnyPath) -> None:
+def save(figure: Any, place: Place) -> None:
     """Write a figure as PNG; its folder appears if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"optimize": True}
-    with path.open("wb") as file:
-        figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None}, pil_kwargs=options)
+    png = io.BytesIO()
+    options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
+    figure.savefig(png, format="png", dpi=DPI, **options)
+    place.parent.make()
+    place.write(png.getvalue())
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:

@@ -133,17 +133,14 @@ def test_per_input_shifts_give_stripes_and_a_constant_one_gives_none():
             assert (numbers.uncentred.value[0, 1:] > 0.08).all()
 
 
-def test_parts_of_a_population_merge():
+def test_parts_of_a_population_add_up():
     first, second = kernels(10)
     whole, parts = moments(first, second), moments(first[:3], second[:3])
-    merged = parts.merged(moments(first[3:], second[3:]))
     parts.add(first[3:], second[3:])
-    for other in (merged, parts):
-        assert other.members == 10
-        np.testing.assert_allclose(other.covariance(), whole.covariance(), atol=1e-12)
-        np.testing.assert_allclose(
-            other.numbers().centred.error, whole.numbers().centred.error, rtol=1e-9
-        )
+    assert parts.members == 10
+    np.testing.assert_allclose(parts.covariance(), whole.covariance(), atol=1e-12)
+    found, expected = (one.numbers().centred.error for one in (parts, whole))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def population(module, members=4, size=8):
@@ -187,20 +184,6 @@ def test_stacked_layers_and_flat_trees():
         np.testing.assert_array_equal(found["blocks/mlp[1]"].products, second_layer.products)
 
 
-def test_a_population_goes_on_after_its_file(tmp_path):
-    first, second = kernels(6)
-    chunks = [
-        {"mlp/fc1/kernel": first[i], "mlp/fc2/kernel": second[i]} for i in np.split(np.arange(6), 3)
-    ]
-    begun = from_population(chunks[:2])
-    covariance.save(tmp_path / "sums.npz", begun)
-    read = covariance.load(tmp_path / "sums.npz")
-    resumed, whole = from_population(chunks[2:], read), from_population(chunks)
-    assert read["mlp"].members == 4
-    for name in ("members", "total", "products", "feature_total", "feature_products"):
-        np.testing.assert_array_equal(getattr(resumed["mlp"], name), getattr(whole["mlp"], name))
-
-
 def test_tables():
     numbers = moments(*kernels(50)).numbers()
     text = str(numbers)
@@ -238,7 +221,10 @@ def statistics_of_zeros(tmp_path):
         (lambda _: moments(*kernels(1)).numbers(), r"population of 1 network\(s\)"),
         (lambda _: moments(*kernels(1)).covariance(), r"population of 1 network\(s\)"),
         (lambda _: Moments.empty(4, 3).add(*kernels(2)), r"W1 \(2, 3, 4\) is not \(2, 4, 3\)"),
-        (lambda _: Moments.empty(2, 3).merged(Moments.empty(2, 4)), "2 x 3 and 2 x 4 don't merge"),
+        (
+            lambda _: from_population([chunk(*kernels(2)), chunk(*kernels(2, hidden=3))]),
+            r"^mlp: W1 \(2, 3, 3\) is not \(2, 3, 4\)",
+        ),
         (lambda _: from_population([{"norm/scale": np.ones((2, 3))}]), "no MLP among .*norm/scale"),
         (
             lambda _: from_population(
@@ -250,7 +236,6 @@ def statistics_of_zeros(tmp_path):
             lambda _: from_population([chunk(kernels(2)[0] * [[[1]], [[np.inf]]], kernels(2)[1])]),
             r"^mlp: W1 of network 1 \(and 0 more\) of 2 is not finite",
         ),
-        (lambda tmp_path: covariance.load(tmp_path / "a.npz"), "does not hold .* No such file"),
         (statistics_of_zeros, "mlp: standard deviations .* 0.0. at initialization give no unit"),
         (
             lambda tmp_path: covariance.write_statistics(
@@ -265,11 +250,3 @@ def test_bad_input(call, words, tmp_path):
         call(tmp_path)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_damaged_file_of_sums_is_an_error(tmp_path):
-    path = tmp_path / "sums.npz"
-    covariance.save(path, from_population([chunk(*kernels(2))]))
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(InputError, match="does not hold a population's sums"):
-        covariance.load(path)

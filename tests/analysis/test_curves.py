@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import numpy as np
 import pytest
 
+from configs.default import default
 from mimetic_jax.analysis import curves
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.config import to_json
+from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.score import SCORES
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 
 IMAGES = {
@@ -18,30 +24,36 @@ IMAGES = {
 
 
 def write(workdir, scores, name="accuracy", **more):
-    """A workdir as training leaves it: seed 1 of norm_matched is missing."""
-    workdir.mkdir(parents=True)
-    record = {"name": workdir.name, "seeds": [0, 1], "arms": {arm: {} for arm in scores}}
-    (workdir / "config.json").write_text(json.dumps(record))
+    """A workdir as training leaves it: runs of three evaluations are finished."""
+    config = default()
+    config.name, config.seeds = workdir.name, (0, 1)
+    config.arms = {arm: {} for arm in scores if arm != "run"}
+    Claim(to_json(config), {}).write(Place.of(workdir))
     for arm, seeds in scores.items():
         for seed, values in seeds.items():
-            run = Run.of(workdir, arm, seed)
-            run.directory.mkdir(parents=True)
-            for step, value in zip((0, 10, 20), values, strict=False):
-                last = {"finished": True} if step == 20 else {}
-                evaluation = {f"eval_{name}": value, "eval_count": 1, "seconds": 2.0}
-                run.metrics.append({"step": step, **evaluation, **more, **last})
+            evaluations = [
+                (step, {name: value, "loss": 1.0, **more})
+                for step, value in zip((0, 10, 20), values, strict=False)
+            ]
+            metrics = Run.of(workdir, arm, seed).metrics
+            for step, found in evaluations:
+                metrics.append({"step": step, "eval_count": 1, **found})
+            if len(values) == 3:
+                record = Record.of(SCORES[name], evaluations, Origin(), arm=arm, seed=seed)
+                metrics.append({"step": 20, "record": record.to_json()})
     return workdir
 
 
 @pytest.fixture
 def images(tmp_path):
+    """Seed 1 of norm_matched is missing."""
     return write(tmp_path / "digits", IMAGES)
 
 
 @pytest.fixture
 def text(tmp_path):
     scores = {"run": {0: [6.7, 4.0, 3.5], 1: [6.6, 4.2, 3.7]}}
-    return write(tmp_path / "docs", scores, "test_bpc", eval_bpc=3.0)
+    return write(tmp_path / "docs", scores, "test_bpc", bpc=3.0)
 
 
 def test_spread_is_over_seeds(images):
@@ -53,9 +65,10 @@ def test_spread_is_over_seeds(images):
     np.testing.assert_allclose(mean, [10, 50, 62])
     np.testing.assert_allclose(sd, [0, 0, np.std([60, 64], ddof=1)], atol=1e-12)
     assert curves.spread(results[1])[2].tolist() == [0, 0, 0]
+    assert curves.spread(results[0], since=10)[0].tolist() == [10, 20]
 
 
-def test_the_score_is_the_metrics_own(text):
+def test_the_score_is_the_records_own(text):
     _, (result,) = curves.read(text)
     assert result.score.label == "test bits/char"
     np.testing.assert_allclose(curves.spread(result)[1], [6.65, 4.1, 3.6])
@@ -74,7 +87,7 @@ def test_a_panel_per_workdir(images, text, tmp_path):
         path = tmp_path / "new" / f"{number}.png"
         table = path.with_suffix(".csv")
         drawn = f"learning curves drawn: {path}, their numbers: {table}"
-        assert curves.draw(workdirs, path) == drawn
+        assert curves.draw_workdirs(workdirs, path) == drawn
         shapes.append(image.imread(path).shape)
     assert shapes[1][0] == shapes[0][0]
     assert shapes[1][1] == 2 * shapes[0][1]
@@ -126,5 +139,5 @@ def test_nothing_to_draw_is_one_line(tmp_path, capsys):
     assert error == f"error: no comparison in {tmp_path / 'no'}: config.json is missing\n"
     unfinished = write(tmp_path / "unfinished", {"default": {0: [0.1]}})
     with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):
-        curves.draw([unfinished], tmp_path / "curves.png")
+        curves.draw_workdirs([unfinished], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import itertools
 
 import numpy as np
@@ -12,10 +11,12 @@ from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.covariance import from_population
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.figures.gain import Point
-from mimetic_jax.analysis.figures.products import head_products
 from mimetic_jax.analysis.offsets import by_offset, hits
+from mimetic_jax.analysis.products import head_products
 from mimetic_jax.analysis.rank import StableRanks
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.score import SCORES
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 from mimetic_jax.weights.impulse import offsets
@@ -41,9 +42,12 @@ def drawn(tmp_path):
     return draw
 
 
-def result(arm, *scores, row=""):
-    curve = {seed: [(0, score / 2), (10, score)] for seed, score in enumerate(scores)}
-    return ArmResult(arm, dict(enumerate(scores)), curve, dict.fromkeys(curve, 1.0), row=row)
+def result(arm, *values, row="", score="accuracy"):
+    runs = {
+        seed: Record(arm=arm, seed=seed, score=score, value=x, curve=[(0, x / 2), (10, x)])
+        for seed, x in enumerate(values)
+    }
+    return ArmResult(arm, runs, row)
 
 
 def matrix(rows, **labels):
@@ -294,23 +298,21 @@ def test_grid(drawn):
     ]
 
 
-@pytest.mark.parametrize(("higher", "best"), [(True, "vo_20_20"), (False, "vo_0_20")])
-def test_the_best_cell_of_a_grid_is_bright(higher, best, tmp_path, monkeypatch):
-    score = dataclasses.replace(result("default", 1.0).score, higher=higher, digits=3)
-    results = [
-        dataclasses.replace(result(arm, mean), score=score)
-        for arm, mean in (("vo_0_20", 2.5), ("vo_20_20", 3.25), ("norm_matched", 4.125))
-    ]
+@pytest.mark.parametrize(("score", "best"), [("accuracy", 3.25), ("test_bpc", 2.5)])
+def test_the_best_cell_of_a_grid_is_bright(score, best, tmp_path, monkeypatch):
+    arms = {"vo_0_20": 2.5, "vo_20_20": 3.25, "norm_matched": 4.125}
+    results = [result(arm, mean, score=score) for arm, mean in arms.items()]
     drawn = []
     monkeypatch.setattr(style, "write", lambda figure, *rest: drawn.append(figure))
     figures.DRAW["grid"](tmp_path / "a", results)
     [figure] = drawn
-    assert figure.get_suptitle() == "norm_matched 4.12"
+    digits = SCORES[score].digits - 1
+    assert figure.get_suptitle() == f"norm_matched {4.125:.{digits}f}"
     picture = figure.axes[0].images[0]
-    red, green, _, _ = picture.cmap(picture.norm({"vo_0_20": 2.5, "vo_20_20": 3.25}[best]))
+    red, green, _, _ = picture.cmap(picture.norm(best))
     assert min(red, green) > 0.9  # the yellow end
     texts = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
-    assert texts[{"vo_0_20": "2.50", "vo_20_20": "3.25"}[best]] == "black"
+    assert texts[f"{best:.{digits}f}"] == "black"
     assert set(texts.values()) == {"black", "white"}
 
 

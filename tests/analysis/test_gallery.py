@@ -31,7 +31,7 @@ def test_picture_is_drawn(comparison, tmp_path, monkeypatch):
     monkeypatch.setattr(
         style, "save", lambda figure, path: (figures.append(figure), save(figure, path))
     )
-    said = gallery.draw(comparison, tmp_path / "new" / "schemes.png")
+    said = gallery.analyze(comparison, tmp_path / "new")
     assert "2 schemes drawn" in said
     assert (tmp_path / "new" / "schemes.png").read_bytes().startswith(b"\x89PNG")
     (figure,) = figures

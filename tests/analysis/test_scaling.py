@@ -19,7 +19,6 @@ from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import task_module
 
 WORK = Work(
@@ -54,10 +53,9 @@ def text(batch=8, **model):
     return config
 
 
-def program_of(config, **info):
-    task = task_module(config.task)
-    described = dataclasses.replace(task.describe(config), **info)
-    return Program(config, described, make_mesh(devices=jax.devices()[:1]))
+def program_of(config):
+    comparison = Comparison(config, lambda line: None, devices=jax.devices()[:1])
+    return comparison.arms["run"].program
 
 
 def test_seconds_of_a_group():

@@ -35,30 +35,27 @@ before and after training: `network.label`, `.model`, `.variables` and `.inputs(
 
 from collections.abc import Callable
 
-from mimetic_jax.analysis.figures import (
-    attention_maps,
-    covariance,
+from mimetic_jax.analysis import (
+    attention,
     curves,
-    expected_map,
-    gain,
-    grid,
-    impulse_maps,
+    expected,
+    offsets,
     products,
+    rank,
     reachable,
     residual,
     span,
-    stable_rank,
-    sweep,
 )
+from mimetic_jax.analysis.figures import covariance, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "products": products.draw,
-    "attention_maps": attention_maps.draw,
+    "attention_maps": attention.draw,
     "reachable": reachable.draw,
-    "expected_map": expected_map.draw,
-    "impulse_maps": impulse_maps.draw,
-    "stable_rank": stable_rank.draw,
+    "expected_map": expected.draw,
+    "impulse_maps": offsets.draw,
+    "stable_rank": rank.draw,
     "residual": residual.draw,
     "span": span.draw,
     "covariance": covariance.draw,

@@ -8,7 +8,7 @@ from typing import Any
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Point:
 
 
 def draw(
-    path: AnyPath,
+    path: Place | AnyPath,
     points: Sequence[Point],
     *,
     scheme: str = "mimetic",

@@ -10,12 +10,12 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 _PAIRS = {"vo": "$W_V W_{out}$", "qk": "$W_Q W_K^T$"}
 
 
-def draw(path: AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
+def draw(path: Place | AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
     """Draw the mean score of the arms vo_A_B and qk_A_B, α = A/100 and β = B/100: a panel a pair.
 
     Both panels share one color scale, whose bright end is the better one. Cells without a finished

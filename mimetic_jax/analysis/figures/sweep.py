@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 
 Lines = dict[str, list[tuple[float, ArmResult]]]
 
 
 def draw(
-    path: AnyPath,
+    path: Place | AnyPath,
     results: Sequence[ArmResult],
     *,
     label: str,
