@@ -138,17 +138,17 @@ def _spec(path: str, shape: tuple[int, ...], mesh: Mesh, placement: Placement) -
         raise InputError(f"sharding {placement!r} of {path} is none of replicate, fsdp, a tuple")
     if len(placement) > len(shape):
         raise InputError(f"sharding {placement} doesn't fit {path} of shape {shape}")
-    axes = [name.removesuffix("?") for name in placement if name]
-    for axis in axes:
-        if axis not in mesh.shape:
-            raise unknown(f"axis in the sharding {placement} of {path}", axis, mesh.shape)
-        if axes.count(axis) > 1:
-            raise InputError(f"sharding {placement} of {path} has axis {axis} more than once")
+    named = [name.removesuffix("?") for name in placement if name]
+    for name in named:
+        if name not in mesh.shape:
+            raise unknown(f"axis in the sharding {placement} of {path}", name, mesh.shape)
+        if named.count(name) > 1:
+            raise InputError(f"sharding {placement} of {path} has axis {name} more than once")
     spec: list[str | None] = [None] * (len(shape) - len(placement))
-    for name, length in zip(placement, shape[len(spec) :], strict=True):
-        axis = name.removesuffix("?") if name else None
+    for wanted, length in zip(placement, shape[len(spec) :], strict=True):
+        axis = wanted.removesuffix("?") if wanted else None
         if axis is not None and length % mesh.shape[axis]:
-            if name == axis:
+            if wanted == axis:
                 raise InputError(
                     f"sharding {placement} doesn't fit {path} of shape {shape}: {axis} "
                     f"{mesh.shape[axis]} does not divide {length}"
