@@ -31,7 +31,7 @@ plan(params, schemes.Mimetic())
 params = mimetic_jax.rewrite(jax.random.key(1), params, schemes.Mimetic())
 check(params), fit(params)
 try:
-    import mimetic_jax.train
+    from mimetic_jax.train import Comparison
 except ImportError as error:
     print(error)
 """
@@ -44,7 +44,7 @@ def test_the_core_needs_no_extra():
     command = [sys.executable, "-c", CORE.replace("{missing}", repr(missing))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"training needs \w+: pip install 'mimetic-jax\[train\]'\n", done.stdout), (
+    assert re.fullmatch(r"training needs \w+: pip install .*\[train\].*\n", done.stdout), (
         done.stdout
     )
 
@@ -55,7 +55,7 @@ def test_the_core_alone_in_a_fresh_environment(tmp_path):
     command = [python, "-c", CORE.replace("{missing}", "()")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"training needs \w+: pip install 'mimetic-jax\[train\]'\n", done.stdout)
+    assert re.fullmatch(r"training needs \w+: pip install .*\[train\].*\n", done.stdout)
     listed = [python, "-m", "pip", "list", "--format=freeze"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.casefold()
     for name in ("opencv", "tensorflow", "grain", "ml_collections", "matplotlib"):
@@ -69,7 +69,7 @@ def test_extras_are_those_of_the_package():
 
 def test_a_missing_module_is_one_line(monkeypatch):
     monkeypatch.setitem(extras.EXTRAS, "plot", ("no_such_module",))
-    expected = r"^drawing needs no_such_module: pip install 'mimetic-jax\[plot\]'$"
+    expected = f"^drawing needs no_such_module: {re.escape(extras.advice('plot'))}$"
     with pytest.raises(MissingExtra, match=expected):
         need("drawing", "plot")
     with pytest.raises(mimetic_jax.InputError, match=expected), style.canvas(1, 1):

@@ -105,7 +105,7 @@ def test_a_place_is_the_difference_of_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic - norm_matched}")
     runs = {
-        arm: {line["seed"]: line["value"] for line in found.of(entry.spec) if line["arm"] == arm}
+        arm: {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
         for arm in ("mimetic", "norm_matched")
     }
     mean = np.mean([runs["mimetic"][seed] - runs["norm_matched"][seed] for seed in range(3)])
@@ -120,7 +120,7 @@ def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
     ours, theirs = (
-        {line["seed"]: line["value"] for line in found.of(entry.spec) if line["arm"] == arm}
+        {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
         for arm, row in (("mimetic", 1), ("norm_matched", 3))
         for entry in registry.entries("evidence/text", row)
     )
@@ -134,7 +134,7 @@ def test_a_place_may_name_a_step(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
-    starts = [dict(line["curve"])[0] for line in found.of(entry.spec) if line["arm"] == "mimetic"]
+    starts = [dict(line.curve)[0] for line in found.of(entry.spec) if line.arm == "mimetic"]
     mean, sd = np.mean(starts), np.std(starts, ddof=1)
     assert findings.findings(found) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
 
