@@ -21,10 +21,10 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/python -m pytest -q -n 2
 
 bench: .venv/installed  ## time initialization against NumPy SVDs and on eight devices, and the cost of data per step
-	$(BIN)/python benchmarks/init.py
-	$(BIN)/python benchmarks/devices.py
-	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/input.py
+	$(BIN)/python -m benchmarks.init
+	$(BIN)/python -m benchmarks.devices
+	$(BIN)/python -m benchmarks.pipeline
+	$(BIN)/python -m benchmarks.input
 
 docs: .venv/installed  ## the documentation as a site, in site/
 	$(BIN)/pip install -q --constraint requirements.txt -e ".[docs]"

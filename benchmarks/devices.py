@@ -1,6 +1,6 @@
 """Time initialization on eight virtual devices against one: sharding must not make it crawl.
 
-    python benchmarks/devices.py
+    python -m benchmarks.devices
 
 The model has attention of two shapes and is initialized in two ways: concrete (as the trainer does:
 draw, rewrite on the host, place shard by shard) and traced (all in one `jax.jit` with
@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from benchmarks.timing import medians
 from mimetic_jax import rewrite
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 
-REPEATS = 5
 RULES = ((r".", "fsdp"),)
 
 
@@ -55,30 +53,23 @@ def measure() -> dict[str, float]:
 
         return jax.jit(whole, out_shardings=where)(jax.random.key(1))
 
-    medians = {}
-    for way in (concrete, traced):
-        times = []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            jax.block_until_ready(way())
-            times.append(time.perf_counter() - began)
-        medians[way.__name__] = statistics.median(times)
-    return medians
+    found = medians([concrete, traced])
+    return dict(zip(("concrete", "traced"), found, strict=True))
 
 
 def main() -> None:
     """Measure in one process per number of devices and print the ratios."""
-    medians = {}
+    measured = {}
     for count in (1, 8):
         flags = f"--xla_force_host_platform_device_count={count}"
-        command = [sys.executable, __file__, "child"]
+        command = [sys.executable, "-m", "benchmarks.devices", "child"]
         done = subprocess.run(
             command, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, check=True
         )
-        medians[count] = json.loads(done.stdout.splitlines()[-1])
+        measured[count] = json.loads(done.stdout.splitlines()[-1])
     print("way        1 device s  8 devices s  ratio")
-    for way, one in medians[1].items():
-        eight = medians[8][way]
+    for way, one in measured[1].items():
+        eight = measured[8][way]
         print(f"{way:<10} {one:<11.2f} {eight:<12.2f} {eight / one:.2f}")
 
 

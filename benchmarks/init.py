@@ -1,6 +1,6 @@
 """Time the initialization of a ViT's attention against NumPy SVDs, as in the released PyTorch code.
 
-    python benchmarks/init.py
+    python -m benchmarks.init
 
 Ours is `rewrite` on the whole parameter tree: 12 layers, noise drawn, factors placed. NumPy's is
 `np.linalg.svd` of the same number of matrices of the same sizes, drawn beforehand: one layer per
@@ -13,23 +13,23 @@ where K ≤ D/4 of them are computed) beside those of a plain product of two mat
 
 from __future__ import annotations
 
-import functools
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.timing import medians
 from mimetic_jax import rewrite
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.host.lapack import leading_eigenvectors
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.weights import factorize
 
-LAYERS, REPEATS = 12, 5
+LAYERS = 12
+PAUSE = 0.2
+"""Seconds between measurements, until the BLAS threads of one stop spinning."""
+
 SIZES = {"ViT-Ti": (192, 3), "ViT-S": (384, 6), "ViT-B": (768, 12)}
 
 
@@ -49,14 +49,6 @@ def numpy_layer(noise: np.ndarray) -> None:
     np.linalg.svd(0.4 * noise[-1] - 0.4 * identity)
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call, after the BLAS threads of the previous call stopped spinning."""
-    time.sleep(0.2)
-    began = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - began
-
-
 def eigensolver(noise: np.ndarray, rank: int) -> tuple[float, float, float]:
     """Its share of a layer's factors, its GFLOP/s, and those of a product, on one core."""
     dim = noise.shape[-1]
@@ -71,17 +63,32 @@ def eigensolver(noise: np.ndarray, rank: int) -> tuple[float, float, float]:
         factorize(joint, dim)
 
     with limited_blas():
-        factors, solved, product = (
-            statistics.median(seconds(function) for _ in range(REPEATS))
-            for function in (
+        factors, solved, product = medians(
+            [
                 all_factors,
                 lambda: [leading_eigenvectors(*gram) for gram in grams],
                 lambda: square @ square,
-            )
+            ],
+            PAUSE,
         )
     counts = (10 / 3 * dim if 4 * rank > dim else 2 * rank for _, rank in grams)
     flops = sum((4 / 3 * dim + count) * dim**2 for count in counts)
     return solved / factors, flops / solved / 1e9, 2 * 1024**3 / product / 1e9
+
+
+def measured(
+    tree: dict[str, Any], noise: np.ndarray, single: np.ndarray
+) -> tuple[float, float, float]:
+    """Seconds of all layers: ours, and NumPy's in float64 and in float32."""
+    ours, double, half = medians(
+        [
+            lambda: rewrite(jax.random.key(1), tree, Mimetic()),
+            lambda: numpy_layer(noise),
+            lambda: numpy_layer(single),
+        ],
+        PAUSE,
+    )
+    return ours, LAYERS * double, LAYERS * half
 
 
 def main() -> None:
@@ -95,17 +102,8 @@ def main() -> None:
         shape = (heads + 1, dim, dim)
         noise = np.random.default_rng(0).normal(size=shape) / np.sqrt(dim)
         single = noise.astype(np.float32)
-        rewrite(jax.random.key(0), tree, Mimetic())  # compiles the drawing
-        times = [
-            (
-                seconds(functools.partial(rewrite, jax.random.key(1), tree, Mimetic())),
-                LAYERS * seconds(functools.partial(numpy_layer, noise)),
-                LAYERS * seconds(functools.partial(numpy_layer, single)),
-            )
-            for _ in range(REPEATS)
-        ]
+        ours, double, half = measured(tree, noise, single)
         share, reached, product = eigensolver(single, dim // heads)
-        ours, double, half = (statistics.median(column) for column in zip(*times, strict=True))
         print(
             f"{name:<8} {ours:<8.3f} {double:<16.2f} {double / ours:<7.1f} "
             f"{half:<16.2f} {half / ours:<7.1f} {share:<12.0%} {reached:<12.0f} {product:.0f}",

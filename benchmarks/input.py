@@ -1,6 +1,6 @@
 """Time decoding and cropping of images: ours against a Pillow loop, and one thread against two.
 
-    python benchmarks/input.py [--tar=FILE] [--size=224] [--seconds=2]
+    python -m benchmarks.input [--tar=FILE] [--size=224] [--seconds=2]
 
 Without a tar of JPEGs, it makes 500x375 images with the spectrum of photographs, at quality 90.
 Crops are counted per second of processor time, which other load on the machine doesn't change.

@@ -1,6 +1,6 @@
 """Time initializing Llama-7B-sized attention (D 4096, 32 heads, 32 layers) by `method="fast"`.
 
-    python benchmarks/llama.py
+    python -m benchmarks.llama
 
 Four heads of a layer's query/key and one layer's value/out are measured, the rest is extrapolated:
 a layer is 8 times the former plus the latter, the model 32 layers. The energy that the fast route
@@ -9,23 +9,13 @@ captures is measured on one head, relative to the exact route.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import numpy as np
 
+from benchmarks.timing import seconds
 from mimetic_jax.weights import factorize, query_key, value_out
 
 DIM, HEADS, WIDTH, LAYERS, MEASURED = 4096, 32, 128, 32, 4
-
-
-def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call."""
-    began = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - began
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Time what data on the device adds to a training step: ViT-Ti/4 at the size of CIFAR.
 
-    python benchmarks/pipeline.py
+    python -m benchmarks.pipeline
 
 A dispatch of the trainer (shuffle, gather, augment, step) against the same steps on one prepared
 batch; and the augmentation alone, in images per second. Random pixels, medians of 5 dispatches of
@@ -9,40 +9,25 @@ batch; and the augmentation alone, in images per second. Random pixels, medians 
 
 from __future__ import annotations
 
-import pathlib
-import statistics
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-
+from benchmarks.timing import medians
 from configs import cifar10_vit
-from mimetic_jax import data
-from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.program import Program
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import TrainState, stream
 
-BATCH, STEPS, REPEATS = 64, 2, 5
-
-
-def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call."""
-    began = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - began
+BATCH, STEPS = 64, 2
 
 
 def main() -> None:
     """Print images per second and ratios."""
     config = cifar10_vit.get_config("patch=4")
     config.batch, config.max_dispatch = BATCH, STEPS
-    program = Program(config, data.describe("cifar10"), make_mesh())
+    program = Comparison(config, lambda line: None).arms["default"].program
     random = np.random.default_rng(0)
     images = jnp.asarray(random.integers(0, 256, (5_000, 32, 32, 3), np.uint8))
     labels = jnp.asarray(random.integers(0, 10, 5_000, np.int32))
@@ -57,26 +42,21 @@ def main() -> None:
         return jax.lax.fori_loop(0, STEPS, one, state)
 
     augment = jax.jit(program.task.prepare)
-    state = program.initial_state(0, ())
+    state = program.initial_state(0)
     start = jax.tree.map(np.asarray, state)  # run_steps donates its state
 
     def dispatch() -> Any:
-        placed = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), start, state_like)
+        placed = jax.tree.map(
+            lambda x, like: jax.device_put(x, like.sharding), start, program.shapes
+        )
         return program.run_steps(placed, (images, labels), *keys, jnp.int32(STEPS))
 
-    state_like = program.shapes
-    times = []
-    for repeat in range(REPEATS + 1):  # the first compiles
-        times.append(
-            (
-                seconds(dispatch),
-                seconds(lambda: fixed(state)),
-                seconds(lambda: augment(keys[0], jnp.int32(0), (images[:BATCH], labels[:BATCH]))),
-            )
-        )
-        print(f"{repeat}/{REPEATS}", end="\r", flush=True)
-    trained, bare, augmented = (
-        statistics.median(column) for column in zip(*times[1:], strict=True)
+    trained, bare, augmented = medians(
+        [
+            dispatch,
+            lambda: fixed(state),
+            lambda: augment(keys[0], jnp.int32(0), (images[:BATCH], labels[:BATCH])),
+        ]
     )
     rate = STEPS * BATCH / bare
     print(f"step on a prepared batch        {rate:9.1f} images/s")

@@ -1,6 +1,6 @@
 """Time training a population at once against its members one after the other, and against PyTorch.
 
-    python benchmarks/population.py [--model=convnext] [--members=1,8,64] [--seconds=1.0]
+    python -m benchmarks.population [--model=convnext] [--members=1,8,64] [--seconds=1.0]
 
 The networks of configs/mlp_population.py, float32, on 10,000 images of random pixels, 10 steps per
 dispatch. Images are counted over all members, per second of wall time and of processor time, which
@@ -20,14 +20,11 @@ import argparse
 import dataclasses
 import importlib.util
 import os
-import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 # PyTorch needs its share of a GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
@@ -35,15 +32,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu.machine import peak_flops
 from configs import mlp_population
-from mimetic_jax import data
+from mimetic_jax.analysis.chips import peak_flops
 from mimetic_jax.analysis.plan import flops_per_step
+from mimetic_jax.data import ImageDataset
 from mimetic_jax.models import depthwise
-from mimetic_jax.train.cluster.mesh import population_mesh
 from mimetic_jax.train.chunk import initial_members
-from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import stream
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.state import stream, streams
+from mimetic_jax.train.tasks.images import ImageTask
 
 IMAGES, STEPS, IN_TURN, REPEATS = 10_000, 10, 8, 3
 FORMS = {"pixels": depthwise._of_pixels, "rows": depthwise._of_rows, "grouped": depthwise._grouped}
@@ -82,17 +79,20 @@ class Ours:
     def __init__(self, model: str, images: int = IMAGES, steps: int = STEPS) -> None:
         self.config = mlp_population.get_config(f"model={model},init=default")
         self.config.max_dispatch = self.steps = steps
-        self.info = dataclasses.replace(data.describe("cifar10"), num_train=images)
-        mesh = population_mesh(devices=jax.devices()[:1])
-        self.program = Program(self.config, self.info, mesh)
         random = np.random.default_rng(0)
-        self.pixels = random.integers(0, 256, (images, *self.info.image_shape), np.uint8)
-        self.labels = random.integers(0, self.info.num_classes, images, np.int32)
-        self._arrays = jax.device_put((self.pixels, self.labels), mesh.devices.flat[0])
+        self.pixels = random.integers(0, 256, (images, 32, 32, 3), np.uint8)
+        self.labels = random.integers(0, 10, images, np.int32)
+        test = self.pixels[: self.config.eval.batch], self.labels[: self.config.eval.batch]
+        data = ImageDataset("random", self.pixels, self.labels, *test, 10)
+        devices = jax.devices()[:1]
+        comparison = Comparison(self.config, lambda line: None, data=data, devices=devices)
+        arm = comparison.arms["default"]
+        self.info, self.program = arm.source.info, arm.program
+        self._arrays = jax.device_put((self.pixels, self.labels), devices[0])
 
     def in_turn(self, members: int) -> Way:
         """A dispatch of one member after the other."""
-        states = [self.program.initial_state(seed, ()) for seed in range(members)]
+        states = [self.program.initial_state(seed) for seed in range(members)]
         keys = [(stream(seed, "data"), stream(seed, "dropout")) for seed in range(members)]
 
         def run(steps: int) -> None:
@@ -110,8 +110,7 @@ class Ours:
         program, seeds = self.program, np.arange(members)
         state = initial_members(program, self.config, seeds)
         data_keys, dropout_keys = (
-            jax.device_put(jax.vmap(lambda seed, of=of: stream(seed, of))(seeds), program.by_member)
-            for of in ("data", "dropout")
+            jax.device_put(streams(seeds, name), program.by_member) for name in ("data", "dropout")
         )
         ones = jax.device_put(np.ones(members, np.float32), program.by_member)
         dispatch = program.together(members, self._arrays)
@@ -156,9 +155,10 @@ def check_same(ours: Ours, trainer: Any) -> None:
     )
     found = sum(parameter.numel() for parameter in trainer.network().parameters())
     np.testing.assert_equal(found, sum(leaf.size for leaf in jax.tree.leaves(params)))
-    images = program.task.view(ours.pixels[:8])
+    task = program.task
+    assert isinstance(task, ImageTask)
     with jax.default_matmul_precision("float32"):
-        logits, _ = program.task.outputs({"params": params}, images)
+        logits, _ = task.outputs({"params": params}, task.view(jnp.asarray(ours.pixels[:8])))
     np.testing.assert_allclose(trainer.logits(params, 8), logits, rtol=1e-4, atol=1e-4)
 
 

@@ -1,6 +1,6 @@
 """Time training steps against the same models in PyTorch, eager, on the CPU.
 
-    python benchmarks/step.py
+    python -m benchmarks.step
 
 Needs PyTorch (pip install torch timm) beside this package. Float32, AdamW, random data, no
 augmentation; PyTorch has its own fused attention. Medians of 5 times 4 steps each, interleaved in
@@ -13,32 +13,25 @@ a product of square matrices, which has all cores to itself too. The models:
 
 from __future__ import annotations
 
-import pathlib
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
-# The root of the repository, for benchmarks.gpu.
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-
-import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from benchmarks.gpu import peers
 from benchmarks.gpu.throughput import synthetic
+from benchmarks.timing import medians
 from configs.default import default
 from launch.cost import product_speed
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.host.memory import keep_freed_memory
-from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.tasks import task_module
 
-REPEATS, STEPS = 5, 4
+STEPS = 4
 
 Step = Callable[[], Any]
 
@@ -64,11 +57,11 @@ def vit(width: int, depth: int, heads: int, batch: int) -> ConfigDict:
 def ours(program: Program, config: ConfigDict) -> Step:
     """Returns a function that takes some steps of the trainer, in one dispatch."""
     arrays, keys = synthetic(program, config), (stream(0, "data"), stream(0, "dropout"))
-    held = [program.initial_state(0, ())]
+    held = [program.initial_state(0)]
 
     def step() -> Any:
         held[0], history = program.run_steps(held[0], arrays, *keys, jnp.int32(STEPS))
-        return jax.block_until_ready(history)
+        return history
 
     return step
 
@@ -89,19 +82,6 @@ def theirs(config: ConfigDict, info: Any) -> Step:
     return step
 
 
-def medians(steps: list[Step]) -> list[float]:
-    """Seconds of a step of each, measured in turn."""
-    times: list[list[float]] = []
-    for _ in range(REPEATS + 1):  # one to compile and warm up
-        row = []
-        for step in steps:
-            began = time.perf_counter()
-            step()
-            row.append(time.perf_counter() - began)
-        times.append(row)
-    return [statistics.median(column) / STEPS for column in zip(*times[1:], strict=True)]
-
-
 def main() -> None:
     """Print examples per second and the ratio, a line for each model."""
     keep_freed_memory()  # as commands do; PyTorch's memory comes from the same allocator
@@ -111,12 +91,13 @@ def main() -> None:
         "ViT 192/12/3": (vit(192, 12, 3, batch=64), "images"),
     }
     for name, (config, unit) in models.items():
-        info = task_module(config.task).describe(config)
-        program = Program(config, info, make_mesh())
+        arm = Comparison(config, lambda line: None).arms["run"]
+        program = arm.program
         try:
-            own, peer = medians([ours(program, config), theirs(config, info)])
+            ways = [ours(program, config), theirs(config, arm.source.info)]
         except ImportError as error:
             sys.exit(f"this benchmark compares with PyTorch: pip install torch timm ({error})")
+        own, peer = (seconds / STEPS for seconds in medians(ways))
         count = config.batch * (config.data.length if config.task == "text" else 1)
         print(
             f"{name:<18}{count / own:7.0f} {unit}/s, PyTorch eager {count / peer:.0f}, "

@@ -15,15 +15,18 @@ It has not been run on a GPU yet.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
 
-from benchmarks.gpu import jobs, machine
+from benchmarks.gpu import jobs, process
 from benchmarks.gpu.throughput import Measurement, measure
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
+from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.store.places import Place
 
 COMMAND = "python -m benchmarks.gpu"
 SECONDS = 10.0
@@ -32,7 +35,7 @@ SECONDS = 10.0
 
 def measure_all(
     measurements: Sequence[Measurement],
-    results: pathlib.Path,
+    results: Place,
     seconds: float = SECONDS,
     say: Callable[[str], None] = print,
 ) -> None:
@@ -43,7 +46,8 @@ def measure_all(
     Raises:
         InputError: for damaged results, or, after everything else, if something failed.
     """
-    origin = machine.origin(COMMAND)
+    # In another process, so that this one takes no device.
+    origin = {**dataclasses.asdict(process.call(Origin.here)), "command": COMMAND}
     say(f"{origin['devices']} x {origin['device_kind']}, JAX {origin['jax']}")
     failures = []
     for job in measurements:
@@ -58,13 +62,13 @@ def main() -> None:
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workdir", type=pathlib.Path, default=pathlib.Path("runs/gpu"))
-    parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("results"))
+    parser.add_argument("--results", default="results")
     flags = parser.parse_args()
     # So that a call of a few minutes doesn't spend one of them compiling again.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(flags.workdir / "compiled")
     say = functools.partial(print, flush=True)  # a log is complete even after a kill
     with reported():
-        measure_all(jobs.measurements(), flags.results, say=say)
+        measure_all(jobs.measurements(), Place.of(flags.results), say=say)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from benchmarks.gpu.records import Record
-from benchmarks.gpu.timing import seconds_per_step
+from benchmarks.timing import seconds_per_step
 from mimetic_jax.errors import InputError
 
 _NEEDED = {"text": ("torch",), "images": ("torch", "timm")}
@@ -24,7 +23,7 @@ def not_installed(task: str) -> Sequence[str]:
     return [name for name in _NEEDED[task] if importlib.util.find_spec(name) is None]
 
 
-def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> Record:
+def throughput(config: ConfigDict, info: Any, device: str, seconds: float) -> dict[str, Any]:
     """Training speed of the peer on random data.
 
     Args:

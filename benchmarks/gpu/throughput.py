@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 from ml_collections import ConfigDict
 
-from benchmarks.gpu import machine, peers, process
-from benchmarks.gpu.records import Record, append_record, find_record, read_records
-from benchmarks.gpu.timing import seconds_per_step
+from benchmarks.gpu import peers, process
+from benchmarks.timing import seconds_per_step
+from mimetic_jax.analysis.chips import peak_flops
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.text.corpus import Corpus
@@ -24,6 +23,8 @@ from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import order_key, stream
+from mimetic_jax.train.store.lines import Line, Lines
+from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.tasks import task_module
 
 Say = Callable[[str], None]
@@ -44,9 +45,7 @@ class Measurement:
     peer: bool
 
 
-def measure(
-    job: Measurement, results: pathlib.Path, origin: Record, seconds: float, say: Say
-) -> list[str]:
+def measure(job: Measurement, results: Place, origin: Line, seconds: float, say: Say) -> list[str]:
     """Measure what has no record for these devices; returns the failures.
 
     Ours goes to throughput.jsonl, the comparison with the peer to peers.jsonl. Each is measured in
@@ -56,8 +55,11 @@ def measure(
     name, task = job.config.name, job.config.task
     rate = _RATES[task]
     here = {"config": name, **{of: origin[of] for of in ("device_kind", "devices")}}
-    own, both = results / "throughput.jsonl", results / "peers.jsonl"
-    known, compared = (find_record(read_records(path), **here) for path in (own, both))
+    own, both = (Lines(results / f"{of}.jsonl") for of in ("throughput", "peers"))
+    known, compared = (
+        next((line for line in lines.read() if here.items() <= line.items()), None)
+        for lines in (own, both)
+    )
     obstacle = _obstacle(task, origin) if job.peer else "no such step in PyTorch"
     if known and (compared or obstacle):
         say(f"{name}: measured before: {_shown(known, rate)}{_ratio(compared)}")
@@ -67,7 +69,7 @@ def measure(
         # Again if only the peer's is missing: a comparison is made within one call.
         ours = process.call(throughput, job.config, seconds)
         if not known:
-            append_record(own, ours | origin)
+            own.append(ours | origin)
         say(f"  {_shown(ours, rate)}")
         if job.peer and obstacle:
             say(f"  not compared with PyTorch: {obstacle}")
@@ -76,7 +78,7 @@ def measure(
             info = task_module(task).describe(job.config)
             theirs = process.call(peers.throughput, job.config, info, device, seconds)
             compared = _joined(ours, theirs, rate)
-            append_record(both, compared | origin)
+            both.append(compared | origin)
             say(f"  {_shown(ours, rate)}{_ratio(compared)}")
     except InputError as error:
         say(f"{name}: failed: {error}")
@@ -84,7 +86,7 @@ def measure(
     return []
 
 
-def throughput(config: ConfigDict, seconds: float) -> Record:
+def throughput(config: ConfigDict, seconds: float) -> Line:
     """Training speed of a comparison's arms on random data, as the median of groups of steps.
 
     MFU is relative to the dense bfloat16 peak of all devices, None if that is unknown; memory is
@@ -95,7 +97,7 @@ def throughput(config: ConfigDict, seconds: float) -> Record:
     program = arm.program
     flops, arrays = flops_per_step(program), synthetic(program, config)
     keys = stream(0, "data"), stream(0, "dropout")
-    state = program.initial_state(0, ())
+    state = program.initial_state(0)
 
     def run(steps: int) -> None:
         nonlocal state
@@ -106,7 +108,7 @@ def throughput(config: ConfigDict, seconds: float) -> Record:
         jax.block_until_ready(state)
 
     step, groups = seconds_per_step(run, seconds)
-    peak = machine.peak_flops(device.device_kind)
+    peak = peak_flops(device.device_kind)
     return {
         "config": config.name,
         "dtype": arm.config.model.dtype,
@@ -150,7 +152,7 @@ def synthetic(program: Program, config: ConfigDict) -> Any:
     return feed.session(feed.place(dataset), key, 0, program.steps).arrays()
 
 
-def _obstacle(task: str, origin: Record) -> str:
+def _obstacle(task: str, origin: Line) -> str:
     """Why PyTorch can't be compared here; "" if it can."""
     if lacking := peers.not_installed(task):
         return f"{' and '.join(lacking)} not installed"
@@ -159,7 +161,7 @@ def _obstacle(task: str, origin: Record) -> str:
     return "it would use one device of several" if origin["devices"] > 1 else ""
 
 
-def _joined(ours: Record, theirs: Record, rate: str) -> Record:
+def _joined(ours: Line, theirs: Line, rate: str) -> Line:
     """The comparison of two steps that train on the same number of images or tokens."""
     ratio = theirs["seconds_per_step"] / ours["seconds_per_step"]
     return {
@@ -175,10 +177,10 @@ def _joined(ours: Record, theirs: Record, rate: str) -> Record:
     }
 
 
-def _shown(record: Record, rate: str) -> str:
+def _shown(record: Line, rate: str) -> str:
     mfu = "unknown" if record["mfu"] is None else f"{100 * record['mfu']:.1f} %"
     return f"{record[rate]:,.0f} {rate.removesuffix('_per_second')}/s, MFU {mfu}"
 
 
-def _ratio(compared: Record | None) -> str:
+def _ratio(compared: Line | None) -> str:
     return f", {compared['ratio']:.2f} times {compared['peer']}" if compared else ""

@@ -11,7 +11,6 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
-from tests.training import quiet
 
 SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
 
@@ -189,20 +188,6 @@ def test_a_model_without_attention_is_an_error():
     model, variables = build("mixer", images(), width=8, depth=1, patch=4)
     with pytest.raises(InputError, match=r"^model mixer has no attention layer"):
         attention_maps(model, variables, images())
-
-
-def test_analyze(tiny, tmp_path):
-    pytest.importorskip("matplotlib")
-    config = tiny()
-    config.arms.default = {"scheme": ()}
-    config.arms.mimetic = {}
-    said = attention.analyze(quiet(config), tmp_path)
-    default, mimetic = (said.index(f"{arm}, initial: attention") for arm in config.arms)
-    assert default < mimetic
-    itself = [float(line.split()[1]) for line in said.splitlines() if line.startswith("      1")]
-    assert itself[1] > 1.5 * itself[0]
-    assert said.endswith(f"attention maps drawn: {tmp_path / 'attention.png'}")
-    assert (tmp_path / "attention.csv").exists()
 
 
 def test_a_single_token_has_no_entropy():

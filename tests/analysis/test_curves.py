@@ -80,6 +80,12 @@ def test_unfinished_runs_are_left_out(tmp_path):
     assert [(result.arm, list(result.reached)) for result in results] == [("mimetic", [1])]
 
 
+def test_members_of_a_population_are_seeds(population):
+    _, (result,) = curves.read(population.workdir)
+    assert (result.arm, list(result.reached)) == ("run", [0, 1])
+    assert curves.spread(result)[0].tolist() == [0, 1]
+
+
 def test_a_panel_per_workdir(images, text, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     shapes = []

@@ -6,19 +6,12 @@ import pytest
 from configs.default import default, model
 from mimetic_jax.analysis import gallery, products, style
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes import Mimetic, SinCos
 from tests.training import quiet
 
 
-@pytest.fixture(scope="module")
-def comparison():
-    config = default()
-    config.batch, config.steps = 32, 4
-    config.model.update(width=48, depth=2, heads=2, patch=2)
-    config.eval.batch = 72
-    config.arms.default = {"scheme": ()}
-    config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
-    return quiet(config)
+@pytest.fixture
+def comparison(trained):
+    return trained.comparison
 
 
 def initial(comparison, arm):
@@ -91,11 +84,3 @@ def test_leans(comparison):
         for lean in layers:
             assert lean.query_key == pytest.approx(query_key, abs=0.15)
             assert lean.value_out == pytest.approx(value_out, abs=0.1)
-
-
-def test_analyze_tells_before_and_after(comparison, tmp_path):
-    before = products.analyze(comparison, tmp_path)
-    assert "mimetic, initial" in before
-    assert "step 4" not in before
-    comparison.train(tmp_path)
-    assert "mimetic, step 4" in products.analyze(comparison, tmp_path)

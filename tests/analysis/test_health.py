@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
@@ -12,12 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default, model
 from mimetic_jax.analysis import health as analysis
 from mimetic_jax.analysis.health import health
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.runs import Run
 
 VIT = {"num_classes": 5, "width": 16, "depth": 2, "heads": 2, "patch": 4}
 
@@ -131,21 +127,6 @@ def test_a_model_of_the_users_has_rows_for_its_attention():
     assert analysis._table(found.layers) == [
         "  no blocks named block_0, block_1 … and no attention in this model"
     ]
-
-
-def test_first_gradient_is_that_of_training(tmp_path):
-    config = default()
-    config.batch, config.steps, config.max_dispatch, config.log_every = 32, 1, 1, 1
-    config.eval.batch = 72
-    config.model = model("vit", width=16, depth=1, heads=2, patch=4)
-    comparison = Comparison(config, say=lambda line: None)
-    said = analysis.analyze(comparison, tmp_path)
-    comparison.train(tmp_path)
-    lines = (Run.of(tmp_path, "run", 0).directory / "metrics.jsonl").read_text().splitlines()
-    record = next(r for r in map(json.loads, lines) if "grad_norm" in r)
-    expected = f"loss {record['loss']:.4g}, gradient norm {record['grad_norm']:.3g}"
-    assert said.splitlines()[0].endswith(expected)
-    assert len(said.splitlines()) == 3
 
 
 def test_a_text_model_has_logits():

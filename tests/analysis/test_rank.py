@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.analysis import rank
 from mimetic_jax.analysis.rank import stable_rank, stable_ranks
 from mimetic_jax.models import Model
-from tests.training import quiet
 
 
 def build(images, name, **fields):
@@ -66,12 +64,3 @@ def test_a_model_without_blocks_is_an_error():
     variables, _ = model.init(jax.random.key(0), tokens)
     with pytest.raises(InputError, match=r"^model flax.linen:Dense has no blocks"):
         stable_ranks(model, variables, tokens)
-
-
-def test_analyze_before_and_after_training(tiny, tmp_path):
-    comparison = quiet(tiny())
-    comparison.train(tmp_path)
-    said = rank.analyze(comparison, tmp_path)
-    headings = [line for line in said.splitlines() if "stable rank" in line]
-    assert [line.split(":")[0] for line in headings] == ["run, initial", "run, step 12"]
-    assert len(said.splitlines()) == 6

@@ -15,8 +15,9 @@ from configs import imagenet_deit, wikitext103
 from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import scaling
+from mimetic_jax.analysis.chips import H100, V5E, peak_flops
 from mimetic_jax.analysis.plan import bytes_per_device, describe
-from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
+from mimetic_jax.analysis.scaling import Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.tasks import task_module
@@ -55,7 +56,7 @@ def text(batch=8, **model):
 
 def program_of(config):
     comparison = Comparison(config, lambda line: None, devices=jax.devices()[:1])
-    return comparison.arms["run"].program
+    return next(iter(comparison.arms.values())).program
 
 
 def test_seconds_of_a_group():
@@ -106,6 +107,25 @@ def test_where_it_breaks():
     assert at(paper.largest_batch).memory == pytest.approx(H100.memory)
     never = dataclasses.replace(WORK, exchanged=1e12)
     assert estimate(never, H100).least_batch == math.inf
+
+
+@pytest.mark.parametrize(
+    ("kind", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA RTX A1000", None),
+        ("Tesla V100-SXM2-16GB", 125e12),
+        ("cpu", None),
+    ],
+)
+def test_peak_of_a_device_kind(kind, peak):
+    assert peak_flops(kind) == peak
 
 
 def saved_bytes(config):

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from configs.default import model
 from mimetic_jax import InputError
 from mimetic_jax.analysis import span
 from mimetic_jax.analysis.span import disjoint_subsets, impulse_subsets
@@ -72,7 +73,7 @@ def test_goldens(width, size, random, impulse):
 
 def test_analyze(tiny, tmp_path):
     config = tiny(scheme=())
-    config.model = {"name": "convmixer", "width": 20, "depth": 2, "patch": 2, "filter_size": 3}
+    config.model = model("convmixer", width=20, depth=2, patch=2, filter_size=3)
     said = span.analyze(quiet(config), tmp_path)
     numbers = [line.split() for line in said.splitlines()[2:]]
     assert numbers == [["1", "20", "3", "2", "2"], ["2", "20", "3", "2", "2"]]

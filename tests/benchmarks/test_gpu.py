@@ -1,7 +1,6 @@
 """The measurement of training steps, on models that a CPU trains in a second."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -13,7 +12,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from benchmarks.gpu import jobs, machine, peers, process, records, throughput, timing
+from benchmarks import timing
+from benchmarks.gpu import jobs, peers, process, throughput
 from benchmarks.gpu.__main__ import COMMAND, measure_all
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
@@ -21,6 +21,8 @@ from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.lines import Lines
+from mimetic_jax.train.store.places import Place
 
 STEPS, BATCH = 8, 128
 PEAK = 1e12
@@ -70,11 +72,11 @@ class Queue:
     def __call__(self) -> str:
         said: list[str] = []
         measurements = [Measurement(tiny(), self.peer)]
-        measure_all(measurements, self.folder / "results", seconds=0.0, say=said.append)
+        measure_all(measurements, Place.of(self.folder / "results"), seconds=0.0, say=said.append)
         return "\n".join(said)
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file(name).read_text().splitlines()]
+        return Lines(Place.of(self.file(name))).read()
 
     @property
     def throughput(self) -> list[dict[str, Any]]:
@@ -85,7 +87,7 @@ class Queue:
 
 
 def test_the_throughput_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "peak_flops", lambda kind: PEAK)
+    monkeypatch.setattr(throughput, "peak_flops", lambda kind: PEAK)
     queue = Queue(tmp_path)
     said = queue()
     (record,) = queue.throughput
@@ -220,43 +222,6 @@ def test_call_runs_in_another_process() -> None:
         REAL_CALL(int, "x")
     with pytest.raises(InputError, match="its process ended with exit code 3"):
         REAL_CALL(os._exit, 3)
-
-
-def test_appending_keeps_whole_lines_and_drops_a_torn_one(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "new" / "records.jsonl"
-    records.append_record(path, {"a": 1})
-    with path.open("a") as file:
-        file.write('{"a": 2')
-    assert records.read_records(path) == [{"a": 1}]
-    records.append_record(path, {"a": 3})
-    assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
-
-
-@pytest.mark.parametrize("after", ['{"a": 3}\n', ""])
-def test_a_damaged_line_that_is_not_torn_is_an_error(tmp_path: pathlib.Path, after: str) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"a": 1}\n<<<<<<<\n' + after)
-    with pytest.raises(InputError, match=r"records\.jsonl line 2 isn't JSON"):
-        records.read_records(path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "peak"),
-    [
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA A100-SXM4-40GB", 312e12),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
-        ("NVIDIA L40S", 362e12),
-        ("NVIDIA L4", 121e12),
-        ("NVIDIA RTX A1000", None),
-        ("Tesla V100-SXM2-16GB", 125e12),
-        ("cpu", None),
-    ],
-)
-def test_peak_of_a_device_kind(kind: str, peak: float | None) -> None:
-    assert machine.peak_flops(kind) == peak
 
 
 def test_what_is_measured() -> None:

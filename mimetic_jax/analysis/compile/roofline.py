@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from mimetic_jax.analysis.chips import Chip
 from mimetic_jax.analysis.compile.flops import Flops
 from mimetic_jax.analysis.compile.kernels import Kernel, Sent
-from mimetic_jax.analysis.scaling import Chip
 
 
 class Part(NamedTuple):
@@ -61,7 +61,7 @@ def roofline(kernels: Sequence[Kernel], chip: Chip, chips: int) -> Roofline:
         chips: number of them.
 
     Example:
-        >>> from mimetic_jax.analysis.scaling import H100
+        >>> from mimetic_jax.analysis.chips import H100
         >>> product = Kernel("dot", "MLP", "", 2, 3.35e9, Flops(half=9.89e9), None, 0.0, ())
         >>> found = roofline([product], H100, 1)
         >>> f"{1e3 * found.seconds:.1f} ms, bound by {found.bound}"
@@ -78,7 +78,7 @@ def roofline(kernels: Sequence[Kernel], chip: Chip, chips: int) -> Roofline:
 def sending(sent: Sent, chip: Chip, chips: int) -> float:
     """Seconds of a collective, without latency: an all-reduce scatters, then gathers.
 
-    >>> from mimetic_jax.analysis.scaling import V5E
+    >>> from mimetic_jax.analysis.chips import V5E
     >>> sending(Sent("collective-permute", 4.5e10, 2, 255), V5E, 256)  # to a neighbor on the ring
     1.0
     """

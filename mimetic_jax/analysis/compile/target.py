@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from mimetic_jax.analysis.scaling import A100, H100, H200, V5E, V5P, V6E, Chip
+from mimetic_jax.analysis.chips import A100, H100, H200, V5E, V5P, V6E, Chip
 from mimetic_jax.errors import InputError, unknown
 
 _TPUS = {"v5e": V5E, "v5p": V5P, "v6e": V6E}

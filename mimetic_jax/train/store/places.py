@@ -133,8 +133,10 @@ class Place:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            if os.path.islink(path):  # since the check above
+            if os.path.islink(path):  # since the check above, or the root itself
                 raise InputError(f"{path} is a symbolic link, which isn't followed in a workdir")
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path} is {files.NOT_REGULAR}")
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mimetic_jax.analysis.chips import H100, V5E, V5P
 from mimetic_jax.analysis.compile.flops import Flops
 from mimetic_jax.analysis.compile.kernels import Kernel, Sent
 from mimetic_jax.analysis.compile.roofline import parts, roofline
-from mimetic_jax.analysis.scaling import H100, V5E, V5P
 
 
 def kernel(kind, bytes_=0.0, half=0.0, sent=None, times=1):

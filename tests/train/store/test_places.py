@@ -51,7 +51,7 @@ def test_the_root_may_be_a_link(tmp_path):
     assert place.read() == b"one"
 
 
-@pytest.mark.parametrize("call", ["read", "append"])
+@pytest.mark.parametrize("call", ["read", "write", "append"])
 def test_a_pipe_keeps_nobody_waiting(tmp_path, call):
     os.mkfifo(tmp_path / "x")
     with pytest.raises((InputError, OSError), match=r"not a regular file|No such device"):

@@ -1,0 +1,56 @@
+"""Wall times, of several ways in turn, so that other load on the machine meets all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+REPEATS = 5
+STEPS = 50
+"""Of a group of `seconds_per_step`, in which the host runs ahead of the device as in training."""
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Wall time of one call, until its arrays are computed."""
+    began = time.perf_counter()
+    jax.block_until_ready(function())
+    return time.perf_counter() - began
+
+
+def medians(functions: Sequence[Callable[[], Any]], pause: float = 0.0) -> list[float]:
+    """Median seconds of a call of each function, over `REPEATS` rounds after one that compiles.
+
+    Args:
+        functions: called in turn.
+        pause: seconds before each call, until the threads of the call before stop spinning.
+    """
+
+    def measured(function: Callable[[], Any]) -> float:
+        time.sleep(pause)
+        return seconds(function)
+
+    rounds = [[measured(function) for function in functions] for _ in range(REPEATS + 1)]
+    return [statistics.median(column) for column in zip(*rounds[1:], strict=True)]
+
+
+def seconds_per_step(run: Callable[[int], None], least: float) -> tuple[float, int]:
+    """Median seconds per step over groups of steps, after one group of warm-up.
+
+    Args:
+        run: takes a number of steps and waits until the device is done.
+        least: total seconds of the groups; there are at least three.
+
+    Returns:
+        Seconds per step, and the number of groups.
+    """
+    run(STEPS)
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < least:
+        began = time.perf_counter()
+        run(STEPS)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) / STEPS, len(times)

@@ -1,0 +1,42 @@
+"""A comparison and a population that tests of analyses share, each trained once."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+import pytest
+
+from configs.default import default
+from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train.comparison import Comparison
+from tests.training import quiet
+
+
+class Trained(NamedTuple):
+    comparison: Comparison
+    workdir: pathlib.Path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two arms on the digits after four steps."""
+    config = default()
+    config.batch, config.steps, config.log_every, config.eval.batch = 32, 4, 1, 72
+    config.model.update(width=48, depth=2, heads=2, patch=2)
+    config.arms.default = {"scheme": ()}
+    config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
+    found = Trained(quiet(config), tmp_path_factory.mktemp("trained") / "workdir")
+    found.comparison.train(found.workdir)
+    return found
+
+
+@pytest.fixture(scope="session")
+def population(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two members of a ViT of one block after a step."""
+    config = default()
+    config.members, config.batch, config.steps, config.eval.batch = 2, 32, 1, 72
+    config.model.update(width=8, depth=1, heads=2, patch=4, mlp_ratio=1.0)
+    found = Trained(quiet(config), tmp_path_factory.mktemp("population") / "workdir")
+    found.comparison.train(found.workdir)
+    return found

@@ -1,0 +1,107 @@
+"""The analyses of `--mode=analyze`: what they tell of a workdir, and what they write there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+
+import pytest
+
+from mimetic_jax.command.experiment import ANALYSES
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
+
+
+def analyze(what, comparison, workdir):
+    module = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[what][0]}")
+    return module.analyze(comparison, Place.of(workdir))
+
+
+@pytest.fixture
+def copied(request, tmp_path):
+    """A copy of what a fixture trained, with its comparison."""
+
+    def copy(name):
+        comparison, workdir = request.getfixturevalue(name)
+        return comparison, shutil.copytree(workdir, tmp_path / "workdir")
+
+    return copy
+
+
+@pytest.mark.parametrize("what", ["products", "fit", "rank", "attention"])
+def test_arms_are_told_before_and_after_training(what, trained, copied, tmp_path):
+    if what == "attention":
+        pytest.importorskip("matplotlib")
+
+    def moments(workdir):
+        said = analyze(what, trained.comparison, workdir)
+        return re.findall(r"^(?:default|mimetic), (?:initial|step \d+)", said, re.MULTILINE)
+
+    assert moments(tmp_path / "new") == ["default, initial", "mimetic, initial"]
+    _, workdir = copied("trained")
+    assert moments(workdir) == [
+        "default, initial",
+        "default, step 4",
+        "mimetic, initial",
+        "mimetic, step 4",
+    ]
+
+
+def test_the_first_gradient_is_that_of_training(trained):
+    lines = analyze("health", *trained).splitlines()
+    run = Run.of(str(trained.workdir), "default", 0)
+    first = next(line for line in run.metrics.read() if "grad_norm" in line)
+    expected = f"loss {first['loss']:.4g}, gradient norm {first['grad_norm']:.3g}"
+    assert lines[0].endswith(expected)
+    assert len(lines) == 2 * (1 + 3)  # a headline per arm, and a table of two layers
+
+
+def test_mimetic_attention_looks_at_itself(trained, tmp_path):
+    pytest.importorskip("matplotlib")
+    said = analyze("attention", trained.comparison, tmp_path)
+    itself = [float(line.split()[1]) for line in said.splitlines() if line.startswith("      1")]
+    assert itself[1] > 1.5 * itself[0]
+    assert said.endswith(f"attention maps drawn: {tmp_path / 'attention.png'}")
+    assert (tmp_path / "attention.csv").exists()
+
+
+def test_the_covariance_of_a_population_is_written(copied):
+    pytest.importorskip("matplotlib")
+    comparison, workdir = copied("population")
+    said = analyze("covariance", comparison, workdir)
+    assert said.startswith("run\nblock_0/mlp, 2 members\n")
+    folder = workdir / "population" / "run"
+    written = [folder / f"covariance.{end}" for end in ("png", "csv", "json")]
+    assert said.endswith(f"written: {', '.join(map(str, written))}")
+    assert all(path.stat().st_size for path in written)
+
+
+@pytest.mark.parametrize(
+    ("what", "where", "name", "kind"),
+    [
+        ("schemes", "trained", "schemes.png", "a symbolic link"),
+        ("attention", "trained", "attention.png", "a symbolic link"),
+        ("curves", "trained", "curves.png", "a symbolic link"),
+        ("curves", "trained", "curves.csv", "a symbolic link"),
+        ("curves", "trained", "curves.png", "not a regular file"),
+        ("curves", "trained", "curves.csv", "not a regular file"),
+        ("covariance", "population", "population/run/covariance.png", "a symbolic link"),
+        ("covariance", "population", "population/run/covariance.json", "a symbolic link"),
+    ],
+)
+def test_no_link_or_pipe_is_written_to(copied, tmp_path, what, where, name, kind):
+    pytest.importorskip("matplotlib")
+    comparison, workdir = copied(where)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    if kind == "a symbolic link":
+        (workdir / name).symlink_to(precious)
+    else:
+        os.mkfifo(workdir / name)
+    with pytest.raises(InputError, match=f"{name} is {kind}") as refused:
+        analyze(what, comparison, workdir)
+    assert "\n" not in str(refused.value)
+    assert precious.read_text() == "kept"
