@@ -91,6 +91,7 @@ def slurm(
     command = ["bash", "launch/slurm.sbatch", f"--array={path}", *limit, *options]
     if dry_run:
         return f"{shlex.join(command)}\n# contents of {path}:\n{lines.rstrip()}"
+    folder.make()
     path.write(lines)
     return _output(command)
 

@@ -124,7 +124,7 @@ def test_slurm_reads_the_flags_of_the_calls_from_a_file_that_stays(
     commands: list[list[str]] = []
     monkeypatch.setattr(executors, "_output", lambda call: commands.append(list(call)) or "sent")
     calls = [Call(f"a/{seed}", ("--config.name=a b", f"--only=a/{seed}")) for seed in range(2)]
-    folder = Place.of(str(tmp_path))
+    folder = Place.of(str(tmp_path / "new"))
     for some in (calls[:1], calls):
         assert executors.slurm(some, folder, [], None, dry_run=False) == "sent"
     paths = [pathlib.Path(call[2].partition("=")[2]) for call in commands]
