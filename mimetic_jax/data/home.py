@@ -12,17 +12,34 @@ def expanded(path: str) -> Path:
     """The path with the home folder in place of "~" or "~USER".
 
     Raises:
-        InputError: there is no such user, or the system takes no such path.
+        InputError: there is no such user, the system takes no such path, or it is in a bucket.
 
     >>> expanded("data/cifar")
     PosixPath('data/cifar')
     """
+    if "://" in path:
+        raise InputError(
+            f"{path} is not on a local disk, and only workdirs are read from buckets: copy it to "
+            f"one first, such as by gcloud storage cp --recursive {path} DIR"
+        )
     try:
         found = Path(path).expanduser()
         found.exists()
     except (RuntimeError, OSError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path[:200]} can't be opened ({reason})") from error
+    return found
+
+
+def existing(path: str) -> Path:
+    """The path of a file or folder, as `expanded`.
+
+    Raises:
+        InputError: there is none, or it is a pipe, a device or the like; or as `expanded`.
+    """
+    found = expanded(path)
+    if not (found.is_file() or found.is_dir()):
+        raise InputError(f"there is no file or folder {found}")
     return found
 
 

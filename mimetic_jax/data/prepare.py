@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.home import expanded
-from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError, check_given, reported
 from mimetic_jax.extras import need

@@ -26,8 +26,7 @@ from mimetic_jax.data.feed.feed import (
     zeros_like,
 )
 from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.table import DatasetInfo
+from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
 @dataclasses.dataclass(frozen=True)

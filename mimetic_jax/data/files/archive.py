@@ -265,12 +265,12 @@ def _headers(
                 extended |= _extension(kind, descriptor, content, size)
         at = content + -(-size // _BLOCK) * _BLOCK
         if kind not in (b"L", b"K", b"x", b"g"):  # b"g" is about all members
-            name = extended.get("GNU.sparse.name", extended.get("path", _name(header)))
+            path_of = extended.get("GNU.sparse.name", extended.get("path", _name(header)))
             target = extended.get("linkpath", header[157:257].split(b"\0")[0])
             is_sparse = any(key.startswith("GNU.sparse.") for key in extended)
             is_link = kind in (b"1", b"2")
             where = _Entry(content, size, target=_text(target) if is_link else "")
-            yield _path(_text(name)), b"S" if is_sparse else kind, where
+            yield _path(_text(path_of)), b"S" if is_sparse else kind, where
             extended = {}
 
 

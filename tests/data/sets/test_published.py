@@ -1,6 +1,6 @@
 """A data set of published files is one entry of the table, whether or not TFDS has it."""
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +8,11 @@ import pytest
 
 from mimetic_jax.data import ImageDataset, load_dataset
 from mimetic_jax.data.sets import table
-from mimetic_jax.data.sets.info import DatasetInfo, Split
-from mimetic_jax.data.sets.published import read_published
+from mimetic_jax.data.sets.dataset import DatasetInfo, Split
 from mimetic_jax.errors import InputError
 
 
-def read_raw(paths: tuple[Path, ...], info: DatasetInfo, published: int) -> Split:
+def read_raw(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
     pixels = np.frombuffer(b"".join(path.read_bytes() for path in paths), np.uint8)
     images = pixels.reshape(-1, *info.image_shape)
     return images, np.arange(len(images), dtype=np.int32) % info.num_classes
@@ -31,13 +30,8 @@ def dots(monkeypatch: pytest.MonkeyPatch) -> None:
         std=(0.5,),
         source="https://example.org/dots",
         folder="dots-1.0",
-        read=partial(
-            read_published,
-            train=("a", "b"),
-            test=("t",),
-            read_split=read_raw,
-            archive="dots.tar.gz",
-        ),
+        files=(("a", "b"), ("t",)),
+        read=read_raw,
     )
     monkeypatch.setitem(table._KNOWN, "dots", info)
 
@@ -60,7 +54,7 @@ def test_files_are_read_in_their_order(tmp_path: Path, below: str) -> None:
 
 
 def test_errors_name_the_files_the_folder_and_the_source(tmp_path: Path) -> None:
-    origin = "unpack dots.tar.gz from https://example.org/dots"
+    origin = "download a and b and t from https://example.org/dots"
     for data_dir, message in [
         (
             None,
@@ -73,5 +67,5 @@ def test_errors_name_the_files_the_folder_and_the_source(tmp_path: Path) -> None
         assert str(caught.value) == message
     write(tmp_path / "dots-1.0")
     (tmp_path / "dots-1.0" / "b").unlink()
-    with pytest.raises(InputError, match=r"dots-1\.0 lacks b: 1 of the 3 files of dots; unpack"):
+    with pytest.raises(InputError, match=r"dots-1\.0 lacks b: 1 of the 3 files of dots; download"):
         load_dataset("dots", str(tmp_path))
