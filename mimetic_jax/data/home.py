@@ -43,6 +43,25 @@ def existing(path: str) -> Path:
     return found
 
 
+def check_unused(name: str, data_dir: str | None, holder: str, own: str) -> None:
+    """Check that no folder is given for a data set that isn't read from one.
+
+    Args:
+        name: of the data set.
+        data_dir: what is given.
+        holder: what the data set comes with.
+        own: names of the sets that read such a folder.
+
+    Raises:
+        InputError: there is one: the caller would train on other data than it names.
+    """
+    if data_dir:
+        raise InputError(
+            f"data.dir {data_dir} is not used: {name} comes with {holder}; for data of your own "
+            f"set data.name to {own}"
+        )
+
+
 def name_of(path: Path) -> str:
     """The name of the data in a folder or file: of the folder itself for "." and "..", too.
 

@@ -18,7 +18,7 @@ def find(root: Path, name: str) -> Path | None:
     if not os.path.isdir(root / name):  # Path.is_dir and glob raise for what can't be a path
         return None
     prepared = (root / name).glob("[0-9]*.[0-9]*.[0-9]*/dataset_info.json")
-    return max((path.parent for path in prepared), key=_version, default=None)
+    return max((path.parent for path in prepared if path.is_file()), key=_version, default=None)
 
 
 def _version(folder: Path) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import load_all
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import check_unused, expanded
 from mimetic_jax.data.remote import REMOTE, hint
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
@@ -52,11 +52,7 @@ def load_dataset(
     """
     info = describe(name)
     if info.included:
-        if data_dir:
-            raise InputError(
-                f"{name} needs no data.dir, but it is {data_dir}: {name} comes from {info.source}; "
-                "for images of your own, set data.name to folder or folder_streamed"
-            )
+        check_unused(name, data_dir, info.source, "folder or folder_streamed")
         return part(_in_memory(info, *info.included()), subset)
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)

@@ -21,7 +21,7 @@ _KNOWN = {
             360,
             mean=(0.3058,),
             std=(0.3761,),
-            source="scikit-learn, which includes it",
+            source="scikit-learn",
             included=read_digits,
         ),
         DatasetInfo(
