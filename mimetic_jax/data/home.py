@@ -7,6 +7,13 @@ from pathlib import Path
 
 from mimetic_jax.errors import InputError
 
+INSTALLED = {
+    "digits": "comes with scikit-learn",
+    "python_docs": "comes with Python",
+    "dyck": "is drawn from a key",
+}
+"""Data sets that are read from no folder, and where they come from."""
+
 
 def expanded(path: str) -> Path:
     """The path with the home folder in place of "~" or "~USER".
@@ -43,13 +50,12 @@ def existing(path: str) -> Path:
     return found
 
 
-def check_unused(name: str, data_dir: str | None, holder: str, own: str) -> None:
-    """Check that no folder is given for a data set that isn't read from one.
+def check_unused(name: str, data_dir: str | None, own: str) -> None:
+    """Check that no folder is given for a data set of `INSTALLED`.
 
     Args:
         name: of the data set.
         data_dir: what is given.
-        holder: what the data set comes with.
         own: names of the sets that read such a folder.
 
     Raises:
@@ -57,8 +63,8 @@ def check_unused(name: str, data_dir: str | None, holder: str, own: str) -> None
     """
     if data_dir:
         raise InputError(
-            f"data.dir {data_dir} is not used: {name} comes with {holder}; for data of your own "
-            f"set data.name to {own}"
+            f"data.dir {data_dir} is not used: {name} {INSTALLED[name]}; for data of your own set "
+            f"data.name to {own}"
         )
 
 

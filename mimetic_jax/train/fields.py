@@ -92,10 +92,10 @@ class ImageData(Section):
         affects=DATA,
     )
     mean: tuple[float, ...] = field(
-        (), "per channel, to subtract; empty: the data set's own", Range(-1e6, 1e6)
+        (), "per channel, to subtract; empty: the data set's own", Range(-(10**6), 10**6)
     )
     std: tuple[float, ...] = field(
-        (), "per channel, to divide by; empty: the set's own", Range(1e-6, 1e6)
+        (), "per channel, to divide by; empty: the set's own", Range(1e-6, 10**6)
     )
     subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))

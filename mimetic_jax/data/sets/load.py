@@ -52,7 +52,7 @@ def load_dataset(
     """
     info = describe(name)
     if info.included:
-        check_unused(name, data_dir, info.source, "folder or folder_streamed")
+        check_unused(name, data_dir, "folder or folder_streamed")
         return part(_in_memory(info, *info.included()), subset)
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)

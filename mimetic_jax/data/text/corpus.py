@@ -155,7 +155,7 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     if name in LEVELS:
         return load_own(name, data_dir)
     if name == _PYTHON_DOCS:
-        check_unused(name, data_dir, "this Python", "text_char or text_word")
+        check_unused(name, data_dir, "text_char or text_word")
         return _python_docs()
     info = describe(name)
     if not data_dir:

@@ -299,10 +299,10 @@ def test_lists_of_a_configuration_become_tuples() -> None:
         ({"color_jitter": 1e300}, r"color_jitter 1e\+300 is not .* at most 100"),
         ({"randaugment": "torchvision-n1000-m9"}, "n of .*: 1000 is not .* at most 16"),
         ({"randaugment": "rand-m" + "9" * 5000 + "-inc1"}, "isn't m and a number"),
-        ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\)"),
+        ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\.0\)"),
         (
             {"randaugment_first": True, "crop_scale": (0.5, 1)},
-            r"randaugment_first isn't for .*: crop_scale is \(0\.5, 1\)",
+            r"randaugment_first isn't for .*: crop_scale is \(0\.5, 1\.0\)",
         ),
         ({"crop_scale": (0.5, 1.5)}, r"crop_scale\[1\] 1\.5 is not .* at most 1"),
         ({"crop_scale": (0.5,)}, r"crop_scale \(0\.5,\) isn't"),
