@@ -74,13 +74,4 @@ def name_of(path: Path) -> str:
     >>> name_of(Path("data/flowers/../tulips.tar"))
     'tulips'
     """
-    return printable(Path(os.path.abspath(path)).stem)
-
-
-def printable(name: str) -> str:
-    """A file's name with an escape in place of each byte that isn't UTF-8, which no terminal takes.
-
-    >>> print(printable("caf\\udce9.png"))
-    caf\\udce9.png
-    """
-    return name.encode("utf-8", "backslashreplace").decode()
+    return Path(os.path.abspath(path)).stem

@@ -19,7 +19,6 @@ from mimetic_jax.data import (
     open_source,
 )
 from mimetic_jax.data.files import imagenet
-from mimetic_jax.data.home import name_of
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.errors import InputError
 
@@ -191,14 +190,3 @@ def test_lists_of_labels_that_are_not_utf_8(tmp_path: Path) -> None:
     (tmp_path / imagenet.LABELS).write_bytes(b"n01\xff\n")
     message = refused(lambda: open_source("imagenet2012", str(tmp_path), "val", 1))
     assert message.endswith("isn't UTF-8: byte 3")
-
-
-def test_names_that_are_no_utf_8_can_be_printed(tmp_path: Path) -> None:
-    """Names of damaged images are, and the name of a folder is that of its data."""
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    for name in ("a", "b"):
-        (folder / "train" / name).mkdir(parents=True)
-        (folder / "train" / name / os.fsdecode(b"\xff.png")).write_bytes(b"damaged")
-    source = open_source("mine", str(folder), "train", 2)
-    assert source.name(0).encode().endswith(b"train/a/\\udcff.png")
-    assert name_of(folder).encode() == b"caf\\udce9"

@@ -16,7 +16,6 @@ import numpy as np
 from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
 from mimetic_jax.data.files.layout import Container, find_split
 from mimetic_jax.data.files.views import eval_view
-from mimetic_jax.data.home import printable
 from mimetic_jax.errors import InputError
 
 
@@ -70,7 +69,7 @@ class FileSource:
         return len(self.members)
 
     def name(self, index: int) -> str:
-        return printable(f"{self.container.path}:{self.container.files[self.members[index]]}")
+        return f"{self.container.path}:{self.container.files[self.members[index]]}"
 
     def read(self, index: int) -> tuple[bytes, int]:
         return self.container.read(int(self.members[index])), int(self.labels[index])
