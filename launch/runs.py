@@ -15,6 +15,7 @@ from launch.executors import Call
 from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
 from launch.results import Line, MembersLine, Results
+from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
@@ -179,7 +180,8 @@ class Queue:
 
     def with_data(self, config: ConfigDict) -> ConfigDict:
         """The configuration with the folder of its data set."""
-        if folder := self._data.get(config.data.name, self._data.get("", "")):
+        folder = self._data.get(config.data.name, self._data.get("", ""))
+        if folder and config.data.name not in INSTALLED:
             config.data.dir = folder
         return config
 

@@ -80,8 +80,8 @@ ALLOWED = {
 
 
 WINGS = {  # inside data
-    "augment": set(),
-    "files": {"home", "remote"},
+    "augment": {"ranges"},
+    "files": {"home", "ranges", "remote"},
     "text": {"home", "remote"},
     "sets": {"files", "home", "remote"},
     "feed": {"files", "sets", "text"},

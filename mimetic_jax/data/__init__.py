@@ -23,12 +23,18 @@ from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.load import StreamedDataset, load_dataset, part, sized
+from mimetic_jax.data.sets.dataset import (
+    DatasetInfo,
+    ImageDataset,
+    StreamedDataset,
+    balanced,
+    info_of,
+    part,
+    sized,
+)
+from mimetic_jax.data.sets.load import load_dataset
 from mimetic_jax.data.sets.own import SIDES as OWN_SIDES
-from mimetic_jax.data.sets.own import describe_own, info_of, load_own
-from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.own import describe_own, load_own
 from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.home import expanded
-from mimetic_jax.data.sets.info import DatasetInfo
+from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError, check_given
+from mimetic_jax.errors import InputError, check_given, said_by
 from mimetic_jax.exits import reported
 from mimetic_jax.extras import need
+from mimetic_jax.host.files import read_bytes
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]
@@ -56,15 +57,18 @@ def prepare(
     except InputError:
         raise
     except Exception as error:  # Anything: network, disk, checksum, TensorFlow.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"TFDS couldn't prepare {name} in {root} ({reason})") from error
+        raise InputError(f"TFDS couldn't prepare {name} in {root} ({said_by(error)})") from error
     if prepared := array_record.find(root, info.tfds):
         return _readable(prepared)
     raise InputError(f"TFDS finished without writing {root / info.tfds}/VERSION/dataset_info.json")
 
 
 def _readable(prepared: Path) -> Path:
-    found = json.loads((prepared / "dataset_info.json").read_text()).get("fileFormat", "tfrecord")
+    path = prepared / "dataset_info.json"
+    try:
+        found = json.loads(read_bytes(path)).get("fileFormat", "tfrecord")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({said_by(error)}): remove {prepared}") from error
     if found != "array_record":
         raise InputError(
             f"{prepared} holds the data as {found}, which needs TensorFlow to read: "

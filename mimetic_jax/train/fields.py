@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from mimetic_jax.data import Augmentation, Mixing
+from mimetic_jax.data.ranges import PIXELS, VIEW
+from mimetic_jax.data.text import dyck
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
-from mimetic_jax.typed import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Range
+from mimetic_jax.typed import NOT_NEGATIVE, SHARE, Range
 
 Affects = frozenset[str]
 
@@ -81,19 +83,23 @@ class ImageData(Section):
     name: str = field("digits", "the data set: see data/sets/table.py", affects=DATA)
     dir: str | None = field(None, "folder or file that holds the data set", affects=PLACE)
     classes: int = field(
-        0, "classes, if not those published; 0: as published", NOT_NEGATIVE, affects=DATA
+        0, "classes, if not those published; 0: as published", Range(0, 10**6), affects=DATA
     )
     size: int = field(
         0,
         "side of the images that the model sees, in pixels; 0: the set's own, 64 of folders",
-        Range(0, 2**14),
+        PIXELS,
         affects=DATA,
     )
-    mean: tuple[float, ...] = field((), "per channel, to subtract; empty: the data set's own")
-    std: tuple[float, ...] = field((), "per channel, to divide by; empty: the set's own", POSITIVE)
+    mean: tuple[float, ...] = field(
+        (), "per channel, to subtract; empty: the data set's own", Range(-(10**6), 10**6)
+    )
+    std: tuple[float, ...] = field(
+        (), "per channel, to divide by; empty: the set's own", Range(1e-6, 10**6)
+    )
     subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
-    eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", PART)
+    eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
     threads: int = field(
         0, "threads that decode streamed images; 0: one per core", Range(0, 4096), MACHINE
     )
@@ -126,9 +132,9 @@ class BracketData(Section):
 
     name: Literal["dyck"] = field("dyck", "there is no other set")
     length: int = field(196, "tokens of a word", AT_ONCE)
-    pairs: int = field(64, "kinds of brackets", COUNT)
+    pairs: int = field(64, "kinds of brackets", dyck.PAIRS)
     open_probability: float = field(0.6, "of opening one where one could also be closed", SHARE)
-    max_depth: int = field(4, "open brackets, at most", COUNT)
+    max_depth: int = field(4, "open brackets, at most", dyck.DEPTH)
     mask_probability: float = field(0.5, "of a closing bracket", SHARE)
     num_test: int = field(1024, "test words", AT_ONCE)
 

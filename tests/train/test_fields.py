@@ -89,7 +89,7 @@ def test_a_field_takes_nothing_else(task, name):
         ("optimizer.decay_rules", (("a(", 1.0),), r"'a\(' is not a regular expression: missing"),
         ("mesh.rules", (("(a", "fsdp"),), r"mesh.rules: '\(a' is not a regular expression"),
         ("mesh.rules", (("k", ("fsdp", "model")),), "mesh.rules"),
-        ("data.std", (0.0,), r"data.std\[0\] 0.0 is not a finite number of above 0"),
+        ("data.std", (0.0,), r"data.std\[0\] 0.0 is not a finite number of at least 1e-06"),
         ("optimizer.plateau", "half", "optimizer.plateau.*did you mean 'halve'"),
         ("optimizer.schedule", "triangel", "did you mean 'triangle'"),
         ("init_parts", ("atention",), "did you mean 'attention'"),

@@ -2,7 +2,7 @@
 
 An image is float32 [h, w, C] with C = 3 (Pillow's "RGB") or 1 ("L"). It has whole numbers after
 every operation, so that operations chain as on Pillow's images. Operations that depend on the
-level alone take levels of any shape, even a ramp of all 256: see `apply_table`.
+level alone take levels of any shape, even a ramp of all 256: see `tables.apply_table`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,6 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment.tables import (
-    apply_table,
-    autocontrast_table,
-    equalize_table,
-    histogram,
-)
 from mimetic_jax.errors import InputError
 
 
@@ -100,63 +94,6 @@ def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
     return blend(grayscale(image), image, factor)
 
 
-def sharpness(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Blend away from the smoothed image, or toward it, as `ImageEnhance.Sharpness`.
-
-    Args:
-        image: float32 [h, w, C].
-        factor: 1 gives the image, 0 the smoothed image.
-    """
-    return blend(smooth(image), image, factor)
-
-
-def autocontrast(image: jax.Array) -> jax.Array:
-    """Stretch each channel to the range 0 to 255, as `ImageOps.autocontrast`.
-
-    Args:
-        image: float32 [h, w, C].
-    """
-    return apply_table(image, autocontrast_table(histogram(image)))
-
-
-def equalize(image: jax.Array) -> jax.Array:
-    """Make the levels of each channel about equally frequent, as `ImageOps.equalize`.
-
-    Args:
-        image: float32 [h, w, C].
-    """
-    return apply_table(image, equalize_table(histogram(image)))
-
-
-def hue(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Rotate the hue, as torchvision's `adjust_hue` does on Pillow's images.
-
-    Args:
-        image: float32 [h, w, C]; unchanged if C = 1.
-        factor: part of a full turn, from -1/2 to 1/2.
-
-    Reference: torchvision/transforms/_functional_pil.py; the intermediate bytes of hue, saturation
-    and value are those of Pillow's Convert.c.
-    """
-    if image.shape[-1] == 1:
-        return image
-    turn, saturation, value = _hue_saturation_value(image)
-    # torchvision's bytes wrap around: a full turn is 256 levels here, and 255 everywhere else.
-    turn = (turn + jnp.trunc(jnp.asarray(factor, jnp.float32) * 255)) % 256
-    sector = turn * 6 / 255
-    part = sector - jnp.floor(sector)
-    share = saturation / 255
-    low = _rounded(value * (1 - share))
-    falling = _rounded(value * (1 - share * part))
-    rising = _rounded(value * (1 - share * (1 - part)))
-    order = jnp.floor(sector).astype(jnp.int32) % 6
-    red = jnp.stack([value, falling, low, low, rising, value])
-    green = jnp.stack([rising, value, value, falling, low, low])
-    blue = jnp.stack([low, low, rising, value, value, falling])
-    at = jnp.arange(6)[:, None, None] == order
-    return jnp.stack([jnp.where(at, c, 0).sum(axis=0) for c in (red, green, blue)], axis=-1)
-
-
 def grayscale(image: jax.Array) -> jax.Array:
     """The luma in every channel, as Pillow's `convert("L")`.
 
@@ -215,75 +152,32 @@ def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Ar
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
 
 
-def color_jitter(
-    key: jax.Array,
-    image: jax.Array,
-    brightness_range: float,
-    contrast_range: float,
-    saturation_range: float,
-    hue_range: float = 0.0,
-) -> jax.Array:
-    """Brightness, contrast, saturation and hue in random order, as torchvision's `ColorJitter`.
+def color_jitter(key: jax.Array, image: jax.Array, strength: float) -> jax.Array:
+    """Brightness, contrast and saturation in random order, as torchvision's `ColorJitter`.
 
-    The factor of each of the first three is uniform over max(0, 1 - range) to 1 + range, that of
-    hue over ±range. Operations of range 0 are skipped.
+    The factor of each is uniform over max(0, 1 - strength) to 1 + strength.
 
     Args:
         key: draws the order and the factors.
         image: float32 [h, w, C].
-        brightness_range: at least 0.
-        contrast_range: at least 0.
-        saturation_range: at least 0.
-        hue_range: from 0 to 1/2.
+        strength: at least 0.
 
     Returns:
         float32 [h, w, C].
 
-    Raises:
-        InputError: a range is out of bounds.
-
     Reference: torchvision/transforms/transforms.py.
     """
-    ranges = (brightness_range, contrast_range, saturation_range, hue_range)
-    if not (min(ranges) >= 0 and hue_range <= 0.5):
-        raise InputError(f"jitter ranges {ranges} must be at least 0, and that of hue at most 0.5")
     order_key, factor_key = jax.random.split(key)
-    uniform = jax.random.uniform(factor_key, (4,))
-    operations = []
-    for index, operation in enumerate((brightness, contrast, color, hue)):
-        low, high = max(0.0, 1 - ranges[index]), 1 + ranges[index]
-        if operation is hue:
-            low, high = -hue_range, hue_range
-        if ranges[index]:
-            factor = low + (high - low) * uniform[index]
-            operations.append(functools.partial(operation, factor=factor))
+    low, high = max(0.0, 1 - strength), 1 + strength
+    factors = low + (high - low) * jax.random.uniform(factor_key, (3,))
+    operations = [
+        functools.partial(operation, factor=factor)
+        for operation, factor in zip((brightness, contrast, color), factors, strict=True)
+    ]
     order = jax.random.permutation(order_key, len(operations))
     for position in range(len(operations)):
         image = jax.lax.switch(order[position], operations, image)
     return image
-
-
-def _hue_saturation_value(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Hue, saturation and value as Pillow's bytes, each float32 [h, w]."""
-    _check_channels(image)
-    red, green, blue = image[..., 0], image[..., 1], image[..., 2]
-    value, lowest = image.max(axis=-1), image.min(axis=-1)
-    span = jnp.maximum(value - lowest, 1)
-    from_red, from_green, from_blue = ((value - c) / span for c in (red, green, blue))
-    sector = jnp.where(
-        red == value,
-        from_blue - from_green,
-        jnp.where(green == value, 2 + from_red - from_blue, 4 + from_green - from_red),
-    )
-    sixth = sector / 6
-    turn = jnp.where(sixth < 0, sixth + 1, sixth)
-    gray = value == lowest
-    saturation = span / jnp.maximum(value, 1)
-    return (
-        jnp.where(gray, 0, jnp.floor(turn * 255)),
-        jnp.where(gray, 0, jnp.floor(saturation * 255)),
-        value,
-    )
 
 
 def _rounded(levels: jax.Array) -> jax.Array:

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from mimetic_jax.data.augment import shears
 from mimetic_jax.data.augment.kernels import interpolating
 from mimetic_jax.data.augment.rectangles import rectangles
-from mimetic_jax.errors import InputError, unknown
-
-INTERPOLATIONS = ("bilinear", "bicubic", "random")
-AFFINE_INTERPOLATIONS = ("nearest", *INTERPOLATIONS)
+from mimetic_jax.data.ranges import Interpolation, check_view
+from mimetic_jax.errors import InputError
+from mimetic_jax.typed import converted
 
 
 def flip(key: jax.Array, image: jax.Array) -> jax.Array:
@@ -166,12 +165,9 @@ def central_view(
         [..., s, s, C] of the dtype of `images`.
 
     Raises:
-        InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
+        InputError: a size below 1, a fraction outside 0.01 to 1 or an unknown interpolation.
     """
-    if size < 1:
-        raise InputError(f"image size {size} isn't at least 1 pixel")
-    if not 0 < fraction <= 1:
-        raise InputError(f"crop fraction {fraction} isn't above 0 and at most 1")
+    check_view(size, fraction)
     height, width = images.shape[-3:-1]
     shorter = math.floor(size / fraction)
     cubic = _is_cubic(interpolation, None)
@@ -244,8 +240,6 @@ def affine(
     Reference: Pillow's Geometry.c.
     """
     height, width, channels = image.shape
-    if interpolation not in AFFINE_INTERPOLATIONS:
-        raise unknown("interpolation", interpolation, AFFINE_INTERPOLATIONS)
     if interpolation == "nearest":
         x, y = _fixed_point(matrix, height, width)
         cubic: jax.Array | bool = False
@@ -340,8 +334,7 @@ def _interpolate(values: list[jax.Array], part: jax.Array, cubic: jax.Array | bo
 
 def _is_cubic(interpolation: str, key: jax.Array | None) -> jax.Array | bool:
     """Whether the interpolation is bicubic: static, unless the key draws it."""
-    if interpolation not in INTERPOLATIONS:
-        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+    converted("interpolation", Interpolation, interpolation)
     if interpolation != "random":
         return interpolation == "bicubic"
     if key is None:

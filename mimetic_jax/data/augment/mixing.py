@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.typed import SHARE, Range, check_fields, converted
+
+ALPHA = Range(0, 1000)  # beyond that, λ is 1/2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,21 +24,18 @@ class Mixing:
         switch: probability of CutMix where both are on.
 
     Raises:
-        InputError: an α is negative, or a probability outside 0 to 1.
+        InputError: an α is negative or above 1000, or a probability outside 0 to 1.
 
     Reference: Zhang et al. 2017, "mixup"; Yun et al. 2019, "CutMix"; the fields are those of timm.
     """
 
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    prob: float = 1.0
-    switch: float = 0.5
+    mixup: Annotated[float, ALPHA] = 0.0
+    cutmix: Annotated[float, ALPHA] = 0.0
+    prob: Annotated[float, SHARE] = 1.0
+    switch: Annotated[float, SHARE] = 0.5
 
     def __post_init__(self) -> None:
-        if not (self.mixup >= 0 and self.cutmix >= 0):
-            raise InputError(f"mixup {self.mixup} and cutmix {self.cutmix} must be at least 0")
-        if not (0 <= self.prob <= 1 and 0 <= self.switch <= 1):
-            raise InputError(f"prob {self.prob} and switch {self.switch} must be from 0 to 1")
+        check_fields(self)
 
 
 def mix(
@@ -77,8 +77,7 @@ def mix(
 
     Reference: timm/data/mixup.py, class Mixup in batch mode.
     """
-    if not 0 <= smoothing <= 1:
-        raise InputError(f"smoothing {smoothing} isn't from 0 to 1")
+    converted("smoothing", Annotated[float, SHARE], smoothing)
     one_hot = jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)
     targets = (1 - smoothing) * one_hot + smoothing / num_classes
     if not (mixing.mixup or mixing.cutmix):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.data.augment import color, erasing, geometry, policy
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.data.ranges import Interpolation, Pixels, Ratio, Scale, check_range
+from mimetic_jax.errors import InputError
+from mimetic_jax.typed import SHARE, Range, check_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,45 +50,33 @@ class Augmentation:
         InputError: a number is out of range, a name unknown, or the policy malformed.
     """
 
-    crop: int = 0
+    crop: Pixels = 0
     flip: bool = False
-    cutout: int = 0
-    size: int = 0
-    crop_scale: tuple[float, ...] = ()
-    crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
-    interpolation: str = "bilinear"
+    cutout: Pixels = 0
+    size: Pixels = 0
+    crop_scale: Scale = ()
+    crop_ratio: Ratio = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
     randaugment: str = ""
     randaugment_first: bool = False
-    color_jitter: float = 0.0
-    erase: float = 0.0
-    erase_mode: str = "pixel"
+    color_jitter: Annotated[float, Range(0, 100)] = 0.0
+    erase: Annotated[float, SHARE] = 0.0
+    erase_mode: erasing.Fill = "pixel"
     erase_mixed: bool = False
 
     def __post_init__(self) -> None:
-        # Configs contain lists, and a static argument must be hashable.
-        object.__setattr__(self, "crop_scale", tuple(self.crop_scale))
-        object.__setattr__(self, "crop_ratio", tuple(self.crop_ratio))
-        if self.crop < 0 or self.cutout < 0:
-            raise InputError(f"crop {self.crop} and cutout {self.cutout} must both be at least 0")
-        if self.size < 0:
-            raise InputError(f"size {self.size} isn't at least 1 pixel, or 0 for the image's own")
+        check_fields(self)
         if self.crop and self.crop_scale:
             raise InputError(f"choose one of crop {self.crop} and crop_scale {self.crop_scale}")
         if self.randaugment_first and self.crop_scale:
             raise InputError(
                 f"randaugment_first isn't for a resized crop: crop_scale is {self.crop_scale}"
             )
-        if self.crop_scale and not _is_range(self.crop_scale, most=1):
-            raise InputError(f"crop_scale {self.crop_scale} isn't 0 < least <= most <= 1")
-        if not _is_range(self.crop_ratio, most=math.inf):
-            raise InputError(f"crop_ratio {self.crop_ratio} isn't 0 < least <= most")
-        if self.interpolation not in geometry.INTERPOLATIONS:
-            raise unknown("interpolation", self.interpolation, geometry.INTERPOLATIONS)
+        if self.crop_scale:
+            check_range("crop_scale", self.crop_scale)
+        check_range("crop_ratio", self.crop_ratio)
         if self.randaugment:
             policy.parse_policy(self.randaugment)
-        if not 0 <= self.color_jitter < math.inf:
-            raise InputError(f"color_jitter {self.color_jitter} isn't a number of at least 0")
-        erasing.check_erasing(self.erase, self.erase_mode)
 
 
 def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
@@ -244,9 +234,7 @@ RANDAUGMENT = Operation("randaugment", 4, _rand_augment)
 COLOR_JITTER = Operation(
     "color_jitter",
     5,
-    lambda a, key, image, mean: color.color_jitter(
-        key, image.astype(jnp.float32), a.color_jitter, a.color_jitter, a.color_jitter
-    ),
+    lambda a, key, image, mean: color.color_jitter(key, image.astype(jnp.float32), a.color_jitter),
 )
 
 # On float32 images [h, w, C] of mean 0 and standard deviation 1.
@@ -256,7 +244,3 @@ ERASE = Operation(
     lambda a, key, image, mean: erasing.random_erasing(key, image, a.erase, a.erase_mode),
 )
 CUTOUT = Operation("cutout", 2, lambda a, key, image, mean: erasing.cutout(key, image, a.cutout))
-
-
-def _is_range(numbers: tuple[float, ...], most: float) -> bool:
-    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1] <= most

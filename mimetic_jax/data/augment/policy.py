@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.data.augment import color, erasing, geometry, tables
 from mimetic_jax.errors import InputError
+from mimetic_jax.typed import Range, converted
 
 Number = jax.Array | float
 
@@ -54,43 +57,44 @@ def parse_policy(spec: str) -> RandAugment:
         InputError: the spec is malformed, or a number is out of range.
     """
     form, *options = spec.split("-")
-    forms = {
-        "torchvision": {"n": r"\d+", "m": r"\d+"},
-        "kentaroy": {"n": r"\d+", "m": r"\d+"},
-        "rand": {"n": r"\d+", "m": r"\d+", "mstd": r"\d+(\.\d+)?", "inc": "1"},
-    }
-    if form not in forms:
+    if form not in _OPTIONS:
         raise InputError(
             f"randaugment {spec!r} is neither like 'torchvision-n2-m9' nor 'rand-m9-mstd0.5-inc1' "
             "nor 'kentaroy-n2-m14'"
         )
-    found: dict[str, str] = {}
+    ranges, found = _OPTIONS[form], dict[str, float]()
     for option in options:
-        parts = re.fullmatch(r"([a-z]+)(.*)", option)
-        name, value = parts.groups() if parts else (option, "")
-        if name not in forms[form]:
-            known = ", ".join(forms[form])
+        name = "".join(itertools.takewhile(str.isalpha, option))
+        value = option.removeprefix(name)
+        if name not in ranges:
+            known = ", ".join(ranges)
             raise InputError(f"option {option!r} of randaugment {spec!r} is none of {known}")
-        if name in found or not re.fullmatch(forms[form][name], value):
+        kind, pattern = (float, _NUMBER) if name == "mstd" else (int, _INTEGER)
+        if name in found or not re.fullmatch(pattern, value):
             reason = "comes twice" if name in found else f"isn't {name} and a number it can take"
             raise InputError(f"option {option!r} of randaugment {spec!r} {reason}")
-        found[name] = value
+        where = f"{name} of randaugment {spec!r}:"
+        found[name] = converted(where, Annotated[kind, ranges[name]], kind(value))
     if form == "rand" and "inc" not in found:
         raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
     if form != "rand" and len(found) < 2:
         raise InputError(f"randaugment {spec!r} needs both n and m, like '{form}-n2-m9'")
-    policy = RandAugment(
+    return RandAugment(
         "timm" if form == "rand" else form,
         int(found.get("n", 2)),
         int(found.get("m", 10)),
-        float(found.get("mstd", 0)),
+        found.get("mstd", 0.0),
     )
-    most = 10 if form == "rand" else BINS - 1
-    if policy.num_ops < 1 or policy.magnitude > most or policy.magnitude_std > 100:
-        raise InputError(
-            f"randaugment {spec!r}: n must be at least 1, m at most {most} and mstd at most 100"
-        )
-    return policy
+
+
+_INTEGER, _NUMBER = "[0-9]{1,9}", r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_NUM_OPS = Range(1, 16)  # each takes seconds to compile
+_BIN = Range(0, BINS - 1)
+_OPTIONS = {
+    "torchvision": {"n": _NUM_OPS, "m": _BIN},
+    "kentaroy": {"n": _NUM_OPS, "m": _BIN},
+    "rand": {"n": _NUM_OPS, "m": Range(0, 10), "mstd": Range(0, 100), "inc": Range(1, 1)},
+}
 
 
 def rand_augment(

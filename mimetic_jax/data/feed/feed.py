@@ -121,12 +121,6 @@ def labeled_images(
     )
 
 
-def zeros_like(function: Callable[..., Sums], *arguments: Any) -> Sums:
-    """Zeros of the shapes that a function returns: the sums of no examples."""
-    shapes = jax.eval_shape(function, *arguments)
-    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-
-
 def added(total: Mapping[str, Any], sums: Sums | None) -> dict[str, Any]:
     """Sums on the host with those of one more batch."""
     if sums is None:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import (
-    Count,
-    Examples,
-    Session,
-    Shapes,
-    Sums,
-    Unchanging,
-    place,
-    shaped,
-)
-from mimetic_jax.data.text.corpus import Corpus, TextInfo
+from mimetic_jax.data.feed.feed import Count, Examples, Shapes, Sums, place, shaped
+from mimetic_jax.data.feed.held import HeldFeed
+from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
     eval_windows,
@@ -36,11 +27,11 @@ from mimetic_jax.data.text.windows import (
 class TextData:
     """A text on the mesh: rows to train on, sharded over the devices, and tokens to test on."""
 
-    rows: jax.Array  # [B, M]
+    train: jax.Array  # [B, M]
     tests: dict[str, tuple[jax.Array, jax.Array, jax.Array]]  # prefix -> tokens, starts, weights
 
 
-class TokenRows:
+class TokenRows(HeldFeed):
     """A feed of the windows of a text.
 
     Sums of the test text are named with "test_" in front, those of the validation text as they are.
@@ -55,8 +46,6 @@ class TokenRows:
         sharding: of a batch over the mesh.
     """
 
-    resident: ClassVar[bool] = True
-
     def __init__(
         self,
         info: TextInfo,
@@ -67,25 +56,17 @@ class TokenRows:
         max_dispatch: int,
         sharding: NamedSharding,
     ) -> None:
-        self.info, self.batch, self.test_batch = info, batch, test_batch
-        self.length, self.valid, self.max_dispatch = length, valid, max_dispatch
-        self.steps_per_epoch = train_windows(info.num_train, batch, length, valid)
-        self._batched = sharding
-        self._everywhere = NamedSharding(sharding.mesh, P())
-        self._count = jax.jit(self._sums, static_argnums=0, out_shardings=self._everywhere)
+        steps_per_epoch = train_windows(info.num_train, batch, length, valid)
+        super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
+        self.info, self.length, self.valid = info, length, valid
 
     def place(self, corpus: Corpus) -> TextData:
         put = functools.partial(place, sharding=self._everywhere)
-        sharded = NamedSharding(self._batched.mesh, P(None, *self._batched.spec))
         tests = {}
         for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
             windows = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
-            starts, weights = (place(array, sharded) for array in windows)
-            tests[prefix] = put(tokens), starts, weights
+            tests[prefix] = put(tokens), *self._batches(*windows)
         return TextData(place(batchify(corpus.train, self.batch), self._batched), tests)
-
-    def session(self, data: TextData, key: jax.Array, first_step: int, steps: int) -> Session:
-        return Unchanging(data.rows)
 
     def shapes(self) -> Shapes:
         windows = self.test_batch, self.length
@@ -96,9 +77,6 @@ class TokenRows:
             (tokens, tokens),
             shaped(windows, jnp.float32, self._batched),
         )
-
-    def begin(self, arrays: jax.Array, key: jax.Array, step: jax.Array) -> None:
-        return None
 
     def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
         return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
@@ -125,17 +103,16 @@ class TokenRows:
         shards = self._batched.num_devices
         return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)
 
-    def _sums(
-        self,
-        count: Count,
-        variables: Any,
-        tokens: jax.Array,
-        starts: jax.Array,
-        weights: jax.Array,
+    def test_examples(self, test: jax.Array, numbers: jax.Array) -> Examples:
+        """The windows that start at these tokens."""
+        return windows_at(test, numbers, self.length)
+
+    def _summed(
+        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
     ) -> Sums:
         """Sums of each batch of windows, [S]."""
 
         def one(batch: tuple[jax.Array, jax.Array]) -> Sums:
-            return count(variables, windows_at(tokens, batch[0], self.length), batch[1])
+            return count(variables, self.test_examples(test, batch[0]), batch[1])
 
-        return jax.lax.map(one, (starts, weights))
+        return jax.lax.map(one, (numbers, weights))

@@ -7,6 +7,7 @@ batches, whatever the number of processes, and starting at a step continues a ru
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -154,9 +155,10 @@ def train_batches(
         raise InputError(f"can't make {num_steps} batches from step {first_step} on")
     share = _Share(batch, process_index, process_count, first_step, num_steps)
     crops = crop_seed(key)
-    example = _TrainExample(
-        source, order, crops, share, size, scale, ratio, interpolation, strict, limits
+    view = functools.partial(
+        train_view, size=size, scale=scale, ratio=ratio, interpolation=interpolation, limits=limits
     )
+    example = _TrainExample(source, order, crops, share, view, strict)
     return _stream(source, example, share, 2, threads)
 
 
@@ -199,7 +201,10 @@ def eval_batches(
     """
     check_eval_view(size, fraction, interpolation)
     share = _Share(batch, process_index, process_count, 0, -(-len(source) // max(batch, 1)))
-    example = _EvalExample(source, share, size, fraction, interpolation, strict, limits)
+    view = functools.partial(
+        eval_view, size=size, fraction=fraction, interpolation=interpolation, limits=limits
+    )
+    example = _EvalExample(source, share, size, view, strict)
     return _stream(source, example, share, 3, threads)
 
 
@@ -253,12 +258,8 @@ class _TrainExample:
     order: TrainOrder
     crops: int
     share: _Share
-    size: int
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-    interpolation: str
+    view: Callable[..., np.ndarray]
     strict: bool
-    limits: Limits
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
@@ -267,16 +268,8 @@ class _TrainExample:
             taken = (index + damaged) % len(self.source)
             try:
                 data, label = self.source.read(taken)
-                pixels = train_view(
-                    data,
-                    self.size,
-                    crop_rng(self.crops, step, row),
-                    scale=self.scale,
-                    ratio=self.ratio,
-                    interpolation=self.interpolation,
-                    name=self.source.name(taken),
-                    limits=self.limits,
-                )
+                rng = crop_rng(self.crops, step, row)
+                pixels = self.view(data, rng=rng, name=self.source.name(taken))
             except DecodeError as error:
                 if self.strict:
                     raise
@@ -291,10 +284,8 @@ class _EvalExample:
     source: ImageSource
     share: _Share
     size: int
-    fraction: float
-    interpolation: str
+    view: Callable[..., np.ndarray]
     strict: bool
-    limits: Limits
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
@@ -302,17 +293,10 @@ class _EvalExample:
         nothing = np.zeros((self.size, self.size, 3), np.uint8)
         if index >= len(self.source):
             return nothing, 0, np.float32(0), 0, 0
-        label, name = 0, self.source.name(index)
+        label = 0
         try:
             data, label = self.source.read(index)
-            pixels = eval_view(
-                data,
-                self.size,
-                self.fraction,
-                interpolation=self.interpolation,
-                name=name,
-                limits=self.limits,
-            )
+            pixels = self.view(data, name=self.source.name(index))
         except DecodeError:
             if self.strict:
                 raise

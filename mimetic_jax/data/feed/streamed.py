@@ -27,7 +27,7 @@ from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.sources import Subset
-from mimetic_jax.data.sets.load import StreamedDataset
+from mimetic_jax.data.sets.dataset import StreamedDataset
 
 
 class StreamedImages:

@@ -18,11 +18,11 @@ def find(root: Path, name: str) -> Path | None:
     if not os.path.isdir(root / name):  # Path.is_dir and glob raise for what can't be a path
         return None
     prepared = (root / name).glob("[0-9]*.[0-9]*.[0-9]*/dataset_info.json")
-    return max((path.parent for path in prepared), key=_version, default=None)
+    return max((path.parent for path in prepared if path.is_file()), key=_version, default=None)
 
 
 def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else -1 for part in folder.name.split("."))
+    return tuple(int(part) if part.isdecimal() else -1 for part in folder.name.split("."))
 
 
 def read_split(
@@ -133,6 +133,10 @@ class ArrayRecordSource:
                 f"{self.name(index)} has label {label}, expected 0 to {self.num_classes - 1}"
             )
         return record["image"], label
+
+    def outline(self) -> bytes:
+        """Nothing: labels are in the records."""
+        return b""
 
     @functools.cached_property
     def labels(self) -> np.ndarray:

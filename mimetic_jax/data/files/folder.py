@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
+from mimetic_jax.errors import InputError
+from mimetic_jax.host.files import open_to_read
 
 
 class Folder:
@@ -41,25 +42,19 @@ class Folder:
 
         Raises:
             DecodeError: it is a link to nothing, no regular file, such as a pipe, or too large.
+            InputError: it may not be read.
         """
         path = self.path / self.files[index]
         try:
-            # Without O_NONBLOCK, opening a pipe waits until someone writes into it.
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            with open_to_read(path) as file:
+                self._limits.check_bytes(os.fstat(file.fileno()).st_size, str(path))
+                return file.read()
         except OSError as error:
             if path.is_file():
-                raise
-            raise _not_a_file(path) from error
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _not_a_file(path)
-            self._limits.check_bytes(status.st_size, str(path))
-            return file.read()
-
-
-def _not_a_file(path: Path) -> DecodeError:
-    return DecodeError(f"{path} can't be decoded (it is no file, or a link to none)")
+                raise InputError(f"can't read {path} ({error.strerror})") from error
+            raise DecodeError(
+                f"{path} can't be decoded (it is no file, or a link to none)"
+            ) from error
 
 
 _Parts = tuple[str, ...]  # of a folder's path relative to the root

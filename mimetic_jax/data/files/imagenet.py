@@ -7,8 +7,10 @@ from pathlib import Path
 
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import LIMITS, Limits
+from mimetic_jax.data.files.layout import text_lines
 from mimetic_jax.data.files.sources import FileSource, labeled
 from mimetic_jax.errors import InputError
+from mimetic_jax.host.files import read_bytes
 
 TRAIN, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 LABELS = "imagenet_2012_validation_synset_labels.txt"
@@ -32,7 +34,7 @@ def validation(path: Path, num_classes: int, limits: Limits = LIMITS) -> FileSou
     listing = path.with_name(LABELS)
     if not listing.is_file():
         listing = _tfds_listing(listing)
-    lines = [line.split() for line in listing.read_text().splitlines() if line.strip()]
+    lines = [line.split() for line in text_lines(read_bytes(listing), str(listing))]
     if all(len(line) == 1 for line in lines) and len(lines) == len(members):
         synsets = [line[0] for line in lines]
     elif all(len(line) == 2 for line in lines):

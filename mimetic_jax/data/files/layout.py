@@ -80,6 +80,18 @@ def splits_of(container: Container) -> set[str]:
     return set(_by_split(container)[1]) - {""}
 
 
+def text_lines(content: bytes, name: str) -> list[str]:
+    """The lines of a list of labels, without empty ones.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        return [line for line in content.decode().splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} isn't UTF-8: byte {error.start}") from error
+
+
 _Parts = tuple[str, ...]  # of a folder's path
 
 
@@ -162,8 +174,8 @@ def _annotations(container: Container, split: str) -> dict[str, str] | None:
     """Class by file name of Tiny ImageNet's validation images; None for another layout."""
     for index, name in enumerate(container.files):
         if split == "validation" and f"/{name}".endswith("/val/val_annotations.txt"):
-            lines = container.read(index).decode().splitlines()
-            fields = [line.split("\t") for line in lines if line.strip()]
+            lines = text_lines(container.read(index), f"{container.path}:{name}")
+            fields = [line.split("\t") for line in lines]
             if any(len(line) < 2 for line in fields):
                 raise InputError(f"{container.path}:{name} has lines without FILE<tab>CLASS")
             return {line[0]: line[1] for line in fields}

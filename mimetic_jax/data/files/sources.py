@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import LIMITS, Limits
+from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
 from mimetic_jax.data.files.layout import Container, find_split
 from mimetic_jax.data.files.views import eval_view
 from mimetic_jax.errors import InputError
@@ -41,6 +44,10 @@ class ImageSource(Protocol):
         """Encoded image `index` and its label."""
         ...
 
+    def outline(self) -> bytes:
+        """What is known of all images without reading them, such as their labels."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileSource:
@@ -66,6 +73,9 @@ class FileSource:
 
     def read(self, index: int) -> tuple[bytes, int]:
         return self.container.read(int(self.members[index])), int(self.labels[index])
+
+    def outline(self) -> bytes:
+        return self.labels.tobytes()
 
 
 def file_source(container: Container, split: str, num_classes: int) -> FileSource:
@@ -141,6 +151,9 @@ class Subset:
     def read(self, index: int) -> tuple[bytes, int]:
         return self.source.read(int(self.indices[index]))
 
+    def outline(self) -> bytes:
+        return self.source.outline() + self.indices.tobytes()
+
 
 def load_all(
     source: ImageSource, size: int, *, threads: int = 8, limits: Limits = LIMITS
@@ -172,3 +185,43 @@ def load_all(
         for _ in pool.map(load, range(len(source))):
             pass
     return images, labels
+
+
+def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16) -> bytes:
+    """A hash of a source's images, their labels and their order.
+
+    Of images that have more than `most_bytes` together, an even sample is read: about 5,000 of
+    ImageNet's. Their number, and what `outline` gives, count for all. A damaged image counts as an
+    empty one.
+
+    Args:
+        source: the images.
+        most_bytes: of images to read, to within a few hundred images.
+        threads: that read.
+    """
+    digest = hashlib.sha256(repr((len(source), source.num_classes)).encode())
+    digest.update(source.outline())
+
+    def hashed(index: int) -> tuple[bytes, int]:
+        try:
+            data, label = source.read(index)
+        except DecodeError:  # training passes over it
+            return b"", 0
+        return hashlib.sha256(data).digest() + label.to_bytes(4, "big"), len(data)
+
+    total = 0
+    with ThreadPoolExecutor(threads) as pool:
+        order = _evenly(len(source))
+        while total < most_bytes and (some := list(itertools.islice(order, 256))):
+            for image, size in pool.map(hashed, some):
+                digest.update(image)
+                total += size
+    return digest.digest()
+
+
+def _evenly(count: int) -> Iterator[int]:
+    """All indices, in an order whose every beginning is spread over all of them."""
+    stride = round(0.618 * count) or 1  # by the golden ratio
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    return (index * stride % count for index in range(count))

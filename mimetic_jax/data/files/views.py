@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
 from mimetic_jax.data.files.decode import LIMITS, Limits, decode, jpeg_shape, opencv
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.data.ranges import (
+    Exact,
+    Interpolation,
+    Ratio,
+    Scale,
+    Side,
+    check_range,
+    check_view,
+)
+from mimetic_jax.typed import converted
 
-INTERPOLATIONS = ("bilinear", "bicubic", "random")
 
-
+@functools.lru_cache(maxsize=16)  # asked per image
 def check_train_view(
     size: int, scale: tuple[float, float], ratio: tuple[float, float], interpolation: str
 ) -> None:
     """Raise InputError unless `train_view` accepts these arguments."""
-    if size < 1:
-        raise InputError(f"image size {size} isn't at least 1 pixel")
-    if not 0 < scale[0] <= scale[1] <= 1:
-        raise InputError(f"crop scale {tuple(scale)} isn't 0 < least <= most <= 1")
-    if not 0 < ratio[0] <= ratio[1]:
-        raise InputError(f"crop ratio {tuple(ratio)} isn't 0 < least <= most")
-    if interpolation not in INTERPOLATIONS:
-        raise unknown("interpolation", interpolation, INTERPOLATIONS)
+    converted("image size", Side, size)
+    check_range("crop scale", converted("crop scale", Scale, scale))
+    check_range("crop ratio", converted("crop ratio", Ratio, ratio))
+    converted("interpolation", Interpolation, interpolation)
 
 
+@functools.lru_cache(maxsize=16)
 def check_eval_view(size: int, fraction: float, interpolation: str) -> None:
     """Raise InputError unless `eval_view` accepts these arguments."""
-    if size < 1:
-        raise InputError(f"image size {size} isn't at least 1 pixel")
-    if not 0 < fraction <= 1:
-        raise InputError(f"crop fraction {fraction} isn't above 0 and at most 1")
-    if interpolation not in INTERPOLATIONS[:2]:
-        raise unknown("interpolation", interpolation, INTERPOLATIONS[:2])
+    check_view(size, fraction)
+    converted("interpolation", Exact, interpolation)
 
 
 def random_crop(
@@ -121,7 +123,7 @@ def train_view(
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
     top, left, height, width = random_crop(rng, full_height, full_width, scale, ratio)
     if interpolation == "random":
-        interpolation = INTERPOLATIONS[int(rng.random() < 0.5)]
+        interpolation = "bicubic" if rng.random() < 0.5 else "bilinear"
     if pixels is None:
         surplus = min(height, width) // size
         reduction = 4 if surplus >= 4 else 2 if surplus >= 2 else 1
@@ -172,7 +174,7 @@ def eval_view(
 
     Raises:
         DecodeError: the bytes are damaged, or too many pixels, resized ones included.
-        InputError: a size below 1, a fraction outside (0, 1] or an unknown interpolation.
+        InputError: a size below 1, a fraction outside 0.01 to 1 or an unknown interpolation.
     """
     check_eval_view(size, fraction, interpolation)
     from PIL import Image

@@ -1,13 +1,78 @@
-"""A labeled image data set in memory, as four arrays."""
+"""A data set of labeled images: what is known of it, its arrays or its files, and parts of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar, final
 
+import jax
 import numpy as np
 
+from mimetic_jax.data.files.sources import ImageSource, Subset, contents
 from mimetic_jax.errors import InputError
+from mimetic_jax.typed import COUNT, check_fields
+
+Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, h, w, C], labels int32 [N]
+
+_PER_COUNT = 128  # images at a time: bincount makes them eight times as large
+
+SEED = 0
+"""Of the parts of data sets: the same for every run, whatever its seed."""
+
+_SUBSET = 2  # gives a seed other random numbers here than in `feed.order`
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """Shape, published size and origin of a data set.
+
+    Args:
+        name: the name that `load_dataset` takes.
+        image_shape: height, width and channels of one image; of a streamed set, whose images differ
+            in size, the shape they are resized to.
+        num_classes: number of classes.
+        num_train: training examples.
+        num_test: test examples.
+        mean: per channel, over the training images, with white as 1; ImageNet's where the published
+            recipes normalize by that.
+        std: standard deviation per channel, likewise.
+        source: where the files come from.
+        tfds: its name in TFDS; "" if TFDS doesn't have it.
+        splits: the splits used as train and test examples, in TFDS notation.
+        folder: the name of the published folder or archive, where that isn't `name`.
+        manual: the files that TFDS can't download, because their owner asks for an account.
+        streamed: read from disk while training, instead of held in memory.
+        files: the published files of the train and of the test split, where they hold arrays;
+            empty for image files that `open_source` finds.
+        read: (files of a split, info, published number of examples) → the split.
+        included: reads the train and the test split of a set that needs no files.
+    """
+
+    name: str
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    num_train: int
+    num_test: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str
+    tfds: str = ""
+    splits: tuple[str, str] = ("train", "test")
+    folder: str = ""
+    manual: tuple[str, ...] = ()
+    streamed: bool = False
+    files: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    read: Callable[[Sequence[Path], DatasetInfo, int], Split] | None = None
+    included: Callable[[], tuple[Split, Split]] | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
+            f"{self.image_shape}, {self.num_classes} classes"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,7 +85,7 @@ class ImageDataset:
 
     Args:
         name: name of the data set in configs and tables.
-        train_images: uint8 [N, h, w, C].
+        train_images: uint8 [N, h, w, C], an array of NumPy or JAX.
         train_labels: int32 [N], each in [0, num_classes).
         test_images: uint8, of the same [h, w, C].
         test_labels: int32.
@@ -35,9 +100,13 @@ class ImageDataset:
     train_labels: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
-    num_classes: int
+    num_classes: Annotated[int, COUNT]
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if isinstance(array := getattr(self, field.name), jax.Array):
+                object.__setattr__(self, field.name, np.asarray(array))
+        check_fields(self)
         for split, images, labels in (
             ("train", self.train_images, self.train_labels),
             ("test", self.test_images, self.test_labels),
@@ -82,3 +151,117 @@ class ImageDataset:
             digest.update(repr(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class StreamedDataset:
+    """Encoded train and test images on disk."""
+
+    train: ImageSource
+    test: ImageSource
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, those without examples included."""
+        return self.train.num_classes
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change when the examples, their order or their classes do.
+
+        Of each split they depend on all images up to 512 MiB, and beyond that on an even sample of
+        so much: see `sources.contents`. Reading every image of ImageNet would take hours.
+        """
+        digest = hashlib.sha256()
+        for source in (self.train, self.test):
+            digest.update(contents(source))
+        return digest.hexdigest()[:16]
+
+
+_Dataset = TypeVar("_Dataset", ImageDataset, StreamedDataset)
+
+
+def part(dataset: _Dataset, subset: float) -> _Dataset:
+    """The data set with a fraction of each class to train on; the test images aren't reduced."""
+    if subset == 1:
+        return dataset
+    if isinstance(dataset, StreamedDataset):
+        kept = balanced(dataset.train.labels, fraction=subset, seed=SEED)
+        return dataclasses.replace(dataset, train=Subset(dataset.train, kept))
+    kept = balanced(dataset.train_labels, fraction=subset, seed=SEED)
+    return dataclasses.replace(
+        dataset,
+        train_images=dataset.train_images[kept],
+        train_labels=dataset.train_labels[kept],
+    )
+
+
+def counts(dataset: ImageDataset | StreamedDataset) -> tuple[int, int]:
+    """The numbers of training and of test examples."""
+    if isinstance(dataset, ImageDataset):
+        return len(dataset.train_labels), len(dataset.test_labels)
+    return len(dataset.train), len(dataset.test)
+
+
+def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
+    """The info with the numbers of examples in the loaded data set, not the published ones."""
+    num_train, num_test = counts(dataset)
+    return dataclasses.replace(info, num_train=num_train, num_test=num_test)
+
+
+def info_of(dataset: ImageDataset) -> DatasetInfo:
+    """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
+    levels, counted = np.arange(256), _level_counts(dataset.train_images)
+    shares = counted / counted.sum(axis=1, keepdims=True)
+    mean = shares @ levels
+    std = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(axis=1))
+    return DatasetInfo(
+        dataset.name,
+        dataset.image_shape,
+        dataset.num_classes,
+        *counts(dataset),
+        mean=tuple((mean / 255).tolist()),
+        # A channel of one value has no spread to divide by.
+        std=tuple(np.where(std > 0, std / 255, 1.0).tolist()),
+        source="arrays",
+    )
+
+
+def _level_counts(images: np.ndarray) -> np.ndarray:
+    """How many pixels of each channel have each of the 256 levels, [C, 256]."""
+    counted = np.zeros((images.shape[-1], 256), np.int64)
+    for batch in np.array_split(images, -(-len(images) // _PER_COUNT)):
+        for channel, row in enumerate(counted):
+            row += np.bincount(batch[..., channel].ravel(), minlength=256)
+    return counted
+
+
+def balanced(labels: np.ndarray, fraction: float, *, seed: int) -> np.ndarray:
+    """Indices of a class-balanced part; with one seed, a smaller part is a subset of a larger.
+
+    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3, seed=0).tolist()
+    [3, 4]
+
+    Args:
+        labels: int [N].
+        fraction: of each class to keep, rounded, at least one example; in (0, 1].
+        seed: chooses the examples; at least 0.
+
+    Returns:
+        int64, ascending.
+
+    Raises:
+        InputError: the fraction or the seed is out of its range.
+    """
+    if not 0 < fraction <= 1:
+        raise InputError(f"fraction {fraction} isn't above 0 and at most 1")
+    if seed < 0:
+        raise InputError(f"seed {seed} isn't at least 0")
+    kept = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        count = max(1, round(fraction * len(members)))
+        numbers = np.random.Philox(key=[seed, _SUBSET], counter=[0, int(label), 0, 0])
+        shuffled = members[np.argsort(numbers.random_raw(len(members)), kind="stable")]
+        kept.append(shuffled[:count])
+    return np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64)

@@ -1,53 +1,25 @@
-"""Loads a data set by name, whole or in part, into memory or to stream from disk."""
+"""Loads a published data set by name, whole or in part, into memory or to stream from disk."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-from typing import TypeVar, final
+from pathlib import Path
 
-import numpy as np
-
-from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
+from mimetic_jax.data.files import array_record
+from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.open import open_source
-from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.subset import SEED, balanced
+from mimetic_jax.data.files.sources import load_all
+from mimetic_jax.data.home import check_unused, expanded
+from mimetic_jax.data.remote import REMOTE, hint
+from mimetic_jax.data.sets.dataset import (
+    DatasetInfo,
+    ImageDataset,
+    Split,
+    StreamedDataset,
+    part,
+)
 from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class StreamedDataset:
-    """Encoded train and test images on disk."""
-
-    train: ImageSource
-    test: ImageSource
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes, those without examples included."""
-        return self.train.num_classes
-
-    def fingerprint(self) -> str:
-        """Sixteen hex digits that depend on all labels and on sixteen images per split.
-
-        They change when the order, number or classes of the examples change; reading every image
-        would take hours.
-        """
-        digest = hashlib.sha256()
-        for source in (self.train, self.test):
-            digest.update(np.ascontiguousarray(source.labels, np.int32).data)
-            for index in np.linspace(0, len(source) - 1, 16).astype(int):
-                with contextlib.suppress(DecodeError):  # training passes over it
-                    digest.update(source.read(int(index))[0])
-        return digest.hexdigest()[:16]
-
-
-_Dataset = TypeVar("_Dataset", ImageDataset, StreamedDataset)
 
 
 def load_dataset(
@@ -59,9 +31,15 @@ def load_dataset(
 ) -> ImageDataset | StreamedDataset:
     """Load a data set by name.
 
+    Of a set of arrays, the first of two forms that is found is read: the published files, unpacked,
+    in `data_dir` or in `data_dir/FOLDER`; and `data_dir/TFDS_NAME/VERSION/` as TFDS prepares it
+    with file_format="array_record" (reading that needs no TensorFlow). TFDS shuffles the examples
+    it writes: they are the same, but their order differs, and so do the fingerprint and the runs.
+    For a set of image files, see `open_source`.
+
     Args:
         name: one of `names()`.
-        data_dir: the folder that holds it; the digits need none.
+        data_dir: the folder that holds it; None for one that is installed, as the digits are.
         subset: fraction of each class to train on; a smaller part is a subset of a larger one.
             The test images aren't reduced.
         classes: expected number of classes of a streamed set that isn't the published one: a
@@ -69,69 +47,86 @@ def load_dataset(
         limits: of the size of an image.
 
     Raises:
-        InputError: the name is unknown (the error lists the known ones), or the files are unusable.
+        InputError: the name is unknown (the error lists the known ones), no data_dir is given or
+            one that isn't used, or the files are unusable.
     """
     info = describe(name)
+    if info.included:
+        check_unused(name, data_dir, "folder or folder_streamed")
+        return part(_in_memory(info, *info.included()), subset)
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
         return part(_sources(info, data_dir, limits), subset)
-    return part(_resident(info, data_dir, limits), subset)
-
-
-def part(dataset: _Dataset, subset: float) -> _Dataset:
-    """The data set with a fraction of each class to train on; the test images aren't reduced."""
-    if subset == 1:
-        return dataset
-    if isinstance(dataset, StreamedDataset):
-        kept = balanced(dataset.train.labels, fraction=subset, seed=SEED)
-        return dataclasses.replace(dataset, train=Subset(dataset.train, kept))
-    kept = balanced(dataset.train_labels, fraction=subset, seed=SEED)
-    return dataclasses.replace(
-        dataset,
-        train_images=dataset.train_images[kept],
-        train_labels=dataset.train_labels[kept],
-    )
-
-
-def counts(dataset: ImageDataset | StreamedDataset) -> tuple[int, int]:
-    """The numbers of training and of test examples."""
-    if isinstance(dataset, ImageDataset):
-        return len(dataset.train_labels), len(dataset.test_labels)
-    return len(dataset.train), len(dataset.test)
-
-
-def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
-    """The info with the numbers of examples in the loaded data set, not the published ones."""
-    num_train, num_test = counts(dataset)
-    return dataclasses.replace(info, num_train=num_train, num_test=num_test)
-
-
-def _resident(info: DatasetInfo, data_dir: str | None, limits: Limits) -> ImageDataset:
     if info.read:
-        train, test = info.read(info, data_dir)
-    else:
-        sources = _sources(info, data_dir, limits)
-        size = info.image_shape[0]
-        splits = (sources.train, sources.test)
-        train, test = (load_all(source, size, limits=limits) for source in splits)
+        return part(_in_memory(info, *_published(info, data_dir)), subset)
+    sources, size = _sources(info, data_dir, limits), info.image_shape[0]
+    splits = (load_all(source, size, limits=limits) for source in (sources.train, sources.test))
+    return part(_in_memory(info, *splits), subset)
+
+
+def _in_memory(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
 def _sources(info: DatasetInfo, data_dir: str | None, limits: Limits) -> StreamedDataset:
-    if not data_dir:
-        raise InputError(
-            f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
-            f"it comes from {info.source}"
-        )
+    folder = _given(info, data_dir, f"it comes from {info.source}")
+    name = info.tfds or info.name
     train, test = (
-        open_source(
-            info.tfds or info.name,
-            data_dir,
-            split,
-            info.num_classes,
-            folder=info.folder,
-            limits=limits,
-        )
+        open_source(name, folder, split, info.num_classes, folder=info.folder, limits=limits)
         for split in info.splits
     )
     return StreamedDataset(train, test)
+
+
+def _published(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
+    origin = _origin(info, data_dir)
+    root = expanded(_given(info, data_dir, origin))
+    files = [*info.files[0], *info.files[1]]
+    for folder in (root, root / info.folder):
+        missing = [name for name in files if not (folder / name).is_file()]
+        if not missing:
+            return _read(info, folder, 0), _read(info, folder, 1)
+        if len(missing) < len(files):
+            raise InputError(
+                f"{folder} lacks {', '.join(missing)}: {len(missing)} of the {len(files)} files "
+                f"of {info.name}; {origin}"
+            )
+    if info.tfds and (prepared := array_record.find(root, info.tfds)):
+        train, test = (
+            array_record.read_split(prepared, split, info.name, info.image_shape)
+            for split in info.splits
+        )
+        return train, test
+    raise InputError(
+        f"no {info.name} in {data_dir}{'' if root.is_dir() else ' (no such folder)'}: looked for "
+        f"{files[0]} there{f' and in {info.folder}/' if info.folder else ''}"
+        f"{f', and for {info.tfds}/VERSION/dataset_info.json' if info.tfds else ''}; {origin}"
+    )
+
+
+def _read(info: DatasetInfo, folder: Path, split: int) -> Split:
+    assert info.read is not None
+    paths = [folder / name for name in info.files[split]]
+    return info.read(paths, info, (info.num_train, info.num_test)[split])
+
+
+def _given(info: DatasetInfo, data_dir: str | None, origin: str) -> str:
+    if not data_dir:
+        raise InputError(
+            f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
+            f"{origin}"
+        )
+    return data_dir
+
+
+def _origin(info: DatasetInfo, data_dir: str | None) -> str:
+    """Where the files come from, for errors."""
+    remote = REMOTE.get(info.name, ())
+    names = [file.name for file in remote] or [*info.files[0], *info.files[1]]
+    verb = "unpack" if remote and remote[0].gives else "download"
+    origin = f"{verb} {' and '.join(names)} from {info.source}"
+    if command := hint(info.name, data_dir):
+        origin += f", or {command}"
+    if info.tfds:
+        origin += f', or prepare {info.tfds} by TFDS with file_format="array_record"'
+    return origin

@@ -11,11 +11,16 @@ from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
-from mimetic_jax.data.home import expanded, name_of
-from mimetic_jax.data.sets.dataset import ImageDataset
-from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.load import StreamedDataset, counts, part
-from mimetic_jax.data.sets.subset import SEED, balanced
+from mimetic_jax.data.home import existing, name_of
+from mimetic_jax.data.sets.dataset import (
+    SEED,
+    DatasetInfo,
+    ImageDataset,
+    StreamedDataset,
+    balanced,
+    counts,
+    part,
+)
 from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD
 from mimetic_jax.errors import InputError
 
@@ -24,7 +29,6 @@ SIDES = {"folder": 64, "folder_streamed": 224}
 
 _TESTS = ("test", "validation")  # the first that is there
 _TRAIN_SHARE = 0.9  # of each class, where there is no test split
-_PER_COUNT = 128  # images at a time: bincount makes them eight times as large
 
 
 def describe_own(
@@ -86,43 +90,11 @@ def load_own(
     if name == "folder_streamed":
         return sources
     side = size or SIDES[name]
-    splits = (load_all(source, side, limits=limits) for source in (sources.train, sources.test))
-    (images, labels), (test_images, test_labels) = splits
-    return ImageDataset(
-        name_of(_path(name, data_dir)),
-        images,
-        labels,
-        test_images,
-        test_labels,
-        num_classes=sources.num_classes,
+    train, test = (
+        load_all(source, side, limits=limits) for source in (sources.train, sources.test)
     )
-
-
-def info_of(dataset: ImageDataset) -> DatasetInfo:
-    """What is known of arrays of one's own: sizes, and the mean and spread of colors."""
-    levels, counted = np.arange(256), _level_counts(dataset.train_images)
-    shares = counted / counted.sum(axis=1, keepdims=True)
-    mean = shares @ levels
-    std = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(axis=1))
-    return DatasetInfo(
-        dataset.name,
-        dataset.image_shape,
-        dataset.num_classes,
-        *counts(dataset),
-        mean=tuple((mean / 255).tolist()),
-        # A channel of one value has no spread to divide by.
-        std=tuple(np.where(std > 0, std / 255, 1.0).tolist()),
-        source="arrays",
-    )
-
-
-def _level_counts(images: np.ndarray) -> np.ndarray:
-    """How many pixels of each channel have each of the 256 levels, [C, 256]."""
-    counted = np.zeros((images.shape[-1], 256), np.int64)
-    for batch in np.array_split(images, -(-len(images) // _PER_COUNT)):
-        for channel, row in enumerate(counted):
-            row += np.bincount(batch[..., channel].ravel(), minlength=256)
-    return counted
+    name = name_of(_path(name, data_dir))
+    return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
 
 
 def _path(name: str, data_dir: str | None) -> Path:
@@ -130,10 +102,7 @@ def _path(name: str, data_dir: str | None) -> Path:
         raise InputError(
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
-    path = expanded(data_dir)
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}")
-    return path
+    return existing(data_dir)
 
 
 def _sources(name: str, data_dir: str | None, limits: Limits = LIMITS) -> StreamedDataset:

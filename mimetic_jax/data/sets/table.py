@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from mimetic_jax.data.sets.cifar import read_batches
-from mimetic_jax.data.sets.digits import read_digits
-from mimetic_jax.data.sets.info import DatasetInfo
-from mimetic_jax.data.sets.published import read_published
-from mimetic_jax.data.sets.stl10 import read_binary
-from mimetic_jax.data.sets.svhn import read_matlab
+from mimetic_jax.data.sets.dataset import DatasetInfo
+from mimetic_jax.data.sets.readers import read_binary, read_cifar, read_digits, read_matlab
 from mimetic_jax.errors import unknown
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+_CIFAR10_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 _KNOWN = {
     info.name: info
@@ -25,8 +21,8 @@ _KNOWN = {
             360,
             mean=(0.3058,),
             std=(0.3761,),
-            source="scikit-learn, which includes it",
-            read=read_digits,
+            source="scikit-learn",
+            included=read_digits,
         ),
         DatasetInfo(
             "cifar10",
@@ -39,13 +35,8 @@ _KNOWN = {
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar10",
             folder="cifar-10-batches-py",
-            read=partial(
-                read_published,
-                train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-                test=("test_batch",),
-                read_split=partial(read_batches, label_key="labels"),
-                archive="cifar-10-python.tar.gz",
-            ),
+            files=(_CIFAR10_TRAIN, ("test_batch",)),
+            read=read_cifar,
         ),
         # With the fine labels.
         DatasetInfo(
@@ -59,13 +50,8 @@ _KNOWN = {
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar100",
             folder="cifar-100-python",
-            read=partial(
-                read_published,
-                train=("train",),
-                test=("test",),
-                read_split=partial(read_batches, label_key="fine_labels"),
-                archive="cifar-100-python.tar.gz",
-            ),
+            files=(("train",), ("test",)),
+            read=read_cifar,
         ),
         # The cropped digits, without the extra images. Mean and standard deviation as in public
         # training code (PatrickZH/DeepCore and others).
@@ -79,12 +65,8 @@ _KNOWN = {
             std=(0.1980, 0.2010, 0.1970),
             source="http://ufldl.stanford.edu/housenumbers/",
             tfds="svhn_cropped",
-            read=partial(
-                read_published,
-                train=("train_32x32.mat",),
-                test=("test_32x32.mat",),
-                read_split=read_matlab,
-            ),
+            files=(("train_32x32.mat",), ("test_32x32.mat",)),
+            read=read_matlab,
         ),
         # Without the unlabeled images.
         DatasetInfo(
@@ -98,13 +80,8 @@ _KNOWN = {
             source="https://cs.stanford.edu/~acoates/stl10/",
             tfds="stl10",
             folder="stl10_binary",
-            read=partial(
-                read_published,
-                train=("train_X.bin", "train_y.bin"),
-                test=("test_X.bin", "test_y.bin"),
-                read_split=read_binary,
-                archive="stl10_binary.tar.gz",
-            ),
+            files=(("train_X.bin", "train_y.bin"), ("test_X.bin", "test_y.bin")),
+            read=read_binary,
         ),
         # The test images have no public labels, so the validation images are the test set.
         DatasetInfo(

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.typed import SHARE, Range, check_fields
+
+PAIRS = Range(1, 2**20)  # a vocabulary of twice as many
+DEPTH = Range(1, 10**6)  # of a stack per word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,27 +32,22 @@ class Dyck:
         num_test: words to test on.
 
     Raises:
-        InputError: for a size below 1, a length below 2, or a number that is no probability.
+        InputError: a number is out of range.
 
     Example:
         >>> print(Dyck(length=16))
         dyck, words of 16 tokens, 64 kinds of brackets, depth at most 4; 1,024 test words
     """
 
-    length: int
-    pairs: int = 64
-    open_probability: float = 0.6
-    max_depth: int = 4
-    mask_probability: float = 0.5
-    num_test: int = 1024
+    length: Annotated[int, Range(2, 10**6)]
+    pairs: Annotated[int, PAIRS] = 64
+    open_probability: Annotated[float, SHARE] = 0.6
+    max_depth: Annotated[int, DEPTH] = 4
+    mask_probability: Annotated[float, SHARE] = 0.5
+    num_test: Annotated[int, Range(1, 10**6)] = 1024
 
     def __post_init__(self) -> None:
-        for name, least in (("length", 2), ("pairs", 1), ("max_depth", 1), ("num_test", 1)):
-            if (value := getattr(self, name)) < least:
-                raise InputError(f"{name} {value} of Dyck words is below {least}")
-        for name in ("open_probability", "mask_probability"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise InputError(f"{name} {value} is not between 0 and 1")
+        check_fields(self)
 
     def __str__(self) -> str:
         return (

@@ -5,36 +5,16 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from mimetic_jax.data.home import expanded, name_of
-from mimetic_jax.data.text.corpus import OWN, Corpus, TextInfo, corpus_of, parts_of
+from mimetic_jax.data.home import existing, name_of
+from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
-LEVELS = dict(zip(OWN, ("char", "word"), strict=True))
+LEVELS = {"text_char": "char", "text_word": "word"}
 """What a token is, by the name in configurations."""
 
 _SPLITS = (("train",), ("valid", "validation", "val", "dev"), ("test",))
 _SHARES = (0.9, 0.05)
 """Of the lines' characters, what becomes the training and the validation text."""
-
-
-def describe_own(name: str, data_dir: str | None) -> TextInfo:
-    """The size of a text of one's own; it is read for that.
-
-    Raises:
-        InputError: as `load_own`.
-    """
-    corpus = load_own(name, data_dir)
-    sizes = {f"num_{split}": len(getattr(corpus, split)) for split in ("train", "valid", "test")}
-    return TextInfo(
-        corpus.name,
-        LEVELS[name],
-        len(corpus.vocabulary),
-        **sizes,
-        files=("", "", ""),
-        md5=("", "", ""),
-        folders=(),
-        source=str(data_dir),
-    )
 
 
 def load_own(name: str, data_dir: str | None) -> Corpus:
@@ -55,17 +35,20 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
 
     Raises:
         InputError: there is no such folder or file; it has no .txt file, or only one or two of
-            train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, or too short to be
-            split.
+            train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, too short to be
+            split, a link to nothing or no regular file.
     """
     if not data_dir:
         raise InputError(
             f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
         )
-    path = expanded(data_dir)
-    files = _files(path)
-    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _read(name, path, stamps)
+    path = existing(data_dir)
+    stamps = []
+    for file in _files(path):
+        if not file.is_file():
+            raise InputError(f"{file} is no regular file, or a link to none")
+        stamps.append((file, file.stat().st_mtime_ns, file.stat().st_size))
+    return _read(name, path, tuple(stamps))
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -81,8 +64,6 @@ def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> C
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    if not path.is_dir():
-        raise InputError(f"there is no file or folder {path}")
     files = sorted(path.glob("*.txt"))
     if not files:
         raise InputError(f"{path} has no .txt file")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, Self
 
@@ -15,7 +14,6 @@ from ml_collections import ConfigDict
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.data.text import own
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.score import BITS, PERPLEXITY
@@ -123,24 +121,12 @@ class TextTask(Task):
 
 def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
     """The text of a configuration: as published, or as loaded; of one's own as it is."""
-    if config.data.name in own.LEVELS:
-        return own.describe_own(config.data.name, config.data.dir)
-    info = texts.describe(config.data.name)
-    if dataset is None:
-        return info
-    return dataclasses.replace(
-        info,
-        vocabulary=len(dataset.vocabulary),
-        num_train=len(dataset.train),
-        num_valid=len(dataset.valid),
-        num_test=len(dataset.test),
-    )
+    info = texts.describe(config.data.name, config.data.dir)
+    return info if dataset is None else texts.sized(info, dataset)
 
 
 def load(config: ConfigDict) -> texts.Corpus:
     """The text of a configuration."""
-    if config.data.name in own.LEVELS:
-        return own.load_own(config.data.name, config.data.dir)
     return texts.load_text(config.data.name, config.data.dir)
 
 

@@ -3,7 +3,11 @@
 import io
 import os
 import pickle
+import shutil
+import struct
+import subprocess
 import tarfile
+import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -144,7 +148,7 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path, form: int) -> None:
             tar.addfile(linking(*link))
     archive = Archive(path)
     names = [name.removeprefix("./") for name, *_ in LINKS]
-    assert archive.files == [names[0], *NAMES, *names[1:]]
+    assert archive.files == [names[0], *NAMES, *names[1:-1]]  # the last is a link to itself
     targets = [
         "b/ü.JPEG",
         "a.JPEG",
@@ -189,6 +193,69 @@ def test_a_link_to_no_file_counts_as_a_damaged_image(tmp_path: Path, target: str
             DecodeError, match=r"images\.tar:x\.JPEG can't be decoded \(it is a link"
         ):
             archive.read(1)
+
+
+SAME = ["cat/1.png", "./cat/1.png", "cat//1.png", "cat/../cat/1.png", "/cat/1.png"]
+
+
+@pytest.mark.parametrize("form", ["tar", "zip"])
+@pytest.mark.parametrize("again", SAME)
+def test_the_last_of_several_members_with_one_path_counts(
+    tmp_path: Path, form: str, again: str
+) -> None:
+    """As `tar rf` and `tar uf` append them; the others would be images twice, or old ones."""
+    members = [("cat/1.png", b"old"), ("dog/1.png", b"dog"), (again, b"newer")]
+    path = tmp_path / f"images.{form}"
+    if form == "tar":
+        with tarfile.open(path, "w") as tar:
+            for name, data in members:
+                add(tar, name, data)
+    else:
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as file:
+            warnings.simplefilter("ignore")  # of the duplicate
+            for name, data in members:
+                file.writestr(name, data)
+    archive = Archive(path)
+    content = {name: archive.read(index) for index, name in enumerate(archive.files)}
+    assert len(archive.files) == 2
+    assert content == {"cat/1.png": b"newer", "dog/1.png": b"dog"}
+
+
+def test_the_last_of_several_inner_tars_counts(tmp_path: Path) -> None:
+    path = tmp_path / "train.tar"
+    with tarfile.open(path, "w") as outer:
+        for names in (["old.png", "both.png"], ["both.png", "new.png"]):
+            inner = io.BytesIO()
+            with tarfile.open(fileobj=inner, mode="w") as tar:
+                for name in names:
+                    add(tar, name, b"x")
+            add(outer, "cat.tar", inner.getvalue())
+    assert Archive(path).files == ["cat/both.png", "cat/new.png"]
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="needs GNU tar")
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_a_file_stored_without_its_holes_is_refused(tmp_path: Path, form: str) -> None:
+    (tmp_path / "cat").mkdir()
+    with (tmp_path / "cat/1.png").open("wb") as file:
+        file.truncate(2**20)
+        file.write(b"x")
+    command = ["tar", "--sparse", f"--format={form}", "-cf", "images.tar", "cat"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with pytest.raises(InputError, match=r"images\.tar:cat/1\.png is stored without its holes"):
+        Archive(tmp_path / "images.tar")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_is_checked_against_its_checksums(tmp_path: Path, method: int) -> None:
+    path = write_zip(tmp_path / "images.zip", method)
+    with zipfile.ZipFile(path) as file:
+        checksum = struct.pack("<I", file.getinfo("a.JPEG").CRC)
+    data = path.read_bytes()
+    at = data.rindex(checksum)
+    path.write_bytes(data[:at] + bytes(4) + data[at + 4 :])
+    with pytest.raises(DecodeError, match=r"a\.JPEG is damaged: its CRC-32 isn't the 00000000"):
+        Archive(path).read(0)
 
 
 def offsets(path: Path) -> dict[str, int]:

@@ -25,7 +25,7 @@ from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import file_source
 from mimetic_jax.data.files.views import eval_view, train_view
-from mimetic_jax.data.sets.load import StreamedDataset
+from mimetic_jax.data.sets.dataset import StreamedDataset
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.errors import InputError
 from tests.fuzz import Change, changes, damaged, peak_bytes

@@ -3,7 +3,9 @@
 import io
 import os
 import pickle
+import tarfile
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.sources import FileSource, Subset, file_source, load_all
+from mimetic_jax.data.files.sources import FileSource, Subset, contents, file_source, load_all
 from mimetic_jax.errors import InputError
 
 
@@ -87,6 +89,61 @@ def test_loading_whole_names_a_damaged_image(source: FileSource, tmp_path: Path)
     (tmp_path / "train/class1/2.png").write_bytes(b"nothing")
     with pytest.raises(DecodeError, match=r"train/class1/2\.png can't be decoded"):
         load_all(source, 5)
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+@pytest.mark.parametrize("changed", range(0, 12, 5))
+def test_contents_are_of_every_image(tmp_path: Path, form: str, changed: int) -> None:
+    """Also where one is replaced in place by another of the same size."""
+
+    def opened() -> FileSource:
+        if form == "folder":
+            return file_source(Folder(tmp_path), "train", 3)
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            tar.add(tmp_path / "train", "train")
+        return file_source(Archive(tmp_path / "a.tar"), "train", 3)
+
+    write(tmp_path)
+    before = contents(opened())
+    path = tmp_path / f"train/class{changed // 4}/{changed % 4}.png"
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    assert contents(opened()) != before
+    data[-9] ^= 1
+    path.write_bytes(data)
+    assert contents(opened()) == before
+
+
+def test_contents_are_of_the_labels_and_the_order(source: FileSource) -> None:
+    labels = source.labels.copy()
+    labels[3] = 2
+    other = FileSource(source.container, source.members, labels, 3)
+    parts = [Subset(source, np.array(part)) for part in ([0, 1], [1, 0], [0], [0, 1, 2])]
+    assert len({contents(one) for one in (source, other, *parts)}) == 6
+
+
+def test_contents_of_many_images_are_an_even_sample() -> None:
+    """Every tenth of them is read equally often."""
+
+    class Counted:
+        num_classes = 1
+        asked: ClassVar[list[int]] = []
+
+        def __len__(self) -> int:
+            return 100_000
+
+        def outline(self) -> bytes:
+            return b""
+
+        def read(self, index: int) -> tuple[bytes, int]:
+            self.asked.append(index)
+            return bytes(100), 0
+
+    contents(Counted(), most_bytes=200_000)
+    assert 2000 <= len(Counted.asked) == len(set(Counted.asked)) < 2300
+    tenths = np.bincount(np.array(Counted.asked) // 10_000)
+    assert tenths.min() > 0.9 * tenths.mean()
 
 
 @pytest.mark.skipif("MIMETIC_IMAGENET_SAMPLE_TAR" not in os.environ, reason="needs the real tar")

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from mimetic_jax.data.sets.subset import balanced
+from mimetic_jax.data.sets.dataset import balanced
 from mimetic_jax.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data.text import corpus as text
-from mimetic_jax.data.text.own import load_own
+from mimetic_jax.data.text import tokens as tokenizing
 from mimetic_jax.errors import InputError
 
 SPLITS = ("train", "valid", "test")
@@ -106,21 +106,11 @@ def test_parts_of_a_large_file_join(
 
     whole = read()
     for size in (1, 2, 3, 7, 50):
-        monkeypatch.setattr(text, "_CHUNK", size)
+        monkeypatch.setattr(tokenizing, "_CHUNK", size)
         parts = read()
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
     assert symbols(whole, "valid") == expected
-
-
-@pytest.mark.parametrize("level", ["word", "char"])
-def test_encode_gives_the_tokens_of_the_corpus(tmp_path: Path, level: str) -> None:
-    write(tmp_path, "{}.txt", WORDS)
-    corpus = load_own(f"text_{level}", str(tmp_path))
-    for split in SPLITS:
-        found = text.encode(WORDS[split], corpus.vocabulary, level)
-        assert found.dtype == np.int32
-        np.testing.assert_array_equal(found, getattr(corpus, split))
 
 
 def test_fingerprint_distinguishes_texts(tmp_path: Path) -> None:
@@ -171,8 +161,6 @@ def test_python_without_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
         text.load_text("ptb_words", str(tmp_path))
-    with pytest.raises(InputError, match="unknown level 'byte'"):
-        text.encode("x", ("x",), "byte")
 
 
 def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,15 +170,8 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.M
     refused([f"{valid} is empty"], "ptb_word", tmp_path)
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
-        monkeypatch.setattr(text, "_CHUNK", chunk)
+        monkeypatch.setattr(tokenizing, "_CHUNK", chunk)
         refused([f"{valid} isn't UTF-8: byte 10 is 0xff"], "ptb_word", tmp_path)
-
-
-def test_tokens_outside_the_vocabulary() -> None:
-    with pytest.raises(InputError, match=r"word 'dog' \(token 3\) isn't among the 2 tokens"):
-        text.encode("cat cat\ndog", ("cat", "<eos>"), "word")
-    with pytest.raises(InputError, match=r"char 'g' \(token 2\)"):
-        text.encode("dog", tuple("do"), "char")
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,11 @@ def test_other_words_have_another_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"length": 1}, "length 1 of Dyck words is below 2"),
-        ({"pairs": 0}, "pairs 0 of Dyck words is below 1"),
-        ({"open_probability": 1.5}, "open_probability 1.5 is not between 0 and 1"),
+        ({"length": 1}, "length 1 is not .* at least 2"),
+        ({"pairs": 0}, "pairs 0 is not .* at least 1"),
+        ({"pairs": 2**31}, "pairs 2147483648 is not .* at most 1,048,576"),
+        ({"max_depth": 2**31}, "max_depth 2147483648 is not .* at most 1,000,000"),
+        ({"open_probability": 1.5}, "open_probability 1.5 is not .* at most 1"),
     ],
 )
 def test_bad_sizes(fields: dict[str, float], words: str) -> None:

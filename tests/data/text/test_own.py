@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mimetic_jax.data.text.own import _divided, describe_own, load_own
+from mimetic_jax.data.text.corpus import describe
+from mimetic_jax.data.text.own import _divided, load_own
 from mimetic_jax.errors import InputError
 
 LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
@@ -41,7 +42,7 @@ def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str)
 def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("".join(LINES))
     monkeypatch.chdir(tmp_path)
-    assert load_own("text_char", ".").name == describe_own("text_char", ".").name == tmp_path.name
+    assert load_own("text_char", ".").name == describe("text_char", ".").name == tmp_path.name
 
 
 def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
@@ -93,13 +94,13 @@ def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: 
 def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("".join(LINES))
-    info, corpus = (call("text_word", str(path)) for call in (describe_own, load_own))
+    info, corpus = (call("text_word", str(path)) for call in (describe, load_own))
     assert (info.num_train, info.num_valid, info.num_test) == tuple(
         len(getattr(corpus, split)) for split in SPLITS
     )
     assert (info.vocabulary, info.level) == (len(corpus.vocabulary), "word")
     path.write_text("".join(LINES[:50]))
-    assert describe_own("text_word", str(path)).num_train < info.num_train
+    assert describe("text_word", str(path)).num_train < info.num_train
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,11 @@ def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str)
     if content is not None:
         path.write_text(content)
     with pytest.raises(InputError, match=words):
-        describe_own("text_char", str(path))
+        describe("text_char", str(path))
 
 
 def test_a_folder_without_texts_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no \.txt file"):
-        describe_own("text_char", str(tmp_path))
+        describe("text_char", str(tmp_path))
     with pytest.raises(InputError, match=r"text_char needs your text: --config\.data\.dir=FILE"):
-        describe_own("text_char", None)
+        describe("text_char", None)

@@ -1,0 +1,42 @@
+"""Ranges of the numbers that crops, views and augmentation share; nothing outside is computed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.typed import Range, converted
+
+PIXELS = Range(0, 2**14)
+"""Of a side, or none."""
+VIEW = Range(0.01, 1)
+"""Of its shorter side, what a view keeps of an image."""
+
+Pixels: TypeAlias = Annotated[int, PIXELS]
+Side: TypeAlias = Annotated[int, Range(1, PIXELS.high)]
+Scale: TypeAlias = Annotated[tuple[float, ...], Range(0, 1, above=True)]
+"""Least and greatest area of a crop, as parts of the image's."""
+Ratio: TypeAlias = Annotated[tuple[float, ...], Range(1e-3, 1e3)]
+"""Least and greatest width / height of a crop."""
+Exact = Literal["bilinear", "bicubic"]
+Interpolation = Literal["bilinear", "bicubic", "random"]
+
+
+def check_range(name: str, ends: tuple[float, ...]) -> None:
+    """Check that this is the least and the greatest of some numbers.
+
+    Raises:
+        InputError: it isn't.
+    """
+    if len(ends) != 2 or ends[0] > ends[1]:
+        raise InputError(f"{name} {tuple(ends)} isn't (least, greatest)")
+
+
+def check_view(size: int, fraction: float) -> None:
+    """Check the size of a central view and the share of the image that it keeps.
+
+    Raises:
+        InputError: one is out of range.
+    """
+    converted("image size", Side, size)
+    converted("crop fraction", Annotated[float, VIEW], fraction)

@@ -1,0 +1,153 @@
+"""Readers of data sets that are published as files of arrays, and of the one that comes installed.
+
+A reader takes the files of a split, what is known of the data set, and the published number of
+examples, for errors; it returns images uint8 [N, h, w, C] and labels int32 [N].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mimetic_jax.data.sets.dataset import DatasetInfo, Split
+from mimetic_jax.data.sets.unpickle import unpickled
+from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.host.files import open_to_read, read_bytes
+
+
+def read_digits() -> tuple[Split, Split]:
+    """Scikit-learn's 8x8 digits, split into 1437 train and 360 test examples.
+
+    The split is fixed: with the examples sorted by class, every fifth is a test example, so it has
+    a fifth of each class, to within one example. Gray levels 0..16 become 0..255.
+    """
+    from sklearn.datasets import load_digits
+
+    levels, labels = load_digits(return_X_y=True)
+    images = np.rint(levels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    labels = labels.astype(np.int32)
+    is_test = np.zeros(len(labels), bool)
+    is_test[np.argsort(labels, kind="stable")[::5]] = True
+    return (images[~is_test], labels[~is_test]), (images[is_test], labels[is_test])
+
+
+def read_cifar(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
+    """CIFAR's "python version": pickled batches of rows of pixels; of CIFAR-100 the fine labels.
+
+    The batches must hold equally many images each, but not as many as published: a cut-down copy of
+    the data can be read too.
+
+    Raises:
+        InputError: a batch can't be read, or contradicts itself or the others.
+    """
+    batches = [_read_batch(path, info, published // len(paths)) for path in paths]
+    first = len(batches[0][1])
+    for path, (_, labels) in zip(paths, batches, strict=True):
+        if len(labels) != first:
+            raise InputError(
+                f"{path} holds {len(labels)} images, expected {first} as in {paths[0].name}"
+            )
+    height, width, channels = info.image_shape
+    rows = np.concatenate([pixels for pixels, _ in batches])
+    # A row holds one color plane after the other.
+    images = rows.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), np.concatenate([labels for _, labels in batches])
+
+
+def _read_batch(path: Path, info: DatasetInfo, published: int) -> Split:
+    row = math.prod(info.image_shape)
+    with _reading(
+        path,
+        f"a batch of {info.name}",
+        f"more than the {published * row} of the pixels "
+        f"of {published} images; unpack the archive again",
+    ):
+        values = unpickled(path)
+        pixels = values["data"]
+        labels = np.asarray(values["fine_labels" if "fine_labels" in values else "labels"])
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
+        found = f"{getattr(pixels, 'dtype', type(pixels).__name__)} {np.shape(pixels)}"
+        raise InputError(f"{path} holds pixels as {found}, expected uint8 (images, {row})")
+    if pixels.shape[1] != row or not len(pixels):
+        raise InputError(f"{path} holds pixels of shape {pixels.shape}, expected (images, {row})")
+    return pixels, _checked(path, labels, len(pixels), range(info.num_classes))
+
+
+def read_matlab(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
+    """SVHN's MATLAB file of a split, which calls the digit 0 class 10; here label d is the digit d.
+
+    Raises:
+        InputError: the file can't be read, or contradicts itself.
+    """
+    from scipy.io import loadmat
+
+    (path,) = paths
+    with (
+        _reading(
+            path,
+            "a file of svhn",
+            f"the pixels X and labels y of {published} images; download it again",
+        ),
+        open_to_read(path) as file,
+    ):
+        content = loadmat(file, variable_names=("X", "y"))
+        pixels, labels = content["X"], content["y"].ravel()
+    if pixels.dtype != np.uint8 or pixels.shape[:-1] != info.image_shape or not pixels.shape[-1]:
+        raise InputError(
+            f"{path} holds pixels as {pixels.dtype} {pixels.shape}, "
+            f"expected uint8 {(*info.image_shape, 'images')}"
+        )
+    labels = _checked(path, labels, pixels.shape[-1], range(1, info.num_classes + 1))
+    return np.ascontiguousarray(pixels.transpose(3, 0, 1, 2)), labels % info.num_classes
+
+
+def read_binary(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
+    """STL-10's two binary files of a split: of the pixels and of the labels, which start from 1.
+
+    Raises:
+        InputError: the files are cut off, or contradict each other.
+    """
+    path, label_path = paths
+    pixels, labels = (np.frombuffer(read_bytes(name), np.uint8) for name in paths)
+    size = math.prod(info.image_shape)
+    if len(pixels) % size or not len(pixels):
+        raise InputError(
+            f"{path} holds {len(pixels)} bytes, not a multiple of the {size} of an image: "
+            f"expected {published * size} for {published} images; unpack the archive again"
+        )
+    count = len(pixels) // size
+    labels = _checked(label_path, labels, count, range(1, info.num_classes + 1))
+    height, width, channels = info.image_shape
+    # An image is one color plane after the other, each column by column.
+    images = pixels.reshape(-1, channels, width, height).transpose(0, 3, 2, 1)
+    return np.ascontiguousarray(images), labels - 1
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str, expected: str) -> Iterator[None]:
+    """Name the file and its size in an error: damaged bytes raise almost any in pickle, loadmat."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(
+            f"{path} can't be read as {what} ({said_by(error)}): found {path.stat().st_size} "
+            f"bytes, expected {expected}"
+        ) from error
+
+
+def _checked(path: Path, labels: np.ndarray, images: int, known: range) -> np.ndarray:
+    """The labels as int32, if there is one of the known ones per image."""
+    if labels.dtype.kind not in "iu" or labels.shape != (images,):
+        raise InputError(
+            f"{path} holds {labels.dtype} labels of shape {labels.shape} for {images} images"
+        )
+    if labels.min() not in known or labels.max() not in known:
+        raise InputError(
+            f"{path} holds labels from {labels.min()} to {labels.max()}, "
+            f"expected {known[0]} to {known[-1]}"
+        )
+    return labels.astype(np.int32)
