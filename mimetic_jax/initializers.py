@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from mimetic_jax.errors import InputError, blaming, check_counts, check_numbers, check_pair
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.weights.attention import attention_sizes
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.checks import check_key
 
 
 class Initializer(Protocol):
