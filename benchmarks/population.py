@@ -41,7 +41,7 @@ from mimetic_jax import data
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.models import depthwise
 from mimetic_jax.train.cluster.mesh import population_mesh
-from mimetic_jax.train.population import initial_members
+from mimetic_jax.train.chunk import initial_members
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 

@@ -29,7 +29,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.gpu import peers
 from benchmarks.gpu.throughput import synthetic
-from configs.default import default, default_text
+from configs.default import default
 from launch.cost import product_speed
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.host.memory import keep_freed_memory
@@ -45,7 +45,7 @@ Step = Callable[[], Any]
 
 def text() -> ConfigDict:
     """A small language model by words."""
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "ptb_word", 128, 128
     config.model.update(width=256, depth=6, heads=8, dropout=0.1)
     config.update(batch=8, steps=100)

@@ -21,7 +21,7 @@ import jax
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from configs import digits_vit
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.together import Alone, Group, Several
 

@@ -26,7 +26,7 @@ Differs from the paper: images are trained on as in configs/cifar10_vit.py. Of t
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default_dyck, model
+from configs.default import arguments, default, model
 from configs.recipes import small_images_vit
 from mimetic_jax.data import describe
 from mimetic_jax.errors import unknown
@@ -91,7 +91,7 @@ def _from(run: str) -> dict[str, object]:
 def _warmup(images: ConfigDict, share: float) -> ConfigDict:
     """The task before the images: `share` of their examples, on words as long as their patches."""
     info = describe(images.data.name)
-    config = default_dyck()
+    config = default("dyck")
     config.seeds = images.seeds
     config.batch = 128
     steps = round(images.epochs * (info.num_train // images.batch))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default, default_text
+from configs.default import arguments, default
 from mimetic_jax.data import describe
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
@@ -236,7 +236,7 @@ def language(args: ConfigDict) -> ConfigDict:
     Args:
         args: arguments of the configuration, with width, depth, heads and init.
     """
-    config = default_text()
+    config = default("text")
     config.seeds = (0, 1, 2)
     for name in ("width", "depth", "heads"):
         config.model[name] = args[name]

@@ -33,8 +33,8 @@ class Costs:
     def count(self, entries: Iterable[Entry], say: Callable[[str], None] = print) -> None:
         """Count what isn't, and write it down, row by row; not populations, of any size."""
         from mimetic_jax.analysis.plan import flops_per_step
-        from mimetic_jax.train.compare import Comparison
-        from mimetic_jax.train.workdir.paths import write_atomically
+        from mimetic_jax.train.comparison import Comparison
+        from mimetic_jax.train.store.places import Place
 
         for entry in entries:
             if entry.row.needs or set(entry.init) <= self._flops.get(entry.spec.key, {}).keys():
@@ -51,7 +51,7 @@ class Costs:
             }
             self._flops.setdefault(entry.spec.key, {}).update(flops)
             text = json.dumps(dict(sorted(self._flops.items())), indent=1, sort_keys=True)
-            write_atomically(self._path, text + "\n")
+            (Place(self._path.parent) / self._path.name).write(text + "\n")
             say(f"{entry.table} row {entry.number}: {sum(flops.values()):.3g} FLOPs a seed")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from launch import beside
+from launch import tables
 from launch.findings import findings
-from launch.records import read, wrapped
+from launch.marks import marks_of_lines
+from launch.recipes import read, wrapped
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS, TABLES
@@ -56,7 +57,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
     yield wrapped(" ".join(facts))
     full = entries(name)
-    yield beside.table(full, results, beside.digests(full, results)) + "\n"
+    yield tables.table(full, results, marks_of_lines(full, results)) + "\n"
     doubts = [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in full if n.row.doubt]
     doubts += [f"- {n.number}. {n.row.label} needs {n.row.needs}" for n in full if n.row.needs]
     if doubts:
@@ -64,11 +65,11 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     if ran := [entry for entry in scaled_entries(name) if results.of(entry.spec)]:
         says = dict.fromkeys(small.says for n in ran if (small := n.row.small or table.small))
         yield wrapped(f"Scaled down ({'; '.join(says)}):")
-        yield beside.table(ran, results, beside.digests(ran, results)) + "\n"
+        yield tables.table(ran, results, marks_of_lines(ran, results)) + "\n"
         yield _origins(ran, results)
     if origins := _origins(full, results):
         yield origins
-    files = dict.fromkeys(entry.spec.config for entry in full if beside.is_published(entry))
+    files = dict.fromkeys(entry.spec.config for entry in full if tables.is_published(entry))
     for file in files:
         if departures := read(pathlib.Path(file))["Differs from the paper"]:
             yield wrapped(f"`{file}` differs from the paper: {departures}")
@@ -78,8 +79,8 @@ def _origins(rows: Sequence[Entry], results: Results) -> str:
     """Where the runs of some rows were made."""
     lines = [line for spec in dict.fromkeys(e.spec for e in rows) for line in results.of(spec)]
     made = dict.fromkeys(
-        f"`{line['command']}` on {line['devices']} x {line['device_kind']}, "
-        f"commit {(line.get('commit') or 'unknown')[:7]}"
+        f"`{line.command}` on {line.devices} x {line.device_kind}, "
+        f"commit {(line.commit or 'unknown')[:7]}"
         for line in lines
     )
     return wrapped(f"Runs: {'; '.join(made)}.") if made else ""

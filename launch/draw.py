@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from launch.beside import as_result, digests
+from launch.marks import marks_of_lines, runs_of
+from launch.queue import Queue
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
-from launch.training import Queue
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
@@ -21,9 +21,10 @@ from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 from papers.record import Small
 
@@ -99,7 +100,7 @@ def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> I
     for entry in wanted:
         comparison = Comparison(queue.configs[entry.spec], queue.say)
         for name in queue.arms[entry.spec]:
-            folder = queue.population(entry.spec, name)
+            folder = Members.of(queue.folder(entry.spec), name)
             members = comparison.arms[name].config.members
             if not folder.trained:
                 continue
@@ -130,15 +131,13 @@ def _ours(
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
-    known = digests(rows, results)
+    known = marks_of_lines(rows, results)
     for entry in rows:
-        of_arm = known.get(entry.spec, {})
-        default, mimetic = (
-            results.runs(entry.spec, arm, of_arm.get(arm, "")) for arm in ("default", "mimetic")
-        )
+        runs = runs_of(entry.spec, results, known.get(entry.spec, {}))
+        default, mimetic = runs.get("default", {}), runs.get("mimetic", {})
         if shared := sorted(default.keys() & mimetic.keys()):
             base, ours = (
-                np.array([runs[seed]["value"] for seed in shared]) for runs in (default, mimetic)
+                np.array([of[seed].value for seed in shared]) for of in (default, mimetic)
             )
             sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
             where = f"{panel}, scaled down" if small else panel
@@ -147,9 +146,8 @@ def _ours(
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
-    for arm, digest in queue.digests[entry.spec].items():
-        if lines := queue.results.runs(entry.spec, arm, digest):
-            yield as_result(arm, lines, entry.row.label)
+    for arm, runs in runs_of(entry.spec, queue.results, queue.marks[entry.spec]).items():
+        yield ArmResult(arm, runs, entry.row.label)
 
 
 def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
@@ -157,10 +155,10 @@ def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
     found = {}
     for entry in wanted:
         epochs = queue.configs[entry.spec].epochs
-        for arm, digest in queue.digests[entry.spec].items():
-            for line in queue.results.runs(entry.spec, arm, digest).values():
+        for runs in runs_of(entry.spec, queue.results, queue.marks[entry.spec]).values():
+            for run in runs.values():
                 if epochs:
-                    found[entry.row.label] = line["steps"] / epochs
+                    found[entry.row.label] = run.steps / epochs
     return found
 
 

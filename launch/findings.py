@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from launch.beside import as_result, digests
+from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.errors import InputError
@@ -54,9 +54,9 @@ class _Rows:
         """By name; the configuration is loaded once for all places that name its row."""
         key = entry.spec, entry.init
         if key not in self._arms:
-            marks = digests([entry], self._results).get(entry.spec, {})
-            runs = {arm: self._results.runs(entry.spec, arm, mark) for arm, mark in marks.items()}
-            self._arms[key] = {arm: as_result(arm, lines) for arm, lines in runs.items() if lines}
+            marks = marks_of_lines([entry], self._results).get(entry.spec, {})
+            runs = runs_of(entry.spec, self._results, marks)
+            self._arms[key] = {arm: ArmResult(arm, lines) for arm, lines in runs.items()}
         return self._arms[key]
 
 
@@ -156,8 +156,10 @@ def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> ArmResult:
         raise InputError(f"{PATH}: {found[0]}: no runs of {name}; there are those of {known}")
     if not found["step"]:
         return arms[name]
-    step, curves = int(found["step"]), {seed: dict(of) for seed, of in arms[name].curve.items()}
-    if any(step not in curve for curve in curves.values()):
+    step, runs = int(found["step"]), arms[name].runs
+    if any(step not in dict(run.curve) for run in runs.values()):
         raise InputError(f"{PATH}: {found[0]}: step {step} was not evaluated")
-    reached = {seed: curve[step] for seed, curve in curves.items()}
-    return dataclasses.replace(arms[name], reached=reached)
+    then = {
+        seed: dataclasses.replace(run, value=dict(run.curve)[step]) for seed, run in runs.items()
+    }
+    return ArmResult(name, then)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from launch.cost import SHARE, Costs
 from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
+from mimetic_jax.train.store.lock import held
+from mimetic_jax.train.store.places import Place
 from papers import PAPERS
 from papers.record import Table
 
-if TYPE_CHECKING:
-    from mimetic_jax.train.workdir.paths import AnyPath
 
-
-def listing(results: Results, workdir: AnyPath, costs: Costs, speed: float) -> Iterator[str]:
+def listing(results: Results, workdir: Place, costs: Costs, speed: float) -> Iterator[str]:
     """A line for each row.
 
     Args:
@@ -34,7 +32,7 @@ def listing(results: Results, workdir: AnyPath, costs: Costs, speed: float) -> I
 
 
 def _table(
-    name: str, table: Table, results: Results, workdir: AnyPath, costs: Costs, speed: float
+    name: str, table: Table, results: Results, workdir: Place, costs: Costs, speed: float
 ) -> Iterator[str]:
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
@@ -53,36 +51,26 @@ def _table(
         yield f"    {entry.number:>2} {entry.row.label}: {'; '.join(filter(None, parts))}"
 
 
-def _state(entry: Entry, results: Results, workdir: AnyPath) -> str:
+def _state(entry: Entry, results: Results, workdir: Place) -> str:
     """How far a row's arms are, for as many seeds as a claim takes; empty if nothing began.
 
     Lines of an earlier configuration count too: telling them apart needs the training code, whose
     import takes longer than the whole list.
     """
     begun = [
-        folder
+        of_spec / "runs" / arm / seed
         for of_spec in entry.spec.folders(workdir)
         for arm in entry.init
-        for folder in sorted(of_spec.glob(f"runs/{arm}/*"))
+        for seed in (of_spec / "runs" / arm).names()
     ]
     every = len(entry.init) * len(SEEDS)
     lines = sum(min(len(SEEDS), results.seeds(entry.spec, [arm])) for arm in entry.init)
     progress = f"{lines} of {every} runs" if lines else ""
-    if _held(begun):
+    if any(map(held, begun)):
         return ", ".join(filter(None, ("running", progress)))
     if lines == every:
         return f"done, {results.seeds(entry.spec, entry.init)} seeds"
     return progress or "begun" * bool(begun)
-
-
-def _held(folders: Sequence[AnyPath]) -> bool:
-    """Whether a process trains one of these runs."""
-    locks = [folder for folder in folders if (folder / "lock").exists()]
-    if not locks:
-        return False
-    from mimetic_jax.train.workdir.lock import held  # costs a second, which most lists spare
-
-    return any(map(held, locks))
 
 
 def _cost(entry: Entry, costs: Costs, speed: float) -> str:

@@ -1,7 +1,8 @@
-"""What can be reproduced: the rows of the papers as comparisons to train."""
+"""What can be trained: rows of the papers, or of a config file of one's own, as comparisons."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import pathlib
@@ -10,7 +11,6 @@ import runpy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from launch.fields import set_field
 from launch.weights import Weights
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train.statistics import ENOUGH
@@ -20,7 +20,7 @@ from papers.record import Figure, Row, Small, Table
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from mimetic_jax.train.workdir.paths import AnyPath
+    from mimetic_jax.train.store.places import Place
 
 SEEDS = tuple(range(ENOUGH))
 """Of each row unless others are asked for: the fewest that a claim takes."""
@@ -68,9 +68,10 @@ class Spec:
         folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
         return f"{folder}{_FROM}{self.weights.mark}" if self.weights else folder
 
-    def folders(self, workdir: AnyPath) -> list[AnyPath]:
+    def folders(self, workdir: Place) -> list[Place]:
         """Its workdirs in a folder: one, or one for each file that it was trained from."""
-        return [workdir / self.folder, *sorted(workdir.glob(f"{self.folder}{_FROM}*"))]
+        names = (name for name in workdir.names() if name.startswith(f"{self.folder}{_FROM}"))
+        return [workdir / name for name in (self.folder, *names)]
 
     def config_argument(self, init: Sequence[str]) -> str:
         """The value of main.py's --config that trains these arms."""
@@ -91,7 +92,7 @@ class Spec:
         _, _, text = self.config_argument(init).partition(":")
         config = runpy.run_path(self.config)["get_config"](text)
         for flag in self.flags:
-            set_field(config, flag)
+            _set_field(config, flag)
         return config
 
 
@@ -113,6 +114,31 @@ class Entry:
     row: Row
     spec: Spec
     init: tuple[str, ...]
+
+
+def own_entries(config: str, rows: Sequence[str], flags: Sequence[str]) -> list[Entry]:
+    """Rows of a config file of one's own, as those of a table.
+
+    Args:
+        config: the file.
+        rows: its arguments, one text for each row.
+        flags: of main.py, for all rows.
+
+    Raises:
+        InputError: two rows are the same, or a flag sets what the queue sets.
+    """
+    if len(set(rows)) < len(rows):
+        raise InputError(f"rows must be different: {', '.join(rows)}")
+    for flag in flags:
+        if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):
+            raise InputError(
+                f"{flag}: after -- come --config.FIELD=VALUE; seeds are set by --seeds"
+            )
+    table = pathlib.PurePath(config).stem
+    return [
+        Entry(table, number, Row(row or "default"), Spec(config, row, tuple(flags)), ())
+        for number, row in enumerate(rows or [""], 1)
+    ]
 
 
 def entries(name: str, row: int | None = None, small: bool = False) -> list[Entry]:
@@ -185,6 +211,30 @@ def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
         else entry
         for entry in rows
     ]
+
+
+def _set_field(config: ConfigDict, flag: str) -> None:
+    """Apply a flag of the form --config.a.b=value, as main.py does.
+
+    Raises:
+        InputError: there is no such field, or the value has another type or is missing.
+    """
+    name, equals, text = flag.removeprefix("--config.").partition("=")
+    if not equals:
+        raise InputError(f"{flag} has no value: write {flag}=VALUE")
+    node, parts = config, name.split(".")
+    for depth, part in enumerate(parts):
+        if part not in node:
+            raise unknown("config field", name, [".".join([*parts[:depth], o]) for o in node])
+        parent, node = node, node[part]
+    try:
+        value = text if parent.get_type(parts[-1]) is str else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = text  # a word, as main.py takes it
+    try:
+        config.update_from_flattened_dict({name: value})
+    except TypeError as error:
+        raise InputError(f"{flag}: {str(error).splitlines()[0]}") from error
 
 
 def _once(*names: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The papers' tables and figures: published beside ours. From the root of the repository:
+"""The papers' tables and figures, published beside ours, and tables of one's own. From the root:
 
     python launch/reproduce.py
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
@@ -7,21 +7,26 @@
     python launch/reproduce.py --budget=45m --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7
+    python launch/reproduce.py configs/cifar10_vit.py --row=width=96,heads=3 --row=width=192,heads=3 \
+        --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
 Without a name: every table and row, its published numbers, how many seeds are done, and what it
 costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
-published and ours side by side, or draw the figure. --small scales rows to what one CPU trains in
-minutes; such runs stay apart. --budget trains the most valuable missing rows of the whole registry,
-or of the name, for so long: first seeds first, and of those the cheapest rows. --file names what a
-row starts from: pretrained weights, or the workdir of a first stage.
+published and ours side by side, or draw the figure. With a config file: the same for rows of one's
+own, each with arguments of that file; their lines are in WORKDIR/results unless --results is given.
+--small scales rows to what one CPU trains in minutes; such runs stay apart. --budget trains the
+most valuable missing rows of the whole registry, or of the name, for so long: first seeds first,
+and of those the cheapest rows. --file names what a row starts from: pretrained weights, or the
+workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
 docs/results.md is made of these lines alone (--docs). Rows whose data is missing are left out and
 named; the others go on.
 
---to=slurm submits one array (launch/slurm.sbatch), --to=gke prints one manifest per run
-(launch/gke/run.sh); the same command with --to=table, given later, adds the lines of finished runs.
+--jobs=N trains N runs at a time, each in a process of its own; --to=slurm submits one array,
+--to=gke prints one manifest per run to pipe into kubectl. The same command with --to=table, given
+later, adds the lines of finished runs. --launcher has the executor's options.
 
 Exit code: 0 if everything asked for was done or submitted, 1 if runs failed or lacked data (the
 others still ran), 2 for bad input, 75 if it was stopped.
@@ -37,20 +42,17 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from launch.cost import Costs, product_speed
 from launch.listing import listing
-from launch.registry import SEEDS, Entry, entries, scaled_entries, with_weights
+from launch.registry import SEEDS, Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
 from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
-
-if TYPE_CHECKING:
-    from mimetic_jax.train.workdir.paths import AnyPath
 
 Say = Callable[[str], None]
 
@@ -79,10 +81,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", nargs="?", default="", help="PAPER, PAPER/tableN or PAPER/figureN")
-    parser.add_argument("--row", type=int, help="one row of the table, from 1")
+    parser.add_argument(
+        "name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file"
+    )
+    parser.add_argument(
+        *("--row",),
+        action="append",
+        default=[],
+        help="a row of the table, from 1; or arguments of the config file; repeatable",
+    )
     parser.add_argument("--arms", default="", help="A,B: these alone")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="default: %(default)s")
+    parser.add_argument("--seeds", default="", help="default: 0,1,2, or the config file's")
     parser.add_argument("--members", type=int, help="of each population; default: the config's")
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
     parser.add_argument("--budget", default="", help="stop after so long: 45m, 2h, 300s")
@@ -95,33 +104,32 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="folder of the data sets, or of one of them; repeatable",
     )
     parser.add_argument("--workdir", default="runs/reproduce", help="default: %(default)s")
-    parser.add_argument("--results", default="results", help="default: %(default)s")
+    parser.add_argument("--results", help="default: results, or WORKDIR/results")
     parser.add_argument("--launcher", default="", help="options of the launch script")
-    parser.add_argument("--jobs", type=int, help="jobs of a Slurm array at a time")
+    parser.add_argument("--jobs", type=int, help="runs at a time, here or of a Slurm array")
     parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument(
         "--docs", action="store_true", help="write docs/results.md and docs/recipes.md, and end"
     )
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
+    parser.add_argument("flags", nargs="*", help="--config.FIELD=VALUE of a config file, after --")
     flags = parser.parse_args(arguments)
     for name in ("workdir", "results", "file"):
         check_given(f"--{name}", getattr(flags, name))
+    flags.own = flags.name.endswith(".py")
+    if flags.results is None:
+        flags.results = f"{flags.workdir}/results" if flags.own else "results"
     if "://" in flags.results:
-        raise InputError(f"--results={flags.results} is no folder: lines are files of this machine")
-    flags.workdir, flags.results = _workdir(flags.workdir), pathlib.Path(flags.results)
-    flags.file = flags.file or ""
+        raise InputError(f"--results={flags.results}: lines are files of this machine")
+    if flags.jobs is not None and flags.jobs < 1:
+        raise InputError(f"--jobs={flags.jobs} is not a positive number")
+    if flags.flags and not flags.own:
+        raise InputError(
+            f"{flags.flags[0]}: fields are set for a config file, not for {flags.name}"
+        )
+    flags.workdir, flags.file = Place.of(flags.workdir), flags.file or ""
     return flags
-
-
-def _workdir(text: str) -> AnyPath:
-    """The folder of a local workdir, or the path of one in a bucket."""
-    if "://" not in text:
-        return pathlib.Path(text)
-    # Its module takes seconds to import, which a list of local runs shouldn't cost.
-    from mimetic_jax.train.workdir.paths import as_path
-
-    return as_path(text)
 
 
 def run(flags: argparse.Namespace, say: Say) -> int:
@@ -142,10 +150,22 @@ def run(flags: argparse.Namespace, say: Say) -> int:
         for line in listing(results, flags.workdir, Costs(), speed):
             say(line)
         return 0
-    wanted = _entries(flags.name, flags.row, flags.small)
+    if flags.own:
+        wanted = own_entries(flags.name, flags.row, flags.flags)
+    else:
+        wanted = _entries(flags.name, _number(flags.row), flags.small)
     if flags.file and flags.name not in FIGURES:
         wanted = with_weights(wanted, flags.file)
     return _reproduce(wanted, results, seconds, flags, say)
+
+
+def _number(rows: Sequence[str]) -> int | None:
+    """The number of a row of a table."""
+    if not rows:
+        return None
+    if len(rows) > 1 or not re.fullmatch("[0-9]{1,4}", rows[0]):
+        raise InputError(f"--row={','.join(rows)} is not the number of one row of a table")
+    return int(rows[0])
 
 
 def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
@@ -172,20 +192,18 @@ def _reproduce(
     say: Say,
 ) -> int:
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
+    from launch.queue import Queue
     from launch.submit import submit
-    from launch.sweep import options_of
-    from launch.training import Queue
+    from launch.tables import table
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
-    from mimetic_jax.train.workdir.paths import in_bucket
 
     keep_freed_memory()
-    launcher = options_of(flags.launcher)
-    if flags.to == "slurm" and in_bucket(flags.workdir):
-        raise InputError(f"--workdir={flags.workdir}: --to=slurm needs a folder")
+    if flags.launcher and flags.to not in ("slurm", "gke"):
+        raise InputError(f"--launcher is for slurm and gke, not for {flags.to}")
     queue = Queue(
         wanted,
-        _seeds(flags.seeds),
+        _seeds(flags.seeds, own=flags.own),
         [arm for arm in flags.arms.split(",") if arm],
         results,
         flags.workdir,
@@ -201,12 +219,15 @@ def _reproduce(
     jobs = queue.jobs(by_cost)
     code = 0
     if flags.to in ("slurm", "gke"):
-        return submit(queue, jobs, flags.to, launcher, flags, say)
+        return submit(queue.calls(jobs), flags.workdir, flags, say)
     if flags.dry_run:
         for job in jobs:
             say(str(job))
         return 0
-    if flags.to == "local" and jobs:
+    if flags.to == "local" and flags.jobs and jobs:
+        code = submit(queue.calls(jobs), flags.workdir, flags, say)
+        queue.collect()
+    elif flags.to == "local" and jobs:
         _cache_compilations(flags.workdir)
         try:
             failures = queue.train(jobs, seconds)
@@ -217,32 +238,32 @@ def _reproduce(
             code = 1 if failures else 0
             for failure in failures:
                 say(f"not done: {failure}")
-    from launch.beside import table
-
     for name in dict.fromkeys(entry.table for entry in wanted):
         rows = [entry for entry in wanted if entry.table == name]
-        shown = TABLES.get(name) or FIGURES[name]
-        say(f"\n{name}: {shown.title}\n\n{table(rows, results, queue.digests)}")
+        shown = TABLES.get(name) or FIGURES.get(name)
+        text = table(rows, results, queue.marks)
+        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+        if flags.own:
+            (flags.workdir / "table.md").write(f"{text}\n")
     if flags.name in FIGURES and not code:
         from launch.draw import draw
 
-        folder = flags.results / "figures"
+        folder = pathlib.Path(flags.results) / "figures"
         for path in draw(flags.name, queue, wanted, folder, flags.file, small=flags.small):
             say(f"drawn: {path}")
     return code
 
 
 def _write_docs(results: Results, say: Say) -> int:
-    from launch import docs, records
-    from mimetic_jax.train.workdir.paths import write_atomically
+    from launch import docs, recipes
 
-    for path, text in ((docs.PATH, docs.render(results)), (records.PATH, records.render())):
-        write_atomically(path, text)
+    for path, text in ((docs.PATH, docs.render(results)), (recipes.PATH, recipes.render())):
+        Place.of(path).write(text)
         say(f"written: {path}")
     return 0
 
 
-def _cache_compilations(workdir: AnyPath) -> None:
+def _cache_compilations(workdir: Place) -> None:
     """So that a call of a few minutes doesn't spend one of them compiling again."""
     import jax
 
@@ -252,14 +273,15 @@ def _cache_compilations(workdir: AnyPath) -> None:
 def command(flags: argparse.Namespace) -> str:
     """The command to record; folders are DIR, which change no result, files FILE."""
     parts = ["python launch/reproduce.py", flags.name]
-    parts += [f"--row={flags.row}"] if flags.row else []
+    parts += [f"--row={row}" for row in flags.row]
     parts += [f"--arms={flags.arms}"] if flags.arms else []
     parts += [f"--members={flags.members}"] if flags.members else []
     parts += ["--small"] if flags.small else []
-    parts += [f"--seeds={flags.seeds}"] if _seeds(flags.seeds) != list(SEEDS) else []
+    parts += [f"--seeds={flags.seeds}"] if flags.seeds else []
     parts += [f"--budget={flags.budget}"] if flags.budget else []
     parts += ["--file=FILE"] if flags.file else []
     parts += ["--data_dir=DIR"] if flags.data_dir else []
+    parts += ["--", *flags.flags] if flags.flags else []
     return " ".join(filter(None, parts))
 
 
@@ -280,16 +302,15 @@ def duration(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _seeds(text: str) -> list[int]:
-    try:
-        seeds = [int(seed) for seed in text.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds={text} is not a list of integers such as 0,1,2") from None
+def _seeds(text: str, own: bool) -> list[int]:
+    """The seeds of the command line; none for those of a config file of one's own."""
+    if not text:
+        return [] if own else list(SEEDS)
+    seeds = [int(seed) for seed in text.split(",") if re.fullmatch("[0-9]{1,10}", seed)]
+    if len(seeds) < len(text.split(",")) or max(seeds) >= 2**32:
+        raise InputError(f"--seeds={text} is not a list of integers below 2^32, such as 0,1,2")
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
-    from mimetic_jax.train.config import check_seeds
-
-    check_seeds(seeds)
     return seeds
 
 

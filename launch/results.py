@@ -1,96 +1,179 @@
 """results/*.jsonl: a line for each finished run, the only source of the numbers in docs/results.md.
 
-A line has the comparison's key ("config", with "flags" and "small" in it), arm, seed, digest of the
-arm's configuration, steps, batch, dtype, the score and its curve, the number of test examples,
-seconds, the command and where it ran. The line of a population has all its members: their number
-and the list of their scores, null for one that diverged, instead of a seed, a score and a curve.
+A line is a record with the comparison that it belongs to and the command that trained it. The line
+of a population has all its members: their number and the list of their scores, null for one that
+diverged, instead of a seed, a score and a curve.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from benchmarks.gpu.records import append_record, read_records
 from launch.registry import Spec
-from mimetic_jax.errors import InputError
+from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.lines import Lines
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.typed import check_fields, from_json
 
-Line: TypeAlias = dict[str, Any]
 
-FIELDS = ("config", "small", "arm", "seed", "digest", "score", "value", "curve", "seconds")
-"""Without which a line is of no use."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line(Record):
+    """The record of a run in the results.
 
-
-def file_of(folder: pathlib.Path, spec: Spec) -> pathlib.Path:
-    """The file of a comparison's lines: one for each config file, small runs apart.
-
-    >>> file_of(pathlib.Path("results"), Spec("configs/ptb_char.py", small=True)).name
-    'ptb_char_small.jsonl'
+    Attributes:
+        config: the key of its comparison.
+        small: whether that is scaled down from the paper's.
+        digest: of the configuration of its arm: runs of other digests aren't compared.
+        batch, dtype: of the configuration.
+        command: that trained it.
+        weights: mark of the file or first stage that it started from, if any.
     """
-    return folder / f"{pathlib.PurePath(spec.config).stem}{'_small' * spec.small}.jsonl"
+
+    config: str
+    small: bool
+    digest: str
+    batch: int = 0
+    dtype: str = "float32"
+    command: str = ""
+    weights: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MembersLine(Origin):
+    """All members of a population; fields as those of `Line`.
+
+    Attributes:
+        members: M.
+        values: of each member in the units of tables; None for one that diverged.
+        chunk: members trained at once.
+    """
+
+    arm: str
+    members: int
+    score: str
+    values: tuple[float | None, ...]
+    examples: int = 0
+    steps: int = 0
+    chunk: int = 0
+    seconds: float = 0.0
+    data: str | None = None
+    config: str
+    small: bool
+    digest: str
+    batch: int = 0
+    dtype: str = "float32"
+    command: str = ""
+    weights: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, found: Members, members: int, **about: Any) -> MembersLine:
+        """The line of a population whose members are trained.
+
+        Args:
+            found: where they are.
+            members: how many of them count.
+            about: the fields of the comparison.
+        """
+        records, choice, seconds = found.records(members), found.choice, 0.0
+        for chunk in found.chunks(members):
+            seconds += chunk.about.seconds
+            about_chunk, (steps, _) = chunk.about, next(iter(chunk.curve.values()))
+        values = [records[seed].value if seed in records else None for seed in range(members)]
+        return cls(
+            arm=found.arm,
+            members=members,
+            score=about_chunk.score,
+            values=tuple(None if value is None else round(value, 6) for value in values),
+            examples=about_chunk.count,
+            steps=int(steps[-1]),
+            chunk=choice.size if choice else 0,
+            seconds=seconds,
+            data=about_chunk.data,
+            **vars(about_chunk.origin),
+            **about,
+        )
+
+    def runs(self) -> list[Line]:
+        """A run for each member that has a score."""
+        own = {field.name for field in dataclasses.fields(Line)}
+        shared = {name: value for name, value in vars(self).items() if name in own}
+        shared["seconds"] = self.seconds / max(self.members, 1)
+        return [
+            Line(seed=seed, value=value, **shared)
+            for seed, value in enumerate(self.values)
+            if value is not None
+        ]
 
 
 class Results:
     """The lines of a folder.
 
     Raises:
-        InputError: a line isn't JSON or lacks a field; the file is left as it is.
+        InputError: a line is damaged or lacks a field; the file is left as it is.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | pathlib.Path) -> None:
+        self.folder = Place.of(str(folder))
         self._lines: dict[tuple[str, bool], list[Line]] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            for number, line in enumerate(read_records(path), 1):
-                self._add(line, f"{path} line {number}")
+        self._populations: list[MembersLine] = []
+        for name in self.folder.names():
+            if name.endswith(".jsonl"):
+                for number, line in enumerate(Lines(self.folder / name).read(), 1):
+                    self._add(line, f"{self.folder / name} line {number}")
 
-    def _add(self, line: Line, where: str) -> None:
+    def _add(self, line: Mapping[str, object], where: str) -> None:
         if "digest" not in line:  # such as throughput: it isn't a run
             return
-        for run in _of_members(line) if "members" in line else [line]:
-            if lacking := [name for name in FIELDS if name not in run]:
-                raise InputError(f"{where} has no {', '.join(lacking)}: fix or delete that line")
-            self._lines.setdefault((run["config"], run["small"]), []).append(run)
+        if "members" in line:
+            population = from_json(MembersLine, line, where)
+            self._populations.append(population)
+            runs = population.runs()
+        else:
+            runs = [from_json(Line, line, where)]
+        for run in runs:
+            self._lines.setdefault((run.config, run.small), []).append(run)
 
     def of(self, spec: Spec) -> list[Line]:
         """The lines of a comparison, of whatever digest."""
         return self._lines.get((spec.key, spec.small), [])
 
-    def runs(self, spec: Spec, arm: str, digest: str) -> dict[int, Line]:
-        """The lines of an arm by seed; of two with the same seed the first."""
-        found: dict[int, Line] = {}
+    def runs(self, spec: Spec, arm: str, digest: str) -> dict[int, Record]:
+        """The runs of an arm by seed; of two with the same seed the first."""
+        found: dict[int, Record] = {}
         for line in self.of(spec):
-            if (line["arm"], line["digest"]) == (arm, digest):
-                found.setdefault(line["seed"], line)
+            if (line.arm, line.digest) == (arm, digest):
+                found.setdefault(line.seed, line)
         return found
 
     def members(self, spec: Spec, arm: str, digest: str) -> int:
         """How many members the largest population of an arm has; 0 for none."""
-        runs = self.runs(spec, arm, digest).values()
-        return max((line.get("members", 0) for line in runs), default=0)
+        wanted = (spec.key, spec.small, arm, digest)
+        return max(
+            (
+                line.members
+                for line in self._populations
+                if (line.config, line.small, line.arm, line.digest) == wanted
+            ),
+            default=0,
+        )
 
     def seeds(self, spec: Spec, arms: Iterable[str]) -> int:
         """For how many seeds all these arms have a line, of whatever digest."""
-        seeds = [{line["seed"] for line in self.of(spec) if line["arm"] == arm} for arm in arms]
+        seeds = [{line.seed for line in self.of(spec) if line.arm == arm} for arm in arms]
         return len(set.intersection(*seeds)) if seeds else 0
 
-    def append(self, spec: Spec, line: Line) -> None:
+    def append(self, spec: Spec, line: Line | MembersLine) -> None:
         """Add a line; it is on disk when this returns."""
-        append_record(file_of(self.folder, spec), line)
-        self._add(line, "the new line")
-
-
-def _of_members(line: Line) -> list[Line]:
-    """A run for each member of a population that has a score."""
-    seconds = line.get("seconds", 0.0) / max(line["members"], 1)
-    return [
-        {**line, "seed": seed, "value": value, "curve": [], "seconds": seconds}
-        for seed, value in enumerate(line.get("values", ()))
-        if value is not None
-    ]
-
-
-def stale(lines: Sequence[Line], digests: Mapping[str, str]) -> int:
-    """How many lines are of another configuration than today's."""
-    return len([line for line in lines if digests.get(line["arm"]) not in (None, line["digest"])])
+        name = f"{pathlib.PurePath(spec.config).stem}{'_small' * spec.small}.jsonl"
+        plain = json.loads(json.dumps(dataclasses.asdict(line)))
+        Lines(self.folder / name).append(plain)
+        self._add(plain, "the new line")

@@ -1,69 +1,56 @@
-"""Runs of the registry as jobs of a cluster: a Slurm array, or GKE manifests."""
+"""Runs of a queue handed to a cluster, or to processes of this machine."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
 
-from launch import sweep
-from launch.training import Job, Queue
-from mimetic_jax.train.workdir.paths import write_atomically
+from launch.call import Call
 
-Say = Callable[[str], None]
-
-
-def jobs_of(queue: Queue, jobs: Sequence[Job]) -> list[sweep.Job]:
-    """Each run as a call of main.py in its comparison's workdir."""
-    return [_job(queue, job) for job in jobs]
-
-
-def _job(queue: Queue, job: Job) -> sweep.Job:
-    spec, workdir = job.spec, str(queue.folder(job.spec))
-    folder = queue.configs[spec].data.dir
-    flags = (
-        # The members of a population are one job, each run of a comparison is another.
-        f"--config={spec.config_argument([job.arm] if job.members else queue.init[spec])}",
-        *spec.flags,
-        f"--config.seeds={queue.seeds!r}".replace(" ", ""),
-        *([f"--config.data.dir={folder}"] if folder else []),
-        f"--workdir={workdir}",
-        *([f"--config.members={job.members}"] if job.members else [f"--only={job.arm}/{job.seed}"]),
-    )
-    return sweep.Job(workdir, job.arm, job.seed, flags)
+from launch import gke, local, slurm
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.store.places import Place
 
 
 def submit(
-    queue: Queue,
-    jobs: Sequence[Job],
-    to: str,
-    launcher: Sequence[str],
-    flags: argparse.Namespace,
-    say: Say,
+    calls: Sequence[Call], workdir: Place, flags: argparse.Namespace, say: Callable[[str], None]
 ) -> int:
-    """Submit an array to Slurm, or print manifests for kubectl; returns the exit code.
+    """Hand over runs; returns the exit code.
+
+    Args:
+        calls: of main.py.
+        workdir: of all, where an array of Slurm keeps its list.
+        flags: `to`, `launcher`, `jobs` and `dry_run` of the command line.
+        say: prints a line.
 
     Raises:
-        InputError: if the launch script fails, with its message.
+        InputError: for options that an executor doesn't know, or an executor that fails.
     """
-    calls = jobs_of(queue, jobs)
-    if to == "gke":
-        for call in calls:
-            say("---\n" + sweep.output(sweep.gke_command(call, launcher)))
-        return 0
+    options = shlex_split(flags.launcher)
     if not calls:
         say("every run has its line")
         return 0
-    lines = sweep.array_file(calls)
-    # Named by its content: a queued array reads its file only when it starts.
-    path = queue.workdir / f"jobs_{hashlib.sha256(lines.encode()).hexdigest()[:8]}.tsv"
-    command = sweep.slurm_command(str(path), launcher, flags.jobs)
-    if flags.dry_run:
-        say(f"{shlex.join(command)}\n# contents of {path}:\n{lines.rstrip()}")
+    if flags.to == "local":
+        return local.run(calls, flags.jobs, say)
+    if flags.to == "gke":
+        say(gke.manifests(calls, options))
         return 0
-    pathlib.Path(queue.workdir).mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lines)
-    say(sweep.output(command))
+    if workdir.in_bucket:
+        raise InputError(f"--workdir={workdir}: --to=slurm needs a folder")
+    folder = pathlib.Path(str(workdir))
+    say(slurm.submit(calls, options, folder, at_once=flags.jobs, dry_run=flags.dry_run))
     return 0
+
+
+def shlex_split(launcher: str) -> list[str]:
+    """The options of --launcher, split as by a shell.
+
+    Raises:
+        InputError: a quote in it is never closed.
+    """
+    try:
+        return shlex.split(launcher)
+    except ValueError as error:
+        raise InputError(f"--launcher={launcher!r}: {error}") from error

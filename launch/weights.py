@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import re
 
-from launch.digest import digest_of
 from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError
 
@@ -54,19 +54,26 @@ class Weights:
         return cls(_FILES[given.suffix], mark, str(given))
 
 
-def _mark_of_workdir(workdir: pathlib.Path) -> str:
-    from mimetic_jax.train.workdir.documents import read_config
-    from mimetic_jax.train.workdir.runs import Run
+def _mark_of_workdir(path: pathlib.Path) -> str:
+    # The training code takes seconds to import, which commands without weights don't need.
+    from mimetic_jax.train.schema import digest
+    from mimetic_jax.train.store.claim import Claim
+    from mimetic_jax.train.store.places import Place
+    from mimetic_jax.train.store.runs import Run
 
-    if not (workdir / "config.json").is_file():
+    workdir = Place(path)
+    claim = Claim.read(workdir)
+    if claim is None:
         raise InputError(f"--file={workdir} is no workdir of main.py: it has no config.json")
-    folders = [file.parent for file in sorted(workdir.glob("runs/*/*/metrics.jsonl"))]
-    # Beside the seeds may lie what the user moved away.
-    seeds = [folder for folder in folders if folder.name.isdecimal()]
-    runs = [Run.of(workdir, folder.parent.name, int(folder.name)) for folder in seeds]
+    runs = [
+        Run.of(workdir, arm, int(seed))
+        for arm in (workdir / "runs").names()
+        for seed in (workdir / "runs" / arm).names()
+        if re.fullmatch("[0-9]+", seed)  # beside the seeds is what a user moved away
+    ]
     if not runs:
         raise InputError(f"--file={workdir} has no run: train the first stage")
     for run in runs:
         if not run.finished():
-            raise InputError(f"--file={workdir}: {run.arm} seed {run.seed} isn't finished")
-    return digest_of(read_config(workdir / "config.json"))
+            raise InputError(f"--file={workdir}: {run} isn't finished")
+    return digest(claim.config)

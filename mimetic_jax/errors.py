@@ -143,7 +143,7 @@ def _shown(value: object) -> str:
 
 
 def check_given(name: str, path: str | None) -> None:
-    """Check that a path isn't empty, which would mean the current folder; None is fine.
+    """Check that a path isn't empty, which would mean the current folder, and has no NUL.
 
     >>> check_given("--workdir", "")
     Traceback (most recent call last):
@@ -151,13 +151,15 @@ def check_given(name: str, path: str | None) -> None:
 
     Args:
         name: of the flag or field, in the error.
-        path: its value; empty where it comes from a shell's variable that isn't set.
+        path: its value; empty where it comes from a shell's variable that isn't set. None is fine.
 
     Raises:
-        InputError: it is empty.
+        InputError: it is empty, or no file system takes it.
     """
     if path is not None and not path.strip():
         raise InputError(f"{name} is empty: give a path")
+    if path is not None and "\0" in path:
+        raise InputError(f"{name} {path!r} has a NUL character, which no path has")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:

@@ -39,7 +39,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, blaming, unknown
 
 T = TypeVar("T")
 
@@ -170,7 +170,8 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
             values[field.name] = converted(name, hints[field.name], data[field.name])
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise InputError(f"{where} has no {field.name}")
-    return of(**values)
+    with blaming(where):  # for what the class checks itself
+        return of(**values)
 
 
 def described(annotation: Any) -> str:
@@ -332,7 +333,7 @@ def _chosen(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
         if type(value) is type(choice) and value == choice:
             return choice
     if isinstance(value, str):
-        raise unknown(name, value, map(str, choices))
+        raise unknown(name, value, (str(choice) or "''" for choice in choices))
     raise _Mismatch
 
 

@@ -16,7 +16,7 @@ from mimetic_jax import models, schemes
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train import config as configs
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 
 DEPTH = 3
 VISION = arms.vision(1.0, DEPTH)

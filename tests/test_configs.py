@@ -28,7 +28,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import task_module

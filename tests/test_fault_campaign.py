@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from launch.results import Results
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
 SIGNALS = 25  # of each kind of run and mix of signals
@@ -30,11 +30,11 @@ MIXES = {
 }
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default, default_text
+from configs.default import default
 
 
 def get_config(kind):
-    config = default_text() if kind == "text" else default()
+    config = default("text") if kind == "text" else default()
     config.name = kind
     config.batch, config.steps, config.max_dispatch = 32, 2400, 3
     config.eval.batch, config.eval.every = 360, 36
@@ -202,7 +202,7 @@ def test_populations(mix, tmp_path):
     )
 
     def members(workdir):
-        return list(MembersFolder.of(workdir, "mean_shift").chunks())
+        return list(Members.of(workdir, "mean_shift").chunks())
 
     for workdir in stopped:
         for ours, theirs in zip(members(workdir), members(whole), strict=True):

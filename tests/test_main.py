@@ -17,8 +17,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from mimetic_jax.command import experiment
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """

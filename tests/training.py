@@ -1,4 +1,4 @@
-"""Whole runs without a word, and runs that end in the middle."""
+"""Whole runs that print nothing, and runs that end in the middle."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ import pytest
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from mimetic_jax.train import books, compare
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train import comparison as comparisons
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.journal import History, RunJournal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.runs import Run
 
 
 def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) -> Comparison:
-    """The comparison, without a word, with the programs of those before it that are the same.
+    """The comparison, which prints nothing, with the programs of earlier ones that are the same.
 
     A program is the same for every run, as it is for all arms and seeds of a comparison: to trace
     it again takes longer than the run. Not for tests that change a program, or the files behind it.
     """
-    with mock.patch.object(compare, "Program", _program):
+    with mock.patch.object(comparisons, "Program", _program):
         return Comparison(config, say=say)
 
 
-def _program(config: ConfigDict, info: Any, mesh: Mesh) -> Program:
-    key = compare._program_key(config), repr(info), mesh
+def _program(config: ConfigDict, task: Any, feed: Any, mesh: Mesh) -> Program:
+    key = comparisons._key(config, "program"), repr(getattr(task, "info", None)), mesh
     if key not in _PROGRAMS:
-        _PROGRAMS[key] = Program(config, info, mesh)
+        _PROGRAMS[key] = Program(config, task, feed, mesh)
         if len(_PROGRAMS) > _KEPT:
             del _PROGRAMS[next(iter(_PROGRAMS))]  # the oldest, with its data and compiled steps
     return _PROGRAMS[key]
@@ -56,12 +57,12 @@ class _Killed(BaseException):
 @contextlib.contextmanager
 def killed(after: int) -> Iterator[None]:
     """Kill the run inside the block, as a signal would, once it has taken more steps than these."""
-    original = books._check_finite
+    original = RunJournal.count
 
-    def check(run: Run, first: int, history: Any, *rest: Any) -> None:
-        original(run, first, history, *rest)
-        if first + len(history["loss"]) > after:
+    def count(self: RunJournal, history: History, *rest: Any) -> None:
+        original(self, history, *rest)
+        if self.step > after:
             raise _Killed
 
-    with mock.patch.object(books, "_check_finite", check), pytest.raises(_Killed):
+    with mock.patch.object(RunJournal, "count", count), pytest.raises(_Killed):
         yield

@@ -21,7 +21,7 @@ from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.tasks import task_module

@@ -18,8 +18,8 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.windows import WindowAttention, in_windows
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.places import AnyPath
 
 _LAYERS = (Attention, WindowAttention, nn.MultiHeadDotProductAttention)
 _PER_CALL = 16  # examples at a time

@@ -11,11 +11,12 @@ import flax.linen as nn
 import jax
 
 from mimetic_jax.models import Model
-from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.tasks.images import ImageTask
-from mimetic_jax.train.warm_start import initial_state
-from mimetic_jax.train.workdir.paths import AnyPath
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.runs import Run
 
 Watcher = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], Any]
 

@@ -14,7 +14,7 @@ from mimetic_jax import paths
 from mimetic_jax.analysis import exchangeable
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 
 # A matrix of 8192² float64 has 512 MiB, and a layer needs a few of them.

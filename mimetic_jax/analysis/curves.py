@@ -17,12 +17,12 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError, reported
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult, table
-from mimetic_jax.train.tasks.task import score_of
+from mimetic_jax.train.score import SCORES
 from mimetic_jax.train.workdir.documents import read_config
 from mimetic_jax.train.workdir.paths import AnyPath, as_path
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.runs import Run
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""

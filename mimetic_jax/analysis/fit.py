@@ -11,8 +11,9 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.fit import Fit, fit
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.compare import Arm, Comparison
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.places import AnyPath
 
 _FILES = (".npz", ".safetensors")
 

@@ -15,10 +15,11 @@ from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.tasks.images import ImageTask
-from mimetic_jax.train.warm_start import initial_state
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.store.places import AnyPath
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""

@@ -17,10 +17,10 @@ from mimetic_jax.analysis.attention import map_watcher
 from mimetic_jax.analysis.capture import Network, Watcher, chunks, plain
 from mimetic_jax.models import Model
 from mimetic_jax.table import aligned
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import order_key, stream
-from mimetic_jax.train.warm_start import initial_state
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.store.places import AnyPath
 
 _PER_CALL = 16  # examples at a time
 _EXAMPLES = 64

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from mimetic_jax.analysis import scaling
-from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
 

@@ -11,9 +11,10 @@ from mimetic_jax.analysis import figures
 from mimetic_jax.analysis.covariance import Moments, from_population, write_statistics
 from mimetic_jax.analysis.exchangeable import comparison as beside_predictions
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.compare import Arm, Comparison
-from mimetic_jax.train.workdir.members import Chunk, MembersFolder
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Chunk, Members
+from mimetic_jax.train.store.places import AnyPath
 
 
 def analyze(comparison: Comparison, workdir: AnyPath) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.pairs import Pair, attention_pairs
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.places import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ from mimetic_jax.analysis.capture import chunks, networks, plain, watched
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.places import AnyPath
 
 _PER_CALL = 16  # examples at a time
 _EXAMPLES = 64

@@ -10,8 +10,8 @@ import numpy as np
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.places import AnyPath
 
 # A filter whose part outside a span is below this fraction of it counts as inside: parameters are
 # float32, and computed filters reach 1e-7.

@@ -79,24 +79,24 @@ def main(argv: Sequence[str]) -> None:
     # After the flags: importing JAX takes a second, which a typo shouldn't cost.
     from mimetic_jax.analysis.plan import describe
     from mimetic_jax.host.memory import keep_freed_memory
-    from mimetic_jax.train import compare
     from mimetic_jax.train.cluster import preemption, processes
-    from mimetic_jax.train.workdir.paths import as_path
+    from mimetic_jax.train.comparison import Comparison
+    from mimetic_jax.train.store.places import Place
 
     config = _CONFIG.value
     _check_config(config)
     if _MODE.value == "fields":
         from mimetic_jax.analysis import fields
 
-        print(fields.describe(config, shipped.defaults()))
+        print(fields.describe(config))
         return
     if _MODE.value == "compile":
         _compile(config, _TARGET.value)
         return
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
-    workdir = as_path(_WORKDIR.value or f"runs/{config.name}")
-    comparison = compare.Comparison(config)
+    workdir = Place.of(_WORKDIR.value or f"runs/{config.name}")
+    comparison = Comparison(config)
     if _MODE.value == "plan":
         print(describe(comparison))
     elif _MODE.value == "train":
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> None:
 def _compile(config: ConfigDict, name: str) -> None:
     """Print what the steps of a config cost on hardware that needn't be here."""
     from mimetic_jax.analysis.compile import report, target
-    from mimetic_jax.train.compare import Comparison
+    from mimetic_jax.train.comparison import Comparison
 
     chosen = target.Target.of(name)
     comparison = Comparison(config, devices=chosen.devices())
@@ -164,9 +164,9 @@ def _check_config(config: Any) -> None:
     """Check that a config file's `get_config` returns a configuration."""
     if not isinstance(config, ConfigDict):
         raise InputError(f"get_config of the config file returns {type(config).__name__}")
-    if lacking := sorted(set(shipped.defaults()["images"]()) - set(config)):
+    if not {"task", "name", "model"} <= set(config):
         raise InputError(
-            f"the config lacks {', '.join(lacking)}: start from `configs.default.default()`"
+            "the config has no task, name or model: start from configs.default.default()"
         )
 
 

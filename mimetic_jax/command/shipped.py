@@ -6,7 +6,6 @@ import ast
 import pathlib
 import runpy
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mimetic_jax.errors import InputError, innermost, unknown
@@ -85,14 +84,6 @@ def read(file: pathlib.Path, arguments: str) -> ConfigDict:
     except Exception as error:  # it is a program
         reason = f"{type(error).__name__}: {innermost(error)}"
         raise InputError(f"config file {file} can't be read ({reason})") from error
-
-
-def defaults() -> dict[str, Callable[[], ConfigDict]]:
-    """By task, the function that sets every field to its default: those of `configs.default`."""
-    make_importable()
-    from configs.default import DEFAULTS
-
-    return DEFAULTS
 
 
 def listing() -> str:

@@ -1,9 +1,19 @@
 """Training: from a configuration to a table of results, sharded, exact and resumable."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from mimetic_jax.extras import need
 
-need("training", "train")
-
-from mimetic_jax.train.compare import Comparison
-
 __all__ = ["Comparison"]
+
+
+def __getattr__(name: str) -> Any:
+    # A configuration's fields are read without the seconds that importing the trainer takes.
+    if name == "Comparison":
+        need("training", "train")
+        from mimetic_jax.train.comparison import Comparison
+
+        return Comparison
+    raise AttributeError(f"module 'mimetic_jax.train' has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from mimetic_jax.data.feed.feed import Examples, Sums, place
+from mimetic_jax.data.feed.feed import Examples, Feed, Sums, place
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import Plan, plan, rewrite
 from mimetic_jax.rules import Rule
@@ -24,8 +23,7 @@ from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
 from mimetic_jax.train.step import Metrics, make_train_step
-from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.tasks.task import Evaluation
+from mimetic_jax.train.tasks.task import Evaluation, Task
 
 
 class Program:
@@ -43,18 +41,20 @@ class Program:
         sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
         run_steps: some steps of one run, see `_run_steps`.
-        run_together: the same for members: states, keys and factors of the learning rate have a
-            leading axis, and each member is what `run_steps` makes of it.
-        init_together: variables of members as the model draws them, of a key each.
-        states_of: the states of members before the first step, of their variables.
-        by_member: the sharding of that axis.
-        stack: the states of members, one after the other, as `run_together` takes them.
+        init_together: variables of several runs as the model draws them, of a key each.
+        states_of: their states before the first step, of their variables.
+        by_member: the sharding of an array with an entry per run.
+        stack: the states of runs, one after the other, as `together` takes them.
         member: the state of one of them, by its index.
+
+    Args:
+        config: of an arm, checked; only fields that affect programs are read.
+        task, feed: of the configuration.
+        mesh: of devices.
     """
 
-    def __init__(self, config: ConfigDict, info: Any, mesh: Mesh) -> None:
-        self.mesh, self.batch = mesh, config.batch
-        self.task, self.feed = task_module(config.task).build(config, info, mesh)
+    def __init__(self, config: ConfigDict, task: Task, feed: Feed, mesh: Mesh) -> None:
+        self.mesh, self.batch, self.task, self.feed = mesh, config.batch, task, feed
         self.steps = config.steps or round(config.epochs * self.feed.steps_per_epoch)
         self.schedule = schedule_of(config, self.steps, self.feed.steps_per_epoch)
         traits = self.task.model.traits
@@ -99,12 +99,13 @@ class Program:
         self.run_steps = jax.jit(
             self._run_steps, donate_argnums=0, out_shardings=(placed, everywhere)
         )
-        # Several members at once. Where the mesh has an axis for them, each device has its own.
+        # Several runs at once. Where the mesh has an axis for them, each device has its own.
         axis = meshes.MEMBERS if meshes.MEMBERS in mesh.shape else None
         self._over_members = functools.partial(jax.vmap, spmd_axis_name=axis)
         self.by_member = NamedSharding(mesh, P(axis))
         stacked = jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed)
-        self.run_together = jax.jit(
+        self._stacked = stacked
+        self._run_together = jax.jit(
             self._over_members(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
             donate_argnums=0,
             out_shardings=(stacked, self.by_member),
@@ -122,20 +123,24 @@ class Program:
         self._together: dict[int, Any] = {}
         self._placed: Any = None
 
+    def draw(self, seed: int) -> dict[str, Any]:
+        """The model's variables by its own initialization."""
+        return self._init_variables(stream(seed, "init"))
+
     def initial_state(
         self,
         seed: int,
-        scheme: Scheme | tuple[Scheme, ...],
-        warm: Callable[[Any], Any] = lambda variables: variables,
+        scheme: Scheme | tuple[Scheme, ...] = (),
+        variables: dict[str, Any] | None = None,
     ) -> TrainState:
-        """The state before the first step: the model's own draw, rewritten by the scheme.
+        """The state before the first step of a run.
 
         Args:
             seed: of the run.
-            scheme: of the arm.
-            warm: what happens to the variables in between, such as a `warm_start`.
+            scheme: of the arm, which rewrites the parameters.
+            variables: to start from; the model's own draw unless given.
         """
-        variables = warm(self._init_variables(stream(seed, "init")))
+        variables = self.draw(seed) if variables is None else variables
         params = self.rewritten(stream(seed, "scheme"), variables["params"], scheme)
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
@@ -144,9 +149,7 @@ class Program:
         """The parameters as the scheme starts them; may be traced."""
         return rewrite(key, params, scheme, rules=self.rules, grid=self.task.grid())
 
-    def state_of(
-        self, variables: dict[str, Any], init_optimizer: Callable[[Any], Any] | None = None
-    ) -> TrainState:
+    def state_of(self, variables: dict[str, Any], init_optimizer: Any = None) -> TrainState:
         """The state before the first step, of the model's variables; may be traced."""
         return TrainState(
             step=jnp.zeros((), jnp.int32),
@@ -175,7 +178,10 @@ class Program:
         return self.task.evaluation(self.feed.test(self.task.count, variables, data))
 
     def together(self, members: int, arrays: Any) -> Any:
-        """`run_together` of so many members, compiled: its memory can be asked for.
+        """`run_steps` of so many runs at once, compiled: its memory can be asked for.
+
+        States, keys, factors of the learning rate and metrics have a leading axis, and each run is
+        what `run_steps` makes of it.
 
         Args:
             members: C.
@@ -186,10 +192,17 @@ class Program:
         return self._together[members]
 
     def lower_together(self, members: int, arrays: Any) -> jax.stages.Lowered:
-        """`run_together` of so many members, before it is compiled."""
+        """`together` before it is compiled."""
         key = self.stacked(members, jax.eval_shape(lambda: jax.random.key(0)))
-        return self.run_together.lower(
-            self.stacked(members, self.shapes),
+        states = jax.tree.map(
+            lambda leaf, where: jax.ShapeDtypeStruct(
+                (members, *leaf.shape), leaf.dtype, sharding=where
+            ),
+            self.shapes,
+            self._stacked,
+        )
+        return self._run_together.lower(
+            states,
             arrays,
             key,
             key,
@@ -198,7 +211,7 @@ class Program:
         )
 
     def stacked(self, members: int, tree: Any) -> Any:
-        """The shapes of so many members' arrays, of the shapes of one member's."""
+        """The shapes of so many runs' arrays, of the shapes of one run's."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(
                 (members, *leaf.shape), leaf.dtype, sharding=self.by_member
@@ -207,7 +220,7 @@ class Program:
         )
 
     def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
-        """`test` of each member of stacked variables."""
+        """`test` of each run of stacked variables."""
         sums = self.feed.test(self.count_together, variables, data)
         members = len(next(iter(sums.values())))
         return [
@@ -216,7 +229,7 @@ class Program:
         ]
 
     def count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """The sums that `test` takes over a batch, of each member of stacked variables."""
+        """The sums that `test` takes over a batch, of each run of stacked variables."""
         count = self._over_members(self.task.count, in_axes=(0, None, None))
         return count(variables, examples, weights)
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.score import ACCURACY, SCORES, Score
 from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
-from mimetic_jax.train.tasks.task import ACCURACY, Score
-from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.paths import AnyPath, write_atomically
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.places import Place
 
 BASELINES = ("default", "norm_matched")
 """The arms that others are compared with, where a comparison has them."""
@@ -25,76 +24,44 @@ BASELINES = ("default", "norm_matched")
 
 @dataclasses.dataclass(frozen=True)
 class ArmResult:
-    """What the finished runs of an arm reached, by seed.
+    """The finished runs of an arm.
 
     Attributes:
         arm: its name.
-        reached: the score of the evaluation that counts.
-        curve: (step, score) of every evaluation.
-        seconds: of training, without compiling.
-        score: what is compared.
+        runs: their records by seed.
         row: of a table of several comparisons; arms of one row are compared.
+        of: number of arms of which this one is the best, by which its intervals are corrected.
+
+    Raises:
+        InputError: the runs were trained on different data.
     """
 
     arm: str
-    reached: dict[int, float]
-    curve: dict[int, list[tuple[int, float]]]
-    seconds: dict[int, float]
-    score: Score = ACCURACY
+    runs: Mapping[int, Record]
     row: str = ""
+    of: int = 1
 
-    @classmethod
-    def read(
-        cls, workdir: AnyPath, arm: str, seeds: Sequence[int], score: Score = ACCURACY
-    ) -> ArmResult:
-        """From the metrics of those runs that are finished."""
-        try:
-            return cls._read(workdir, arm, seeds, score)
-        except (KeyError, TypeError) as error:
-            folder = workdir / "runs" / arm
-            raise InputError(f"metrics.jsonl in {folder} lacks or damages {error}") from error
+    def __post_init__(self) -> None:
+        first: dict[str, Record] = {}
+        for record in self.runs.values():
+            if record.data:
+                first.setdefault(record.data, record)
+        if len(first) > 1:
+            one, other, *_ = first.values()
+            raise InputError(
+                f"{self.arm}: seed {one.seed} was trained on data of fingerprint {one.data}, seed "
+                f"{other.seed} on {other.data}: they can't be in one table"
+            )
 
-    @classmethod
-    def _read(cls, workdir: AnyPath, arm: str, seeds: Sequence[int], score: Score) -> ArmResult:
-        runs = {seed: Run.of(workdir, arm, seed) for seed in seeds}
-        curves = {
-            seed: [
-                (record["step"], score.scale * record[f"eval_{score.name}"])
-                for record in run.evaluations()
-            ]
-            for seed, run in runs.items()
-            if run.finished()
-        }
-        counts = {seed: _counting(run, score) for seed, run in runs.items() if seed in curves}
-        return cls(
-            arm=arm,
-            score=score,
-            reached={seed: curve[counts[seed]][1] for seed, curve in curves.items()},
-            curve=curves,
-            seconds={seed: runs[seed].evaluations()[-1]["seconds"] for seed in curves},
-        )
+    @property
+    def score(self) -> Score:
+        """What is compared."""
+        return next((SCORES[record.score] for record in self.runs.values()), ACCURACY)
 
-    @classmethod
-    def of_members(
-        cls, folder: MembersFolder, arm: str, members: int, score: Score = ACCURACY
-    ) -> ArmResult:
-        """Of a population's trained members, a seed each; those that diverged have no result."""
-        reached: dict[int, float] = {}
-        curves: dict[int, list[tuple[int, float]]] = {}
-        seconds: dict[int, float] = {}
-        for chunk in folder.chunks(members):
-            steps, values = chunk.curve[score.name]
-            finite = np.isfinite(chunk.curve["loss"][1][:, -1])
-            chosen = [-1] * len(finite)
-            if score.chosen_by:
-                chosen = np.argmin(chunk.curve[score.chosen_by][1], axis=1).tolist()
-            for member in np.flatnonzero(finite):
-                seed = int(chunk.seeds[member])
-                scaled = (score.scale * values[member]).tolist()
-                reached[seed] = scaled[chosen[member]]
-                curves[seed] = list(zip(steps.tolist(), scaled, strict=True))
-                seconds[seed] = chunk.seconds / len(chunk.seeds)
-        return cls(arm, reached, curves, seconds, score)
+    @property
+    def reached(self) -> dict[int, float]:
+        """The score by seed."""
+        return {seed: record.value for seed, record in self.runs.items()}
 
     @property
     def mean(self) -> float:
@@ -108,7 +75,7 @@ class ArmResult:
 
     @property
     def mean_seconds(self) -> float:
-        return float(np.mean(list(self.seconds.values())))
+        return float(np.mean([record.seconds for record in self.runs.values()]))
 
     def versus(self, other: ArmResult) -> Difference | None:
         """The paired difference to a baseline; a baseline itself only meets the default."""
@@ -118,30 +85,22 @@ class ArmResult:
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
-        return paired_difference(
-            [self.reached[seed] for seed in shared], [other.reached[seed] for seed in shared]
-        )
+        ours, theirs = ([one.reached[seed] for seed in shared] for one in (self, other))
+        return paired_difference(ours, theirs, of=self.of)
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
         sign = 1 if self.score.higher else -1
         return [
             next(
-                (step for step, reached in self.curve[seed] if sign * (reached - final) >= 0), None
+                (step for step, value in self.runs[seed].curve if sign * (value - final) >= 0), None
             )
             for seed, final in sorted(target.reached.items())
-            if seed in self.curve
+            if seed in self.runs
         ]
 
 
-def _counting(run: Run, score: Score) -> int:
-    """Which of a run's evaluations is its result."""
-    if not score.chosen_by:
-        return -1
-    return int(np.argmin([record[f"eval_{score.chosen_by}"] for record in run.evaluations()]))
-
-
-def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
+def summarize(workdir: Place, results: Sequence[ArmResult]) -> str:
     """The table of a workdir's finished runs, written to its `table.md` too.
 
     The first process writes its numbers to `table.csv`, and those of every seed to `summary.json`.
@@ -158,9 +117,9 @@ def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
     if is_first() and finished:
         records = [_record(result, _baselines(result, finished)) for result in finished]
         try:
-            write_atomically(workdir / "summary.json", json.dumps(records, indent=2) + "\n")
-            write_atomically(workdir / "table.md", f"{shown}\n")
-            write_atomically(workdir / "table.csv", csv_text(*numbers(finished)))
+            (workdir / "summary.json").write(json.dumps(records, indent=2) + "\n")
+            (workdir / "table.md").write(f"{shown}\n")
+            (workdir / "table.csv").write(csv_text(*numbers(finished)))
         except OSError as error:
             return f"{shown}\n\nnot written into {workdir}: {error.strerror or error}"
     return shown
@@ -169,7 +128,11 @@ def summarize(workdir: AnyPath, results: Sequence[ArmResult]) -> str:
 def numbers(results: Sequence[ArmResult]) -> tuple[list[str], list[list[Any]]]:
     """The numbers of a table as (header, rows), unrounded; None where there is none.
 
-    >>> default = ArmResult("default", {0: 60.0, 1: 62.0}, {0: [], 1: []}, {0: 3.0, 1: 3.0})
+    >>> runs = {
+    ...     seed: Record(arm="default", seed=seed, score="accuracy", value=value)
+    ...     for seed, value in enumerate((60.0, 62.0))
+    ... }
+    >>> default = ArmResult("default", runs)
     >>> header, rows = numbers([default, dataclasses.replace(default, arm="mimetic")])
     >>> header[5:]
     ['difference to default', 'difference to default low', 'difference to default high']
@@ -216,7 +179,10 @@ def table(results: Sequence[ArmResult]) -> str:
 
     Arms are compared with the baselines of their own row, which has a column where results have it.
 
-    >>> print(table([ArmResult("default", {0: 61.5}, {0: [(10, 61.5)]}, {0: 3.0})]))
+    >>> run = Record(
+    ...     arm="default", seed=0, score="accuracy", value=61.5, curve=[(10, 61.5)], seconds=3
+    ... )
+    >>> print(table([ArmResult("default", {0: run})]))
     | arm     | accuracy % | n   | Δ default [95 % CI] | steps to default's score | train s |
     | ------- | ---------- | --- | ------------------- | ------------------------ | ------- |
     | default | 61.50      | 1   |                     | 10                       | 3.0     |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,9 @@ import optax
 
 from mimetic_jax.errors import InputError, unknown
 
-SCHEDULES = ("constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle")
-SCALINGS = ("linear", "sqrt")
-PLATEAUS = ("halve", "tenth")
+ScheduleName = Literal["constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle"]
+Scaling = Literal["linear", "sqrt"]
+Plateau = Literal["halve", "tenth"]
 
 
 def make_schedule(
@@ -67,8 +68,8 @@ def make_schedule(
     kentaroy47/vision-transformers-cifar10 calls PyTorch's `CosineAnnealingLR.step(epoch − 1)` after
     each epoch.
     """
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, SCHEDULES)
+    if name not in get_args(ScheduleName):
+        raise unknown("schedule", name, get_args(ScheduleName))
     if not peak > 0:
         raise InputError(f"learning rate {peak} is not positive")
     for what, rate in (("first", warmup_from), ("final", final)):
@@ -153,8 +154,8 @@ def scaled_rate(rate: float, batch: int, base_batch: int, rule: str = "linear") 
         >>> round(scaled_rate(5e-4, batch=1024, base_batch=512, rule="sqrt"), 6)
         0.000707
     """
-    if rule not in SCALINGS:
-        raise unknown("learning-rate scaling", rule, SCALINGS)
+    if rule not in get_args(Scaling):
+        raise unknown("learning-rate scaling", rule, get_args(Scaling))
     if batch < 1 or base_batch < 0:
         raise InputError(f"can't scale a learning rate from batch {base_batch} to batch {batch}")
     if not base_batch:
@@ -185,8 +186,8 @@ def plateau_scale(losses: Sequence[float], rule: str) -> float:
     Reference: word_cnn and char_cnn of the program of Bai et al., which the self-attention paper's
     language models follow.
     """
-    if rule not in PLATEAUS:
-        raise unknown("plateau rule", rule, PLATEAUS)
+    if rule not in get_args(Plateau):
+        raise unknown("plateau rule", rule, get_args(Plateau))
     scale = 1.0
     for index in range(5, len(losses)):
         if rule == "halve" and losses[index] >= max(losses[index - 5 : index]):

@@ -33,13 +33,16 @@ class Difference:
     def side(self, higher: bool) -> int:
         """1 if ours is better, -1 if it is worse, 0 where the interval doesn't exclude zero.
 
+        An interval of no width says nothing either: equal differences of a few runs are no sign
+        that those of others are equal.
+
         Args:
             higher: whether more is better.
 
-        >>> Difference(-2, -3, -1, n=3).side(higher=False)
-        1
+        >>> Difference(-2, -3, -1, n=3).side(higher=False), Difference(1, 1, 1, n=3).side(True)
+        (1, 0)
         """
-        if self.low is None or self.high is None:
+        if self.low is None or self.high is None or self.low == self.high:
             return 0
         sign = (self.low > 0) - (self.high < 0)
         return sign if higher else -sign
@@ -53,19 +56,27 @@ class Difference:
         return f"{self.mean:+{spec}} [{self.low:+{spec}}, {self.high:+{spec}}]"
 
 
-def paired_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+def paired_difference(ours: Sequence[float], theirs: Sequence[float], of: int = 1) -> Difference:
     """The difference of two lists of scores, pair by pair.
 
     The interval is Student's t over the differences of runs that share a seed; None for n < 2.
 
+    Args:
+        ours, theirs: scores by seed.
+        of: number of arms of which `ours` is the best. The interval then holds for all of them at
+            once, at the level 1 − 0.05 / `of` (Bonferroni): the best of many is better than another
+            one by chance alone.
+
     >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0]))
     +1.17 [+0.45, +1.88]
+    >>> print(paired_difference([91.0, 92.0, 93.0], [90.0, 90.5, 92.0], of=8))
+    +1.17 [-0.92, +3.25]
     """
     deltas = np.subtract(ours, theirs)
     mean, n = float(deltas.mean()), len(deltas)
     if n < 2:
         return Difference(mean, None, None, n)
-    half = float(scipy.stats.t.ppf(0.975, n - 1) * deltas.std(ddof=1) / np.sqrt(n))
+    half = float(scipy.stats.t.ppf(1 - 0.025 / of, n - 1) * deltas.std(ddof=1) / np.sqrt(n))
     return Difference(mean, mean - half, mean + half, n)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mimetic_jax.analysis import curves
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.runs import Run
 
 IMAGES = {
     "default": {0: [0.1, 0.5, 0.60], 1: [0.1, 0.5, 0.64]},

@@ -16,8 +16,8 @@ from configs.default import default, model
 from mimetic_jax.analysis import health as analysis
 from mimetic_jax.analysis.health import health
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
 
 VIT = {"num_classes": 5, "width": 16, "depth": 2, "heads": 2, "patch": 4}
 

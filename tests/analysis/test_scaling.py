@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import pytest
 
 from configs import imagenet_deit, wikitext103
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import scaling
 from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.analysis.scaling import H100, V5E, Work, block_bytes, estimate, work
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import task_module
 
@@ -47,7 +47,7 @@ def images(batch=16, **model):
 
 
 def text(batch=8, **model):
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "ptb_word", 48, 24
     config.batch, config.steps = batch, 10
     config.model.update({"width": 64, "depth": 2, "heads": 2} | model)

@@ -20,7 +20,7 @@ from configs import digits_vit, ptb_char
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 
 STEPS, BATCH = 8, 128
 PEAK = 1e12

@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 import scipy.stats
 from etils import epath
+from launch.digest import digest, digest_of
+from mimetic_jax.train.workdir import paths
 
 import papers
 from launch import (
@@ -32,15 +34,13 @@ from launch import (
     results,
     training,
 )
-from launch.digest import digest, digest_of
 from launch.registry import Entry, Spec
 from launch.results import Results
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import Empirical
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.workdir import paths
-from mimetic_jax.train.workdir.lock import locked
+from mimetic_jax.train.store.lock import locked
 from papers.record import Row, Small, Table
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import time
 
 import pytest
 import yaml
+from launch.sweep import Job, Sweep
 
 from launch import sweep
-from launch.sweep import Job, Sweep
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.loop import Run
 

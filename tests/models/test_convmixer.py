@@ -10,7 +10,7 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import InputError, data, plan, rewrite, schemes
 from mimetic_jax.models import ConvMixer, Model
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH

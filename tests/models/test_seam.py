@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default, default_text, model
+from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import GPT, MODELS, Model, Traits, ViT, model_fields
 from mimetic_jax.schemes import MeanShift
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
 
 
 def config_of(name, **fields):
@@ -38,7 +38,7 @@ def test_a_configuration_has_the_fields_of_the_class(name):
     for field, value in model_fields(name).items():
         own = getattr(module, field)
         assert value == (jnp.dtype(own).name if field == "dtype" else own)
-    assert (default().model.name, default_text().model.name) == ("vit", "gpt")
+    assert (default().model.name, default("text").model.name) == ("vit", "gpt")
 
 
 def test_a_users_model_trains_with_a_scheme(tmp_path):
@@ -73,7 +73,7 @@ def test_a_users_text_model_returns_logits(tmp_path):
     for split in ("train", "valid", "test"):
         words = np.random.default_rng(0).choice(["a", "b", "c"], 400)
         (tmp_path / f"ptb.{split}.txt").write_text(" ".join(words))
-    config = default_text()
+    config = default("text")
     config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 4, 4, 8
     config.model = model("tests.plugged:TinyReader")

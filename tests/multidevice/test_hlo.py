@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from configs import imagenet_deit, wikitext103
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.tasks import task_module
@@ -45,7 +45,7 @@ def compiled(config, *axes, devices, vocabulary=0):
 
 def small(kind, **model):
     """A config where no length of an activation is also one of a parameter."""
-    config = default() if kind == "images" else default_text()
+    config = default(kind)
     config.batch, config.steps, config.max_dispatch = 40, 10, 2
     config.model.update(width=48, depth=2, heads=2, **model)
     config.optimizer.clip, config.eval.batch = 1.0, 40

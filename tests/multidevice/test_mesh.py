@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import mimetic_jax
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
 from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.schemes import (
@@ -27,8 +27,8 @@ from mimetic_jax.schemes import (
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
 # Each trains ten steps of a program of its own; (2, 2, 2) has all axes.
@@ -84,7 +84,7 @@ def test_losses_are_equal(mesh):
 
 
 def text_config():
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "ptb_word", 12, 8
     config.batch, config.steps, config.max_dispatch = 8, 10, 10
     config.model.update(width=16, depth=1, heads=2)

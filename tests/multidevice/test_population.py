@@ -9,9 +9,9 @@ from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train import population
 from mimetic_jax.train.cluster.mesh import population_mesh
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.workdir.members import MembersFolder
+from mimetic_jax.train.store.chunks import Members
 
 
 def config_of(members, chunk=8):
@@ -30,7 +30,7 @@ def on(devices, workdir, chunk):
     program = Program(
         config, data.describe("digits"), population_mesh(devices=jax.devices()[:devices])
     )
-    folder = MembersFolder.of(workdir, "run")
+    folder = Members.of(workdir, "run")
     placed = program.placed(data.load_dataset("digits"))
     population.train(folder, config, program, placed, say=lambda line: None)
     return list(folder.chunks())

@@ -16,7 +16,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
 
-from configs.default import default, default_text
+from configs.default import default
 from mimetic_jax import data
 from mimetic_jax.analysis.scaling import work
 from mimetic_jax.train.cluster import mesh as meshes
@@ -28,7 +28,7 @@ SIZES = {"bf16": 2, "f32": 4}
 
 
 def config_of(text, **model):
-    config = default_text() if text else default()
+    config = default("text") if text else default()
     config.batch, config.steps = 32, 10
     config.optimizer.update(name="sgd", weight_decay=0.0)  # sends nothing, compiles fast
     config.accumulate = model.pop("accumulate", 1)

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict, config_flags
 
 import papers
 from mimetic_jax.train import config as configs
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
 from papers.record import Row, Small, Table
 

@@ -19,7 +19,7 @@ from mimetic_jax.train.loop import Run
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 HEAD = """
-from configs.default import default, default_text, model
+from configs.default import default, model
 from mimetic_jax.schemes import Mimetic, SinCos, mimetic_language
 
 def get_config(fsdp="2"):
@@ -45,7 +45,7 @@ CONFIGS = {
     config.eval.batch, config.checkpoint_every, config.ema = 72, 3, 0.9
 """,
     "text": """
-    config = default_text()
+    config = default("text")
     config.batch, config.steps, config.max_dispatch = 64, 6, 3
     config.model.update(width=32, depth=2, heads=2, scan=True)
     config.eval.batch, config.checkpoint_every = 72, 3

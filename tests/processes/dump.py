@@ -14,9 +14,9 @@ import numpy as np
 
 from mimetic_jax.command import shipped
 from mimetic_jax.train.cluster import processes
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.runs import Run
 
 
 def dump(state, folder):

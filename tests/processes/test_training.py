@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.runs import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -11,11 +11,11 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train import step as steps
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
-from mimetic_jax.train.warm_start import warm_start
-from mimetic_jax.train.workdir.runs import Run
 from tests.training import killed, quiet, trained
 
 
@@ -127,9 +127,7 @@ def test_a_warm_start_takes_the_statistics_too(tmp_path):
     config = config_of(init_from=f"{tmp_path}/runs/run/0", steps=1)
     said = []
     comparison = Comparison(config, say=said.append)
-    state = comparison.arms["run"].program.initial_state(
-        0, (), lambda variables: warm_start(variables, config.init_from, said.append)
-    )
+    state = initial_state(comparison.arms["run"].program, config, "run", 0, said.append)
     jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
     np.testing.assert_array_equal(
         state.params["Conv_0"]["kernel"], teacher.params["Conv_0"]["kernel"]

@@ -1,4 +1,4 @@
-"""Populations: each member is the run of its seed, whatever trains beside it."""
+"""Groups whose books are kept together: a member is the run of its seed, whatever trains beside."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from configs.default import default, default_text, model
+from configs.default import default, model
 from mimetic_jax import paths
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
-from mimetic_jax.train import population
+from mimetic_jax.train import chunk as chunks
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.workdir.members import MembersFolder
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.runs import Run
 from tests.training import quiet
 
 
@@ -41,7 +41,7 @@ def vit_of(**overrides):
 
 def trained(config, workdir, *say):
     quiet(config, *say).train(workdir)
-    return list(MembersFolder.of(workdir, "run").chunks())
+    return list(Members.of(str(workdir), "run").chunks())
 
 
 def assert_same(ours, theirs):
@@ -87,7 +87,7 @@ def test_a_member_is_the_run_of_its_seed(config, tmp_path):
 def test_members_start_where_their_runs_do(scheme):
     config = vit_of(scheme=scheme)
     program = quiet(config).arms["run"].program
-    together = population.initial_members(program, config, np.arange(3))
+    together = chunks.initial_members(program, config, np.arange(3))
     for path, leaf in paths.flatten(program.initial_state(2, scheme))[0]:
         found = dict(paths.flatten(together)[0])[path][2]
         np.testing.assert_allclose(found, leaf, atol=1e-7, err_msg=path)
@@ -95,7 +95,7 @@ def test_members_start_where_their_runs_do(scheme):
 
 def test_members_of_a_text(tmp_path):
     """Every member's test has its own sums."""
-    config = default_text()
+    config = default("text")
     config.data.name, config.data.length, config.data.valid = "python_docs", 16, 16
     config.batch, config.steps, config.members = 4, 2, 2
     config.model.update(width=8, depth=1, heads=1)
@@ -110,7 +110,7 @@ def test_members_of_a_text(tmp_path):
     assert not np.allclose(*chunk.curve["bpc"][1][:, -1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("calls", [1, 4])
+@pytest.mark.parametrize("calls", [2, 6])
 def test_a_stop_changes_nothing(calls, tmp_path, whole, monkeypatch):
     asked = iter([False] * (calls - 1) + [True])
     monkeypatch.setattr(preemption, "should_stop", lambda: next(asked, False))
@@ -142,8 +142,8 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
     comparison = quiet(config_of())
     comparison.open()
     arm = comparison.arms["run"]
-    two = population._bytes(arm.program, arm.data, 2)
-    monkeypatch.setattr(population, "_free", lambda: 1.5 * two)  # half of it may be used
+    two = chunks._bytes(arm.program, arm.data, 2)
+    monkeypatch.setattr(chunks, "_free", lambda: 1.5 * two)  # half of it may be used
     said = []
     trained(config_of(members=2), tmp_path, said.append)
     assert any("1 members at a time instead of 2" in line for line in said)
@@ -152,8 +152,6 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"members": -1}, "members -1 is not at least 0"),
-        ({"chunk": -1}, "chunk -1 is not at least 0"),
         ({"init_from": "runs/x"}, "takes no init_from=runs/x"),
         ({"optimizer.plateau": "halve"}, "takes no optimizer.plateau=halve"),
         ({"data.name": "imagenet2012"}, "streamed"),
@@ -171,7 +169,7 @@ def test_a_plan_has_the_members():
 
 
 def test_one_member_alone_is_refused(tmp_path):
-    with pytest.raises(InputError, match="only=run/0"):
+    with pytest.raises(InputError, match="unknown run 'run/0'"):
         quiet(config_of()).train(tmp_path, "run/0")
 
 
@@ -190,17 +188,19 @@ def test_members_of_other_data_are_not_mixed(tmp_path):
     trained(config_of(members=2), tmp_path)
     comparison = quiet(config_of())
     comparison.open()
-    arm = comparison.arms["run"]
-    folder = MembersFolder.of(tmp_path, "run")
-    with pytest.raises(InputError, match=r"was trained on other data .* another here"):
-        population.train(folder, arm.config, arm.program, arm.data, fingerprint="another")
+    comparison.arms["run"].source.fingerprint = "another"
+    for path in (None, tmp_path / "config.json"):
+        path and path.unlink()
+        with pytest.raises(InputError, match=r"with other data .* another here"):
+            comparison.train(tmp_path)
 
 
 def test_a_gap_is_reported(tmp_path):
-    folder = MembersFolder(tmp_path)
-    (tmp_path / "members_00000002-00000003.npz").write_bytes(b"")
+    members = Members.of(str(tmp_path), "run")
+    members.folder.make()
+    (members.folder / "members_00000002-00000003.npz").write(b"")
     with pytest.raises(InputError, match="no file of the members 0 to 1"):
-        _ = folder.trained
+        _ = members.trained
 
 
 def test_a_member_that_diverges_has_no_score(tmp_path):

@@ -3,13 +3,11 @@ from __future__ import annotations
 import io
 import re
 import sys
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from mimetic_jax.train import population, progress
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train import progress
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.progress import LiveLine, Progress, progress_of
 
 
@@ -91,20 +89,12 @@ def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
         assert any(words in text for text in live), words
 
 
-def test_members_of_a_population_share_the_live_line():
-    """A chunk of two members, whose lines are plain before and after."""
-    line = LiveLine(terminal := Terminal())
-    chunk = object.__new__(population._Chunk)
-    vars(chunk).update(seeds=np.arange(2), end=200, seconds=10.0, progress=line, say=line.say)
-    task = SimpleNamespace(per_step=32, unit="images")
-    chunk.program, chunk.config = SimpleNamespace(task=task), SimpleNamespace(log_every=50)
-    chunk._show(50, np.full((2, 50), 1.5))
-    line.prepare("run members 0 to 1 of 4", waiting=400)
-    line.begin(100, 400)
-    chunk._show(100, np.full((2, 50), 1.25))
-    line.say("another")
+def test_members_of_a_population_share_the_live_line(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    Comparison(tiny(members=2, scheme=())).train(tmp_path)
     live, lines = shown(terminal)
-    assert "50 %|" in live[-1]
-    assert "members 0 to 1 of 4  step 100/200  mean loss 1.2500  ETA " in live[-1]
-    plain = "step    50/200  mean loss 1.5000  320 images/s of all members  ETA 30 s"
-    assert lines == [plain, "another"]
+    print(live[-8:], lines)
+    assert any("[1/1] run members 0 to 1 of 2  step 4/12  loss " in text for text in live)
+    assert lines[0] == "[1/1] run members 0 to 1 of 2: starts"
+    assert not any("ETA" in line for line in lines)
+    assert any(re.match(r"step     12/12  accuracy % [\d.]+ ± [\d.]+$", line) for line in lines)

@@ -7,45 +7,52 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mimetic_jax.train.loop import Run
+from mimetic_jax import InputError
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult, summarize, table
+from mimetic_jax.train.score import BITS, PERPLEXITY
 from mimetic_jax.train.statistics import paired_difference
-from mimetic_jax.train.tasks.task import ACCURACY, Score
+from mimetic_jax.train.store.places import Place
 
 
-def write_run(workdir, arm, seed, curve, finished=True, name="accuracy"):
-    run = Run.of(workdir, arm, seed)
-    run.directory.mkdir(parents=True)
-    for step, value in curve:
-        last = {"finished": True} if finished and step == curve[-1][0] else {}
-        run.metrics.append(
-            {"step": step, f"eval_{name}": value, "eval_count": 1, "seconds": 2.0, **last}
-        )
+def runs(arm, curves, score="accuracy", **fields):
+    """The runs of an arm by seed, of the curve of each."""
+    return ArmResult(
+        arm,
+        {
+            seed: Record(
+                arm=arm,
+                seed=seed,
+                score=score,
+                value=curve[-1][1],
+                curve=curve,
+                seconds=2.0,
+                **fields,
+            )
+            for seed, curve in enumerate(curves)
+        },
+    )
 
 
 @pytest.fixture
-def workdir(tmp_path):
-    for seed, (default, matched, mimetic) in enumerate([(60, 70, 80), (62, 71, 79), (61, 75, 84)]):
-        write_run(tmp_path, "default", seed, [(0, 0.1), (10, 0.5), (20, default / 100)])
-        write_run(tmp_path, "norm_matched", seed, [(0, 0.1), (10, 0.65), (20, matched / 100)])
-        write_run(tmp_path, "mimetic", seed, [(0, 0.1), (10, 0.75), (20, mimetic / 100)])
-    write_run(tmp_path, "slow", 0, [(0, 0.1), (10, 0.2), (20, 0.3)])
-    write_run(tmp_path, "unfinished", 0, [(0, 0.1), (10, 0.9)], finished=False)
-    return tmp_path
+def results():
+    ended = {"default": (60, 62, 61), "norm_matched": (70, 71, 75), "mimetic": (80, 79, 84)}
+    between = {"default": 50, "norm_matched": 65, "mimetic": 75}
+    return [
+        *(
+            runs(arm, [[(0, 10), (10, between[arm]), (20, value)] for value in values])
+            for arm, values in ended.items()
+        ),
+        runs("slow", [[(0, 10), (10, 20), (20, 30)]]),
+        ArmResult("absent", {}),
+    ]
 
 
-def summary(workdir, arms, seeds, score=ACCURACY):
-    return summarize(workdir, [ArmResult.read(workdir, arm, seeds, score) for arm in arms])
-
-
-ARMS = ("default", "norm_matched", "mimetic", "slow", "unfinished", "absent")
-
-
-def test_a_folder_that_may_only_be_read_shows_its_table(workdir):
-    (workdir / "summary.json").mkdir()
-    shown = summary(workdir, ["default"], (0, 1, 2))
+def test_a_folder_that_may_only_be_read_shows_its_table(results, tmp_path):
+    (tmp_path / "summary.json").mkdir()
+    shown = summarize(Place(tmp_path), results[:1])
     assert "| default | 61.00 ± 1.00 | 3" in shown
-    assert shown.endswith(f"not written into {workdir}: Is a directory")
+    assert shown.endswith(f"not written into {tmp_path}: Is a directory")
 
 
 def test_interval_is_students_t_over_pairs():
@@ -57,8 +64,9 @@ def test_interval_is_students_t_over_pairs():
     assert paired_difference([1.0], [0.5]).low is None
 
 
-def test_summary(workdir):
-    text = summary(workdir, ARMS, (0, 1, 2))
+def test_summary(results, tmp_path):
+    workdir = tmp_path
+    text = summarize(Place(workdir), results)
     rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
     assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
     mimetic = rows["mimetic"]
@@ -85,38 +93,66 @@ def test_summary(workdir):
     assert "mimetic against default: +20.00 [+12.55, +27.45] points, n=3: better" in text
 
 
-def test_no_claim_where_the_interval_holds_zero(tmp_path):
-    for seed, (default, arm) in enumerate([(60, 61), (60, 59), (60, 62)]):
-        write_run(tmp_path, "default", seed, [(20, default / 100)])
-        write_run(tmp_path, "arm", seed, [(20, arm / 100)])
-    assert "no difference that these seeds show" in summary(tmp_path, ("default", "arm"), (0, 1, 2))
+def test_no_claim_where_the_interval_holds_zero():
+    default, arm = (
+        runs("default", [[(20, 60)]] * 3),
+        runs("arm", [[(20, x)] for x in (61, 59, 62)]),
+    )
+    assert "no difference that these seeds show" in table([default, arm])
+
+
+def test_no_claim_of_differences_that_are_all_the_same():
+    """Three equal differences have no spread, and their interval no width."""
+    default, arm = (runs(name, [[(20, x)]] * 3) for name, x in (("default", 60), ("arm", 60.28)))
+    text = table([default, arm])
+    assert "[+0.28, +0.28]" in text
+    assert "no difference that these seeds show" in text
 
 
 def test_nothing_finished(tmp_path):
-    assert summary(tmp_path, ARMS, (0,)) == "no finished run yet"
+    assert summarize(Place(tmp_path), [ArmResult("default", {})]) == "no finished run yet"
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_score_of_which_less_is_better(tmp_path):
-    for seed, (default, arm) in enumerate([(90, 80), (92, 81), (91, 82)]):
-        write_run(tmp_path, "default", seed, [(0, 999), (20, default)], name="perplexity")
-        write_run(tmp_path, "arm", seed, [(0, 999), (10, 85), (20, arm)], name="perplexity")
-    score = Score("perplexity", "perplexity", higher=False)
-    text = summary(tmp_path, ("default", "arm"), (0, 1, 2), score)
-    assert "| arm     | 81.00 ± 1.00 | 3" in text
+def test_a_score_of_which_less_is_better():
+    score = PERPLEXITY.name
+    default = runs("default", [[(0, 999), (20, x)] for x in (90, 92, 91)], score)
+    arm = runs("arm", [[(0, 999), (10, 85), (20, x)] for x in (80, 81, 82)], score)
+    text = table([default, arm])
+    assert "| arm     | 81.00 ± 1.00    | 3" in text
     assert "arm against default: -10.00 [-12.48, -7.52], n=3: better" in text
-    (_, row) = json.loads((tmp_path / "summary.json").read_text())
-    assert row["perplexity_mean"] == pytest.approx(81.0)
-    assert row["steps_to"]["default"] == [10, 10, 10]
+    assert arm.steps_to(default) == [10, 10, 10]
 
 
 def test_a_score_says_how_many_digits_it_is_shown_with():
-    score = Score("bpc", "bits/char", higher=False, digits=3)
-    results = []
-    for arm, value in (("default", 1.2331), ("mimetic", 1.21)):
-        reached = {0: value, 1: value + 0.01}
-        curves = {seed: [(1, score)] for seed, score in reached.items()}
-        results.append(ArmResult(arm, reached, curves, dict.fromkeys(reached, 1.0), score))
-    text = table(results)
-    assert "| 1.238 ± 0.007 |" in text
+    text = table(
+        [
+            runs(arm, [[(1, x)], [(1, x + 0.01)]], BITS.name)
+            for arm, x in (("default", 1.2331), ("mimetic", 1.21))
+        ]
+    )
+    assert "| 1.238 ± 0.007  |" in text
     assert "| -0.023 [-0.023, -0.023] |" in text
     assert "mimetic against default: -0.023 [-0.023, -0.023], n=2" in text
+
+
+def test_runs_on_different_data_are_in_no_table():
+    one, other = runs("a", [[(1, 50)]], data="x").runs[0], runs("a", [[(1, 50)]], data="y").runs[0]
+    with pytest.raises(
+        InputError, match="seed 0 was trained on data of fingerprint x, seed 0 on y"
+    ):
+        ArmResult("a", {0: one, 1: other})
+    unknown = runs("a", [[(1, 50)]]).runs[0]
+    assert len(ArmResult("a", {0: one, 1: unknown}).runs) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_the_best_of_several_is_better_by_chance_no_more_often_than_one_is(count):
+    """Of arms that are all alike, the best is called better in at most 2.5 % of comparisons."""
+    random = np.random.default_rng(0)
+    trials, called = 4000, 0
+    for _ in range(trials):
+        default, arms = random.normal(size=3), random.normal(size=(count, 3))
+        best = arms[arms.mean(1).argmax()]
+        called += paired_difference(best, default, of=count).side(higher=True) > 0
+    assert called / trials < 0.025 + 3 * np.sqrt(0.025 / trials)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.train.schedule import SCHEDULES, make_schedule, plateau_scale, scaled_rate
+from mimetic_jax.train.schedule import ScheduleName, make_schedule, plateau_scale, scaled_rate
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_kentaroy_cosine_ends_above_its_final_rate():
     assert [float(schedule(step)) for step in range(3)] == pytest.approx([1, 0.8, 1])
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", get_args(ScheduleName))
 def test_every_schedule_can_be_traced(name):
     without = name in ("triangle", "kentaroy_cosine")
     options = {} if without else {"warmup": 4, "warmup_from": 0.1}

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from mimetic_jax import InputError
-from mimetic_jax.train.compare import Comparison
-from mimetic_jax.train.loop import Run
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
 

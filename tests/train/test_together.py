@@ -1,4 +1,4 @@
-"""Runs that train at once: each is the run that trains alone, wherever it stops."""
+"""Groups of runs with folders of their own: each is the run alone, wherever it stops."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default_text, model
+from configs.default import default, model
 from mimetic_jax import InputError
-from mimetic_jax.train import together
-from mimetic_jax.train.books import Books
 from mimetic_jax.train.cluster.preemption import Preempted
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.journal import RunJournal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import augmentation_key, stream
-from mimetic_jax.train.workdir.checkpoint import Checkpoints
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.work import check_at_once
 from tests.training import quiet
 
-CLOCKS = ("seconds", "examples_per_second", "input_bound", "origin")
+CLOCKS = ("seconds", "examples_per_second", "input_bound", "record")
 
 
 def records(run):
@@ -73,7 +74,7 @@ def text(tiny, tmp_path):
     for split, lines in (("train", 60), ("valid", 9), ("test", 9)):
         sentences = [" ".join(random.permutation(words)) for _ in range(lines)]
         (tmp_path / f"ptb.{split}.txt").write_text("".join(f" {line} \n" for line in sentences))
-    config = default_text()
+    config = default("text")
     config.seeds, config.name, config.log_every = (0, 1), "text", 2
     config.data.update(name="ptb_word", dir=str(tmp_path), length=12, valid=8)
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 4, 12, 4, 4
@@ -114,7 +115,7 @@ def killed_at(number, owner, method):
 @pytest.mark.parametrize(
     "kill",
     [
-        lambda: killed_at(6, Books, "count"),
+        lambda: killed_at(6, RunJournal, "count"),
         lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
         lambda: killed_at(6, Checkpoints, "save"),  # of the last ones, too
     ],
@@ -138,7 +139,7 @@ def test_when_one_run_is_finished_the_others_have_no_step_left(tiny, tmp_path, u
     config = batch_norm(tiny)
     config.together = 2
     whole = trained(config, undisturbed)
-    with killed_at(2, Books, "finish"):
+    with killed_at(2, RunJournal, "finish"):
         trained(config, tmp_path)
     assert [Run.of(tmp_path, "run", seed).finished() for seed in (0, 1)] == [True, False]
     with mock.patch.object(Program, "_run_steps", side_effect=AssertionError):
@@ -149,7 +150,7 @@ def test_when_one_run_is_finished_the_others_have_no_step_left(tiny, tmp_path, u
 def test_a_run_continues_alone_or_with_others(tiny, tmp_path, undisturbed):
     """Alone to step 4, with another to step 6, where both stop, then each alone."""
     config = batch_norm(tiny)
-    with killed_at(3, Books, "count"):
+    with killed_at(3, RunJournal, "count"):
         trained(config, tmp_path)
     config.together = 2
     original = Program.test_together
@@ -202,11 +203,13 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
     config.arms.wide = {"model": {"width": 32}}
     groups = []
 
-    def trained_at_once(self, group, *rest):
-        groups.append([(run.arm, run.seed) for run in group])
+    def trained_at_once(self, unit, waiting):
+        groups.append(list(unit.runs))
+        return []
 
-    monkeypatch.setattr(Comparison, "_run", trained_at_once)
+    monkeypatch.setattr(Comparison, "_train", trained_at_once)
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
+    quiet(config).recognize(str(tmp_path)).write(Place(tmp_path))
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
     assert groups == [[("a", 0), ("a", 1)], [("wide", 0), ("wide", 1)], [("b", 1)]]
@@ -221,10 +224,11 @@ def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
     config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
     groups = []
 
-    def trained_at_once(self, group, *rest):
-        groups.append([(run.arm, run.seed) for run in group])
+    def trained_at_once(self, unit, waiting):
+        groups.append(list(unit.runs))
+        return []
 
-    monkeypatch.setattr(Comparison, "_run", trained_at_once)
+    monkeypatch.setattr(Comparison, "_train", trained_at_once)
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
     quiet(config).train(tmp_path)
     first, *others = groups
@@ -242,7 +246,8 @@ def test_runs_that_cannot_train_at_once_are_refused(tiny, monkeypatch):
         match="together 4 needs data that is held on the devices: imagenet2012 is streamed",
     ):
         Comparison(tiny(**streamed))
+    feed = quiet(tiny()).arms["run"].program.feed
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    program = Comparison(tiny()).arms["run"].program
-    with pytest.raises(InputError, match="together 2 needs a single process, not 2"):
-        together.check(2, program.feed, "digits")
+    for field in ("together", "members"):
+        with pytest.raises(InputError, match=f"{field} 2 needs a single process, not 2"):
+            check_at_once(tiny(**{field: 2}), feed, "digits")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mimetic_jax.analysis.compile.target import Target
 from mimetic_jax.analysis.plan import bytes_per_device
 from mimetic_jax.train.cluster.mesh import MEMBERS
-from mimetic_jax.train.compare import Arm
+from mimetic_jax.train.arm import Arm
 
 
 def held_bytes(arm: Arm, members: int) -> float:

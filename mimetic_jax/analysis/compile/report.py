@@ -16,7 +16,8 @@ from mimetic_jax.analysis.compile.steps import (
     train_step,
 )
 from mimetic_jax.analysis.compile.target import Target
-from mimetic_jax.train.compare import Arm, Comparison
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
 _KINDS, _LARGEST = 8, 5

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.analysis.compile.hlo import parse
 from mimetic_jax.analysis.compile.kernels import Kernel, step_kernels
 from mimetic_jax.train.cluster.mesh import MEMBERS
-from mimetic_jax.train.population import rounded, wanted
+from mimetic_jax.train.chunk import rounded, wanted
 from mimetic_jax.train.program import Program
 
 _WITHOUT_TRITON: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}

@@ -50,7 +50,7 @@ from mimetic_jax.analysis.figures import (
     stable_rank,
     sweep,
 )
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "products": products.draw,

@@ -11,7 +11,7 @@ import numpy as np
 from mimetic_jax.analysis import exchangeable, style
 from mimetic_jax.analysis.covariance import Moments
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 
 _FORMS = {"centred": "covariance", "uncentred": "second moment"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.curves import panel, spread
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 def draw(

@@ -10,7 +10,7 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import self_and_ring
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 from mimetic_jax.weights.position import sincos_2d
 
 _LEAST = 1e-4

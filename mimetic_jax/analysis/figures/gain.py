@@ -8,7 +8,7 @@ from typing import Any
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 _PAIRS = {"vo": "$W_V W_{out}$", "qk": "$W_Q W_K^T$"}
 

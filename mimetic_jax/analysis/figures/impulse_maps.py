@@ -11,7 +11,7 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 from mimetic_jax.weights.impulse import offsets
 
 _REACH = 4

@@ -11,7 +11,7 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.reachable import equal_factors, reachable
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 _GRID = tuple(tenths / 10 for tenths in range(11))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 def draw(path: AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.span import impulse_subsets
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 def draw(

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.rank import StableRanks
-from mimetic_jax.train.workdir.paths import AnyPath
+from mimetic_jax.train.store.places import AnyPath
 
 
 def draw(path: AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:

@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
@@ -66,7 +67,7 @@ def make_mesh(
 
 
 def population_mesh(*, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh whose devices each train members of a population, without a word between them.
+    """A mesh whose devices each train members of a population, without communication.
 
     Args:
         devices: all of JAX's unless given.
@@ -82,6 +83,18 @@ def population_mesh(*, devices: Sequence[jax.Device] | None = None) -> Mesh:
         axis_types=(AxisType.Auto,) * 4,
         devices=devices,
     )
+
+
+def mesh_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh of a configuration: of its axes, or for the members of a population.
+
+    Raises:
+        InputError: as `make_mesh`.
+    """
+    if config.members:
+        return population_mesh(devices=devices)
+    axes = config.mesh
+    return make_mesh(axes.data, axes.fsdp, axes.tensor, devices=devices)
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:

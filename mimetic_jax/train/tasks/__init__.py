@@ -1,10 +1,9 @@
 """What a program trains: a model with its loss, for images, for text and for brackets.
 
-A task is a module of this package with four functions of a configuration:
+A task is a module of this package with three functions of a configuration:
 
 - `describe(config, dataset=None)`: what is known of the data set, as published or as loaded.
 - `load(config)`: the data set, whose `fingerprint()` differs where examples do.
-- `steps_per_epoch(config, info)`: raises InputError where there is none.
 - `build(config, info, mesh)`: the `Task` and the `Feed` that belong together.
 """
 

@@ -16,8 +16,9 @@ from mimetic_jax.data.text.dyck import Dyck
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
+from mimetic_jax.train.score import ACCURACY
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import ACCURACY, Evaluation, Task
+from mimetic_jax.train.tasks.task import Evaluation, Task
 
 STEPS_PER_EPOCH = 1000
 """Words are drawn anew forever: so many steps count as an epoch."""
@@ -103,11 +104,6 @@ def describe(config: ConfigDict, dataset: Dyck | None = None) -> Dyck:
 def load(config: ConfigDict) -> Dyck:
     """The words of a configuration: nothing is read."""
     return describe(config)
-
-
-def steps_per_epoch(config: ConfigDict, info: Dyck) -> int:
-    """`STEPS_PER_EPOCH`."""
-    return STEPS_PER_EPOCH
 
 
 def build(config: ConfigDict, info: Dyck, mesh: Mesh) -> tuple[DyckTask, Generated]:

@@ -18,8 +18,9 @@ from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
+from mimetic_jax.train.score import ACCURACY
 from mimetic_jax.train.step import Metrics
-from mimetic_jax.train.tasks.task import ACCURACY, Evaluation, Task
+from mimetic_jax.train.tasks.task import Evaluation, Task
 
 
 class ImageTask(Task):
@@ -163,27 +164,24 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
     return info if dataset is None else datasets.sized(info, dataset)
 
 
-def take(config: ConfigDict, dataset: Any) -> datasets.ImageDataset:
-    """Arrays of one's own, instead of what `load` reads.
+def load(config: ConfigDict, given: Any = None) -> Any:
+    """The data set of a configuration, resident or streamed; or arrays that are there already.
 
     Raises:
-        InputError: they aren't an `ImageDataset`, or have the name of a published set, with which
-            results would be confused.
+        InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
+            name of a published set, with which results would be confused.
     """
-    if not isinstance(dataset, datasets.ImageDataset):
-        raise InputError(f"data of one's own is an ImageDataset, not a {type(dataset).__name__}")
-    if dataset.name in (*datasets.names(), *datasets.OWN_SIDES):
-        raise InputError(f"{dataset.name} is a known data set: give yours another name")
-    return datasets.part(dataset, config.data.subset)
-
-
-def load(config: ConfigDict) -> Any:
-    """The data set of a configuration, resident or streamed."""
-    settings, limits = config.data, _limits(config)
-    where = settings.name, settings.dir
-    if settings.name in datasets.OWN_SIDES:
-        return datasets.load_own(*where, settings.size, settings.subset, limits)
-    return datasets.load_dataset(*where, settings.subset, settings.classes, limits)
+    settings = config.data
+    if given is None:
+        where, limits = (settings.name, settings.dir), _limits(config)
+        if settings.name in datasets.OWN_SIDES:
+            return datasets.load_own(*where, settings.size, settings.subset, limits)
+        return datasets.load_dataset(*where, settings.subset, settings.classes, limits)
+    if not isinstance(given, datasets.ImageDataset):
+        raise InputError(f"data of one's own is an ImageDataset, not a {type(given).__name__}")
+    if given.name in (*datasets.names(), *datasets.OWN_SIDES):
+        raise InputError(f"{given.name} is a known data set: give yours another name")
+    return datasets.part(given, settings.subset)
 
 
 def _limits(config: ConfigDict) -> datasets.Limits:
@@ -192,15 +190,10 @@ def _limits(config: ConfigDict) -> datasets.Limits:
     return datasets.Limits(pixels, config.data.max_bytes or default.bytes)
 
 
-def steps_per_epoch(config: ConfigDict, info: datasets.DatasetInfo) -> int:
-    """Whole batches of an epoch."""
-    if config.batch > info.num_train:
-        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
-    return info.num_train // config.batch
-
-
 def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[ImageTask, Feed]:
     """The task, and the feed of resident images or of streamed ones."""
+    if config.batch > info.num_train:
+        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
     task = ImageTask(config, info, mesh)
     sharding = NamedSharding(mesh, BATCH)
     sizes = config.batch, config.eval.batch

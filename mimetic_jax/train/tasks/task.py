@@ -15,53 +15,8 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
+from mimetic_jax.train.score import Score
 from mimetic_jax.train.step import Metrics
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """The number that a comparison is about.
-
-    Attributes:
-        name: of the record in metrics.jsonl, after "eval_".
-        label: of the table's column, with its unit.
-        scale: from the record to the column: 100 for percent.
-        higher: whether more is better.
-        chosen_by: the record whose lowest value selects the evaluation that counts, such as the
-            loss on a validation text; the last one counts where this is empty.
-        digits: of a table, after the point.
-    """
-
-    name: str
-    label: str
-    scale: float = 1.0
-    higher: bool = True
-    chosen_by: str = ""
-    digits: int = 2
-
-    def goodness(self, values: dict[str, float]) -> float:
-        """How good an evaluation is: more is better.
-
-        >>> Score("error", "errors %", higher=False).goodness({"error": 2.5})
-        -2.5
-        """
-        if self.chosen_by:
-            return -values[self.chosen_by]
-        return values[self.name] if self.higher else -values[self.name]
-
-
-ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
-PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
-BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
-
-
-def score_of(evaluation: Mapping[str, Any]) -> Score:
-    """The score of a record of an evaluation, by the names in it.
-
-    >>> score_of({"step": 0, "eval_accuracy": 0.1, "eval_loss": 2.3}).label
-    'accuracy %'
-    """
-    return next(s for s in (ACCURACY, BITS, PERPLEXITY) if f"eval_{s.name}" in evaluation)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,12 +16,12 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.data.text import own
-from mimetic_jax.data.text.windows import train_windows
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
+from mimetic_jax.train.score import BITS, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
-from mimetic_jax.train.tasks.task import BITS, PERPLEXITY, Evaluation, Task
+from mimetic_jax.train.tasks.task import Evaluation, Task
 
 
 class TextTask(Task):
@@ -142,11 +142,6 @@ def load(config: ConfigDict) -> texts.Corpus:
     if config.data.name in own.LEVELS:
         return own.load_own(config.data.name, config.data.dir)
     return texts.load_text(config.data.name, config.data.dir)
-
-
-def steps_per_epoch(config: ConfigDict, info: texts.TextInfo) -> int:
-    """Windows of a row of the text."""
-    return train_windows(info.num_train, config.batch, config.data.length, config.data.valid)
 
 
 def build(config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[TextTask, TokenRows]:

@@ -13,7 +13,7 @@ from mimetic_jax.analysis.compile import remedy, report
 from mimetic_jax.analysis.compile.steps import Compiled, members_at_once, train_step
 from mimetic_jax.analysis.compile.target import Target
 from mimetic_jax.analysis.scaling import H200
-from mimetic_jax.train.compare import Comparison
+from mimetic_jax.train.comparison import Comparison
 
 B, D, F, N, L, CLASSES = 32, 16, 64, 17, 2, 10  # the digits: 4 x 4 patches and a class token
 

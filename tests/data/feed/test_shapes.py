@@ -8,19 +8,19 @@ import jax
 import numpy as np
 import pytest
 
-from configs.default import default, default_dyck, default_text
+from configs.default import default
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.tasks import task_module
 
 
 def text():
-    config = default_text()
+    config = default("text")
     config.batch, config.data.length, config.data.valid, config.eval.batch = 4, 8, 6, 2
     return config
 
 
 def dyck():
-    config = default_dyck()
+    config = default("dyck")
     config.batch, config.data.length, config.data.num_test = 4, 8, 10
     return config
 

@@ -10,8 +10,8 @@ import jax
 import pytest
 
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.loop import Run
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.store.runs import Run
 from tests.training import quiet
 
 
@@ -115,7 +115,7 @@ def test_at_the_last_test_of_a_run_the_next_does_not_start(two_arms, tmp_path, m
         quiet(two_arms).train(tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before
     assert Run.of(tmp_path, "default", 0).finished()
-    assert not Run.of(tmp_path, "mimetic", 0).directory.exists()
+    assert not Run.of(tmp_path, "mimetic", 0).folder.exists()
     assert "mimetic against default" in quiet(two_arms).train(tmp_path)
 
 

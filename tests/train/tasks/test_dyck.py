@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from configs.default import default_dyck
+from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.warm_start import initial_state, warm_start
-from mimetic_jax.train.workdir.runs import Run
+from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
 FROZEN = (("^(embedding|pos_embed)$", 0.0),)
@@ -21,7 +21,7 @@ FROZEN = (("^(embedding|pos_embed)$", 0.0),)
 
 def brackets(**overrides):
     """Words of 8 tokens, on blocks of the sizes of the fixture `tiny`."""
-    config = default_dyck()
+    config = default("dyck")
     config.name, config.batch, config.steps, config.max_dispatch = "brackets", 16, 100, 4
     config.data.update(length=8, max_depth=2, pairs=4, num_test=40)
     config.model.update(width=16, depth=1, heads=2)

@@ -1,0 +1,101 @@
+"""What runs must agree in to be compared: digits of their configuration and of their data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+from ml_collections import ConfigDict
+
+from launch.registry import Entry, Spec
+from launch.results import Line, Results
+from launch.weights import PLACEHOLDERS, Weights
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.config import arms, to_json
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.schema import affecting, digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """What the runs of an arm must agree in.
+
+    Attributes:
+        result: of all on which its results depend: lines of other digits aren't compared.
+        data: of what names its data: arms that agree in it have the same.
+    """
+
+    result: str
+    data: str
+
+
+Marks = Mapping[Spec, Mapping[str, Mark]]
+"""By comparison and arm."""
+
+
+def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
+    """The marks of a comparison's arms.
+
+    Args:
+        config: of the comparison.
+        weights: that `init_from` or a scheme names, if any; their content counts in place of their
+            path.
+    """
+    found = {}
+    for name, arm in arms(config).items():
+        record = to_json(arm)
+        del record["arms"]
+        if weights:
+            path = json.dumps(weights.path)[1:-1]
+            record = json.loads(json.dumps(record).replace(path, weights.mark))
+        data = {k: v for k, v in affecting(record, "data").items() if k != "data.dir"}
+        found[name] = Mark(digest(record), json.dumps(data, sort_keys=True))
+    return found
+
+
+def marks_of_lines(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, Mark]]:
+    """The marks of those comparisons that have lines; the others need none."""
+    wanted: dict[Spec, dict[str, None]] = {}
+    for entry in rows:
+        if results.of(entry.spec):
+            wanted.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
+    return {
+        spec: marks_of(spec.load(list(names)), _recorded(spec, results))
+        for spec, names in wanted.items()
+    }
+
+
+def _recorded(spec: Spec, results: Results) -> Weights | None:
+    """The weights that the last run of a comparison started from, if it starts from any."""
+    for placeholder in PLACEHOLDERS:
+        if placeholder in spec.arguments:
+            return Weights(placeholder, results.of(spec)[-1].weights or "", placeholder)
+    return None
+
+
+def runs_of(
+    spec: Spec, results: Results, marks: Mapping[str, Mark]
+) -> dict[str, dict[int, Record]]:
+    """The runs of a comparison that count, by arm and seed.
+
+    Raises:
+        InputError: some were trained on other data; lines of older versions don't know theirs.
+    """
+    found = {arm: results.runs(spec, arm, mark.result) for arm, mark in marks.items()}
+    first: dict[str, Record] = {}
+    for arm, records in found.items():
+        for record in records.values():
+            one = first.setdefault(marks[arm].data, record) if record.data else record
+            if one.data != record.data:
+                raise InputError(
+                    f"{spec.key}: {one.arm} seed {one.seed} was trained on data of fingerprint "
+                    f"{one.data}, {record.arm} seed {record.seed} on {record.data}: they can't be "
+                    "compared; delete the lines of one of them"
+                )
+    return {arm: records for arm, records in found.items() if records}
+
+
+def stale(lines: Sequence[Line], marks: Mapping[str, Mark]) -> int:
+    """How many lines are of another configuration than today's."""
+    return sum(line.arm in marks and marks[line.arm].result != line.digest for line in lines)

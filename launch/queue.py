@@ -1,0 +1,254 @@
+"""What the results lack, run after run: trained here, or collected from where it was trained."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from launch.call import Call, name_of
+from ml_collections import ConfigDict
+
+from launch.marks import Mark, marks_of
+from launch.registry import Entry, Spec
+from launch.results import Line, MembersLine, Results
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.cluster import preemption
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that may have a line in the results, or all members of a population.
+
+    Attributes:
+        spec: its comparison.
+        arm: of it.
+        seed: of the run.
+        members: of the population, 0 for a run.
+    """
+
+    spec: Spec
+    arm: str
+    seed: int = 0
+    members: int = 0
+
+    def __str__(self) -> str:
+        which = f"{self.members} members" if self.members else f"seed {self.seed}"
+        return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} {which}"
+
+    @property
+    def only(self) -> str:
+        """The run as main.py's --only names it."""
+        return self.arm if self.members else f"{self.arm}/{self.seed}"
+
+
+class Queue:
+    """Comparisons of rows, their runs, and what is left of them.
+
+    Args:
+        entries: rows; those that share a comparison share its runs.
+        seeds: of each; those of its configuration where none are given.
+        only: names of arms; all that the rows need unless given.
+        results: where finished runs have their lines.
+        workdir: of checkpoints, a subfolder per comparison.
+        data: folder by name of the data set, "" for all others.
+        command: recorded in the lines.
+        say: prints a line.
+        members: of populations; as many as the configuration says unless given.
+
+    Raises:
+        InputError: for an arm that no row has, or a row whose configuration can't be read.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        seeds: Sequence[int],
+        only: Sequence[str],
+        results: Results,
+        workdir: Place,
+        data: Mapping[str, str],
+        command: str,
+        say: Say = print,
+        members: int = 0,
+    ) -> None:
+        self.results, self.workdir, self.command, self.say = results, workdir, command, say
+        self._seeds, self._data, self._members = tuple(seeds), data, members
+        self.init: dict[Spec, tuple[str, ...]] = {}
+        for entry in entries:
+            if entry.row.needs and not entry.spec.weights:
+                left_out = f"{entry.table} row {entry.number} is left out"
+                say(f"{left_out}: it needs {entry.row.needs}, given by --file")
+                continue
+            init = (*self.init.get(entry.spec, ()), *entry.init)
+            self.init[entry.spec] = tuple(dict.fromkeys(init))
+        self.blocked: dict[Spec, str] = {}
+        self.configs = {spec: self._config(spec) for spec in self.init}
+        self.marks: dict[Spec, dict[str, Mark]] = {
+            spec: marks_of(config, spec.weights) for spec, config in self.configs.items()
+        }
+        known = {name for arms in self.marks.values() for name in arms}
+        for name in only:
+            if name not in known:
+                raise unknown("arm", name, known)
+        self.arms = {
+            spec: tuple(name for name in arms if not only or name in only)
+            for spec, arms in self.marks.items()
+        }
+
+    def jobs(self, cost: Callable[[Spec], float] | None = None) -> list[Job]:
+        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
+
+        Args:
+            cost: of a comparison; with it the cheapest come first within a seed.
+        """
+        left = [
+            Job(spec, arm, *((0, members) if (members := self.configs[spec].members) else (seed,)))
+            for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
+            for spec in (sorted(self.arms, key=cost) if cost else self.arms)
+            for arm in self.arms[spec]
+            if seed in self.configs[spec].seeds
+        ]
+        return [job for job in dict.fromkeys(left) if not self._has_line(job)]
+
+    def folder(self, spec: Spec) -> Place:
+        """The workdir of a comparison."""
+        return self.workdir / spec.folder
+
+    def calls(self, jobs: Sequence[Job]) -> list[Call]:
+        """Jobs as calls of main.py, each in the workdir of its comparison."""
+        return [self._call(job) for job in jobs]
+
+    def collect(self) -> int:
+        """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
+
+        A workdir of another configuration is left out.
+        """
+        ours = {spec for spec in self.configs if self._recognizes(spec)}
+        return sum(self._collected(job) for job in self.jobs() if job.spec in ours)
+
+    def train(self, jobs: Sequence[Job], seconds: float = 0.0) -> list[str]:
+        """Train runs and add a line for each that finishes; returns what failed.
+
+        Args:
+            jobs: in this order.
+            seconds: after which everything stops, at a step; 0 for no limit.
+
+        Raises:
+            Preempted: if stopped; the same call continues.
+        """
+        failures: list[str] = []
+        comparison: Comparison | None = None
+        current: Spec | None = None
+        with preemption.listening(), _alarm(seconds):
+            for number, job in enumerate(jobs, 1):
+                if preemption.should_stop():
+                    raise preemption.Preempted("stopped between two runs")
+                label = f"[{number}/{len(jobs)}] {job}"
+                if job.spec != current and job.spec not in self.blocked:
+                    try:
+                        comparison = Comparison(self.configs[job.spec], self.say)
+                        comparison.claimed(self.folder(job.spec), job.only)
+                        current = job.spec
+                    except InputError as error:  # missing data of one row stops no other
+                        self.blocked[job.spec] = str(error)
+                        failures.append(f"{job.spec.key}: {error}")
+                if comparison is None or job.spec in self.blocked:
+                    self.say(f"{label}: left out: {self.blocked[job.spec]}")
+                    continue
+                self.say(label)
+                try:
+                    work = comparison.claimed(self.folder(job.spec), job.only)
+                    failures += [f"{job}: diverged" for _ in comparison.train_all(work)]
+                    self._collected(job)
+                except InputError as error:
+                    failures.append(f"{job}: {error}")
+                    self.say(f"{label}: failed: {error}")
+        return failures
+
+    def with_data(self, config: ConfigDict) -> ConfigDict:
+        """The configuration with the folder of its data set."""
+        if folder := self._data.get(config.data.name, self._data.get("", "")):
+            config.data.dir = folder
+        return config
+
+    def _config(self, spec: Spec) -> ConfigDict:
+        config = spec.load(self.init[spec])
+        config.seeds = self._seeds or config.seeds
+        if config.members and self._members:
+            config.members = self._members
+        return self.with_data(config)
+
+    def _call(self, job: Job) -> Call:
+        spec, folder = job.spec, self.configs[job.spec].data.get("dir")
+        flags = (
+            f"--config={spec.config_argument(self.init[spec])}",
+            *spec.flags,
+            f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
+            *([f"--config.data.dir={folder}"] if folder else []),
+            *([f"--config.members={job.members}"] if job.members else []),
+            f"--workdir={self.folder(spec)}",
+            f"--only={job.only}",
+        )
+        return Call(name_of(f"{spec.folder} {job.only}"), flags)
+
+    def _recognizes(self, spec: Spec) -> bool:
+        claim = Claim.read(self.folder(spec))
+        record = configs.to_json(self.configs[spec])
+        return claim is not None and configs.difference(claim.config, record) is None
+
+    def _has_line(self, job: Job) -> bool:
+        mark = self.marks[job.spec][job.arm].result
+        if job.members:
+            return self.results.members(job.spec, job.arm, mark) >= job.members
+        return job.seed in self.results.runs(job.spec, job.arm, mark)
+
+    def _collected(self, job: Job) -> bool:
+        """Add the line of a run that is finished; whether it is."""
+        config = configs.arms(self.configs[job.spec])[job.arm]
+        about = {
+            "config": job.spec.key,
+            "small": job.spec.small,
+            "digest": self.marks[job.spec][job.arm].result,
+            "batch": config.batch,
+            "dtype": config.model.get("dtype", "float32"),
+            "command": self.command,
+            "weights": job.spec.weights.mark if job.spec.weights else None,
+        }
+        workdir = self.folder(job.spec)
+        line: Line | MembersLine
+        if job.members:
+            members = Members.of(workdir, job.arm)
+            if members.trained < job.members:
+                return False
+            line = MembersLine.of(members, job.members, **about)
+        elif record := Run.of(workdir, job.arm, job.seed).record():
+            line = Line(**vars(record), **about)
+        else:
+            return False
+        self.results.append(job.spec, line)
+        return True
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Ask this process to stop, as SIGTERM does, after some seconds; never if they are 0."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    if seconds:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

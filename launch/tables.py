@@ -1,0 +1,185 @@
+"""Published and ours, side by side: a Markdown table with the differences and a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+
+from launch.marks import Marks, runs_of, stale
+from launch.registry import Entry
+from launch.results import Results
+from mimetic_jax.train.report import BASELINES, ArmResult, markdown
+from mimetic_jax.train.score import ACCURACY
+from mimetic_jax.train.statistics import (
+    ENOUGH,
+    Difference,
+    accuracy_difference,
+    probability_of_improvement,
+)
+
+IMAGES = "†"
+"""Marks an interval over test images, not over seeds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A line of the table: an arm of a row, published or ours or both."""
+
+    label: str
+    arm: str
+    published: float | None
+    result: ArmResult | None
+
+    @property
+    def examples(self) -> int:
+        """Test images on which all runs were tested."""
+        return min((run.examples for run in self.result.runs.values()) if self.result else [0])
+
+
+def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
+    """Published and ours of some rows of one table.
+
+    Rows of one comparison are shown together, below the controls that they share.
+
+    Args:
+        entries: rows, all full or all scaled down; of the latter nothing published is shown, and
+            where nothing is published no column is kept for it.
+        results: the lines of finished runs.
+        marks: of each comparison's arms; lines of others are counted below the table.
+    """
+    columns: dict[str, list[str]] = {
+        name: []
+        for name in (
+            *("row", "arm", "published", "ours ± sd (n)", "Δ published"),
+            *(f"Δ {name} [95 % CI]" for name in BASELINES),
+            "verdict",
+        )
+    }
+    for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
+        for cells in _group(list(group), results, marks):
+            for column, cell in zip(columns.values(), cells, strict=True):
+                column.append(cell)
+    if not any(map(is_published, entries)):
+        del columns["published"], columns["Δ published"]
+    notes = []
+    if any(IMAGES in cell for column in columns.values() for cell in column):
+        notes.append(
+            f"{IMAGES} one seed: the interval is a bootstrap over test images, for these networks."
+        )
+    old = sum(
+        stale(results.of(spec), marks[spec])
+        for spec in dict.fromkeys(entry.spec for entry in entries)
+        if spec in marks
+    )
+    if old:
+        notes.append(f"{old} runs of another configuration are not counted.")
+    return "\n".join([markdown(columns), *([""] if notes else []), *notes])
+
+
+def is_published(entry: Entry) -> bool:
+    """Whether there is a published number for it: for a row as printed, not for a scaled one."""
+    return not entry.spec.small and bool(entry.row.published or entry.row.others)
+
+
+def _group(entries: Sequence[Entry], results: Results, marks: Marks) -> list[tuple[str, ...]]:
+    spec = entries[0].spec
+    known = marks.get(spec, {})
+    # What a group of arms holds is known where the configuration was read.
+    arms = list(known or dict.fromkeys(arm for entry in entries for arm in entry.init))
+    found = {arm: ArmResult(arm, runs) for arm, runs in runs_of(spec, results, known).items()}
+    shown = [
+        Shown(
+            f"{entry.number}. {entry.row.label}",
+            label,
+            None if spec.small else entry.row.published.get(arm),
+            result,
+        )
+        for entry in entries
+        for label, arm, result in _lines(entry, arms, found)
+    ]
+    if not spec.small:
+        shown += [
+            Shown(f"{entry.number}. {entry.row.label}", name, value, None)
+            for entry in entries
+            for name, value in entry.row.others.items()
+        ]
+    printed = {arm for entry in entries for arm in (*entry.row.published, *entry.row.arms)}
+    label = "controls" if len(entries) > 1 else shown[0].label if shown else entries[0].row.label
+    shown += [Shown(label, arm, None, found.get(arm)) for arm in arms if arm not in printed]
+    return [_cells(line, found) for line in shown]
+
+
+def _lines(
+    entry: Entry, arms: Collection[str], found: Mapping[str, ArmResult]
+) -> list[tuple[str, str, ArmResult | None]]:
+    """Label, arm and runs of a row's lines; one for all arms of which the paper prints the best."""
+    published = entry.row.published
+    if entry.row.best and published:
+        sign = 1 if all(result.score.higher for result in found.values()) else -1
+        ran = [arm for arm in published if arm in found]
+        if not ran:
+            return [(f"best of {len(published)}", next(iter(published)), None)]
+        best = max(ran, key=lambda arm: sign * found[arm].mean)
+        chosen = dataclasses.replace(found[best], of=len(ran))
+        return [(f"best of {len(published)}: {best}", best, chosen)]
+    names = (*published, *(arm for arm in entry.row.arms if arm in arms))
+    return [(arm, arm, found.get(arm)) for arm in names]
+
+
+def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
+    ours = line.result
+    published = "" if line.published is None else _printed(line.published)
+    if ours is None:
+        return (line.label, line.arm, published, "", "", "", "", "not run")
+    form = f".{ours.score.digits}f"
+    sd = f" ± {ours.sd:{form}}" if ours.sd is not None else ""
+    against = {name: _difference(ours, found.get(name), line.examples) for name in BASELINES}
+    return (
+        line.label,
+        line.arm,
+        published,
+        f"{ours.mean:{form}}{sd} ({len(ours.reached)})",
+        "" if line.published is None else f"{ours.mean - line.published:+{form}}",
+        *(_shown(one, form) for one in against.values()),
+        "; ".join(
+            _verdict(ours, found[name], one) for name, one in against.items() if one is not None
+        ),
+    )
+
+
+def _printed(score: float) -> str:
+    """A published score with its digits, at least two.
+
+    >>> _printed(91.4), _printed(1.233)
+    ('91.40', '1.233')
+    """
+    return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
+
+
+def _difference(ours: ArmResult, theirs: ArmResult | None, examples: int) -> Difference | None:
+    difference = ours.versus(theirs) if theirs else None
+    if theirs and difference and difference.low is None and ours.score == ACCURACY and examples:
+        (seed,) = ours.reached.keys() & theirs.reached.keys()
+        return accuracy_difference(ours.reached[seed], theirs.reached[seed], examples)
+    return difference
+
+
+def _shown(difference: Difference | None, form: str) -> str:
+    if difference is None:
+        return ""
+    mark = IMAGES if difference.n == 1 and difference.low is not None else ""
+    return f"{difference:{form}}{mark}"
+
+
+def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
+    """A claim only where the interval of enough seeds leaves zero out."""
+    n = difference.n
+    if n < ENOUGH:
+        return f"{theirs.arm}: {n} seed{'s' * (n > 1)}, too few"
+    sides = {1: "better", -1: "worse", 0: "no difference shown"}
+    words = sides[difference.side(ours.score.higher)]
+    if min(len(ours.reached), len(theirs.reached)) >= 5:
+        scores = list(ours.reached.values()), list(theirs.reached.values())
+        words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"
+    return f"{theirs.arm}: {words}"

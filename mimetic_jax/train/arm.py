@@ -1,0 +1,66 @@
+"""An arm of a comparison, and the data that arms share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from types import ModuleType
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from mimetic_jax.train.program import Program
+
+
+class Source:
+    """The data that arms train on, described until it is loaded.
+
+    Args:
+        task: of the configuration.
+        config: of an arm.
+        given: data that is there already, instead of what the configuration names.
+    """
+
+    def __init__(self, task: ModuleType, config: ConfigDict, given: Any = None) -> None:
+        self._task, self._config = task, config
+        self._dataset = None if given is None else task.load(config, given)
+        self.info = task.describe(config, self._dataset)
+
+    def load(self) -> None:
+        """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
+        if self._dataset is None:
+            self._dataset = self._task.load(self._config)
+            self.info = self._task.describe(self._config, self._dataset)
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, loaded once."""
+        self.load()
+        return self._dataset
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Differs where examples do."""
+        return self.dataset.fingerprint()
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """An arm of a comparison, with what it shares with others.
+
+    Attributes:
+        name: of the arm.
+        config: of the comparison, with the arm's overrides.
+        source: one object for all arms on the same data.
+        program: one object for all arms that differ in their starts alone.
+    """
+
+    name: str
+    config: ConfigDict
+    source: Source
+    program: Program
+
+    @property
+    def data(self) -> Any:
+        """The arm's data where its program wants it."""
+        return self.program.placed(self.source.dataset)

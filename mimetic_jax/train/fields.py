@@ -1,0 +1,262 @@
+"""Every field of a configuration, declared once: type, default, meaning, range, what it affects.
+
+    warmup: int = field(0, "steps of rising rate; or give warmup_epochs", STEPS)
+
+All else that is known of a field is derived from here by `schema`. The fields of a model, of the
+augmentation and of mixing are those of their classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from mimetic_jax.data import Augmentation, Mixing
+from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
+from mimetic_jax.typed import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Range
+
+Affects = frozenset[str]
+
+RESULT: Affects = frozenset({"program", "result"})
+"""The compiled steps, and so what they compute."""
+DATA: Affects = frozenset({"data", "program", "result"})
+"""Which examples are loaded, and so everything."""
+PLACE: Affects = frozenset({"data"})
+"""Where they are loaded from; the same examples have the same fingerprint anywhere."""
+MACHINE: Affects = frozenset({"program"})
+"""The compiled steps, but their results at most by rounding."""
+START: Affects = frozenset({"result"})
+"""Where a run starts; arms with different starts share a program."""
+NOTHING: Affects = frozenset()
+
+PART = Range(0, 1, above=True)
+DECAY = Range(0, 1, below=True)
+STEPS = Range(0, 2**31 - 1)  # the counter of steps has 32 bits
+EPOCHS = Range(0, 10**6)
+AT_ONCE = Range(1, 10**6)  # arrays of that length are on the device
+DEVICES = Range(1, 2**20)
+SEED = Range(0, 2**32 - 1)  # JAX's keys have no others
+
+MODEL_RANGES = {
+    "depth": Range(1, 10_000),
+    "dropout": DECAY,
+    "heads": Range(1, 2**16),
+    "mlp_ratio": Range(0, 1024, above=True),
+    "patch": Range(1, 2**14),
+    "token_std": NOT_NEGATIVE,
+    "width": Range(1, 2**20),
+}
+"""Of fields that models have in common; each model checks the rest of its own."""
+
+
+def field(default: Any, help: str, within: Range | None = None, affects: Any = None) -> Any:
+    """A field of a section.
+
+    Args:
+        default: its value unless a configuration sets it.
+        help: its meaning, in a phrase.
+        within: its range, if it holds numbers.
+        affects: what depends on it; as the section says unless given.
+    """
+    metadata = {"help": help, "within": within, "affects": affects}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(of: type) -> Any:
+    """A section of a configuration: the fields of a class."""
+    return dataclasses.field(default=None, metadata={"section": of})
+
+
+class Section:
+    """The base class of sections, with what depends on a field that doesn't say it."""
+
+    affects: ClassVar[Affects] = RESULT
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageData(Section):
+    """`config.data` of task "images"."""
+
+    name: str = field("digits", "the data set: see data/sets/table.py", affects=DATA)
+    dir: str | None = field(None, "folder or file that holds the data set", affects=PLACE)
+    classes: int = field(
+        0, "classes, if not those published; 0: as published", NOT_NEGATIVE, affects=DATA
+    )
+    size: int = field(
+        0,
+        "side of the images that the model sees, in pixels; 0: the set's own, 64 of folders",
+        Range(0, 2**14),
+        affects=DATA,
+    )
+    mean: tuple[float, ...] = field((), "per channel, to subtract; empty: the data set's own")
+    std: tuple[float, ...] = field((), "per channel, to divide by; empty: the set's own", POSITIVE)
+    subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
+    repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
+    eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", PART)
+    threads: int = field(
+        0, "threads that decode streamed images; 0: one per core", Range(0, 4096), MACHINE
+    )
+    strict: bool = field(False, "stop at a damaged image instead of replacing it", None, MACHINE)
+    max_pixels: int = field(
+        0, "pixels beyond which an image counts as damaged; 0: 2**27", Range(0, 2**30), MACHINE
+    )
+    max_bytes: int = field(
+        0, "bytes beyond which an image file counts as damaged; 0: 2**28", NOT_NEGATIVE, MACHINE
+    )
+    augment: Augmentation = section(Augmentation)
+    mix: Mixing = section(Mixing)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData(Section):
+    """`config.data` of task "text"."""
+
+    name: str = field("ptb_char", "the text: ptb_word, wikitext2, text_char, …", affects=DATA)
+    dir: str | None = field(None, "folder or file that holds the text", affects=PLACE)
+    length: int = field(400, "tokens of a window", AT_ONCE)
+    valid: int = field(320, "last tokens of a window, which are scored", AT_ONCE)
+
+
+@dataclasses.dataclass(frozen=True)
+class BracketData(Section):
+    """`config.data` of task "dyck": words of brackets, drawn from a key."""
+
+    affects: ClassVar[Affects] = DATA
+
+    name: Literal["dyck"] = field("dyck", "there is no other set")
+    length: int = field(196, "tokens of a word", AT_ONCE)
+    pairs: int = field(64, "kinds of brackets", COUNT)
+    open_probability: float = field(0.6, "of opening one where one could also be closed", SHARE)
+    max_depth: int = field(4, "open brackets, at most", COUNT)
+    mask_probability: float = field(0.5, "of a closing bracket", SHARE)
+    num_test: int = field(1024, "test words", AT_ONCE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer(Section):
+    """`config.optimizer`."""
+
+    name: Literal["adamw", "adam", "sgd"] = field("adamw", "rule of the updates")
+    learning_rate: float = field(1e-3, "highest rate of the schedule", NOT_NEGATIVE)
+    base_batch: int = field(0, "batch that learning_rate is for; 0: this one", NOT_NEGATIVE)
+    scaling: Scaling = field("linear", "of learning_rate from base_batch to batch")
+    schedule: ScheduleName = field("cosine", "learning rate over the steps")
+    warmup: int = field(0, "steps of rising rate; or give warmup_epochs", STEPS)
+    warmup_epochs: float = field(0.0, "the same in epochs; or give warmup", EPOCHS)
+    warmup_from: float = field(0.0, "learning rate of the first step", NOT_NEGATIVE)
+    final: float = field(0.0, "learning rate where a cosine ends", NOT_NEGATIVE)
+    plateau: Literal["", Plateau] = field("", "rule that lowers the rate by the validation loss")
+    cooldown_epochs: float = field(0.0, "last epochs, at rate `final`", EPOCHS)
+    weight_decay: float = field(0.01, "of adamw, times the learning rate", NOT_NEGATIVE)
+    betas: tuple[float, float] = field((0.9, 0.999), "Adam's two decay rates", DECAY)
+    eps: float = field(1e-8, "Adam's ε", NOT_NEGATIVE)
+    clip: float = field(0.0, "largest global norm of the gradient; 0: no limit", NOT_NEGATIVE)
+    skip_nonfinite: int = field(0, "steps in a row without finite gradients to skip", STEPS)
+    no_decay: bool = field(False, "no weight decay on biases, norms and what the model names")
+    decay_rules: tuple[tuple[str, Annotated[float, NOT_NEGATIVE]], ...] = field(
+        (), "((regular expression of paths, factor of weight_decay), …); the first match counts"
+    )
+    rate_rules: tuple[tuple[str, Annotated[float, NOT_NEGATIVE]], ...] = field(
+        (), "((regular expression of paths, factor of learning_rate), …); 0 freezes"
+    )
+
+
+Role = str | tuple[str, ...]
+Axis = Literal["data", "fsdp", "tensor", "data?", "fsdp?", "tensor?"]
+Placement = Literal["replicate", "fsdp"] | tuple[Axis | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshAxes(Section):
+    """`config.mesh`."""
+
+    affects: ClassVar[Affects] = MACHINE
+
+    data: int = field(
+        -1, "devices over which a batch is sharded; -1: what the other axes leave", Range(-1, 2**20)
+    )
+    fsdp: int = field(1, "devices over which parameters are sharded", DEVICES)
+    tensor: int = field(1, "devices over which heads and hidden units are sharded", DEVICES)
+    rules: tuple[tuple[str, Placement], ...] = field(
+        (), "((regular expression of paths, placement), …); empty: the model's own"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluations(Section):
+    """`config.eval`."""
+
+    batch: int = field(500, "test examples at once", AT_ONCE)
+    every: int = field(0, "steps, or give every_epochs; 0: only at the start and the end", STEPS)
+    every_epochs: float = field(0.0, "epochs, or give every", EPOCHS)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfComparison(Section):
+    """Fields that all arms share, and that a later command may change."""
+
+    affects: ClassVar[Affects] = NOTHING
+
+    name: str = field("unnamed", "the workdir is runs/NAME unless given")
+    seeds: tuple[int, ...] = field((0,), "each arm is trained once per seed", SEED)
+    members: int = field(
+        0, "members of a population per arm, with seeds 0 to members - 1; 0: none", Range(0, 10**6)
+    )
+    chunk: int = field(0, "members trained at once; 0: as memory allows", Range(0, 10**6))
+    together: int = field(1, "runs of a program trained at once", Range(1, 10**4))
+    arms: Mapping[str, Any] = field(None, "overrides of these fields by arm; none: one arm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(OfComparison):
+    """A configuration."""
+
+    affects: ClassVar[Affects] = RESULT
+
+    task: Literal["images", "text", "dyck"] = field("images", "what is trained", affects=DATA)
+    scheme: Any = field((), "schemes applied to the model's own draw, left to right", None, START)
+    batch: int = field(128, "examples per step, divisible by accumulate x devices", AT_ONCE)
+    accumulate: int = field(1, "parts of a batch whose gradients are averaged", AT_ONCE)
+    epochs: float = field(0.0, "of training; or give steps", EPOCHS)
+    steps: int = field(0, "of training; or give epochs", STEPS)
+    label_smoothing: float = field(0.0, "share of the label that all classes get equally", DECAY)
+    ema: float = field(0.0, "decay of the moving average, which is tested too; 0: none", DECAY)
+    init_from: str | None = field(None, "run or file to start from", affects=START)
+    init_parts: tuple[Literal["attention", "position", "blocks"], ...] = field(
+        (), "parts of init_from to take; empty: all", affects=START
+    )
+    init_heads: Literal["whole", "mixed"] = field(
+        "whole", "of a larger init_from: whole heads, or mixed columns of all", affects=START
+    )
+    data: Any = field(None, "the data")
+    model: Any = field(None, "a key of mimetic_jax.models.MODELS, or package.module:Class")
+    rules: tuple[tuple[str, Role, str] | tuple[str, Role, str, int], ...] = field(
+        (), "((path, role, layout[, heads]), …) of the parameters; empty: the model's own"
+    )
+    optimizer: Optimizer = section(Optimizer)
+    mesh: MeshAxes = section(MeshAxes)
+    eval: Evaluations = section(Evaluations)
+    log_every: int = field(50, "steps between two log lines", Range(1, 2**31 - 1), NOTHING)
+    checkpoint_every: int = field(
+        0, "steps, a multiple of log_every; 0: only after the last", STEPS, NOTHING
+    )
+    keep_checkpoints: int = field(
+        2, "newest checkpoints to keep, one to fall back on", Range(2, 10**6), NOTHING
+    )
+    keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS, NOTHING)
+    max_dispatch: int = field(
+        50, "steps per dispatch, which the device runs without the host", AT_ONCE, MACHINE
+    )
+    tensorboard: bool = field(False, "also write metrics for TensorBoard", affects=NOTHING)
+    stall_seconds: float = field(
+        300.0, "seconds without a step before a line reports it; 0: never", Range(0, 1e9), NOTHING
+    )
+
+
+TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {
+    "images": (ImageData, "vit", {}),
+    "text": (TextData, "gpt", {"eval.batch": 10}),
+    "dyck": (BracketData, "token_vit", {"eval.batch": 128}),
+}
+"""By task: its data, its default model, and other defaults than those above."""

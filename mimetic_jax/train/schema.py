@@ -1,0 +1,269 @@
+"""What follows from the declarations of `fields`: defaults, checks, what configurations share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from ml_collections import ConfigDict, config_dict
+
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.models import find_model, model_fields
+from mimetic_jax.models.seam import left_out
+from mimetic_jax.train.fields import (
+    MODEL_RANGES,
+    RESULT,
+    TASKS,
+    Affects,
+    Fields,
+    OfComparison,
+    Section,
+)
+from mimetic_jax.typed import converted
+
+
+class Config(ConfigDict):
+    """A `ConfigDict` whose fields, arms among them, stay in the order in which they are set."""
+
+    def __init__(self, *arguments: Any, sort_keys: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, sort_keys=False, **options)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, Config(value) if type(value) is ConfigDict else value)
+
+
+OF_COMPARISON = tuple(field.name for field in dataclasses.fields(OfComparison))
+"""Fields that all arms of a comparison share."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a configuration.
+
+    Attributes:
+        name: with its path, such as "optimizer.warmup".
+        annotation: its type and range, as `typed.converted` takes them.
+        default: None if it has none.
+        help: its meaning, in a phrase; empty where a user's model doesn't document it.
+        affects: what depends on it.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str
+    affects: Affects
+
+
+@functools.cache
+def schema(task: str, model: str = "") -> dict[str, Field]:
+    """The fields of a task, by name.
+
+    Args:
+        task: a key of `fields.TASKS`.
+        model: as `models.find_model` takes it; the task's default model unless given.
+
+    Raises:
+        InputError: for an unknown task or model.
+
+    >>> schema("images")["optimizer.warmup"].help
+    'steps of rising rate; or give warmup_epochs'
+    >>> sorted(schema("text")["data.dir"].affects)
+    ['data']
+    """
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
+    data, usual, defaults = TASKS[task]
+    declared = {field.name: field for field in _of_section(Fields)}
+    named = declared.pop("model")
+    del declared["data"]
+    every = [
+        *declared.values(),
+        *_of_section(data, "data."),
+        dataclasses.replace(named, name="model.name", annotation=str, default=model or usual),
+        *_of_model(model or usual),
+    ]
+    defaults = {"task": task, **defaults}
+    return {
+        field.name: dataclasses.replace(field, default=defaults.get(field.name, field.default))
+        for field in every
+    }
+
+
+def default(task: str = "images") -> ConfigDict:
+    """Every field of a task with its default: what each configuration starts from.
+
+    >>> default("text").data.name, default().optimizer.warmup
+    ('ptb_char', 0)
+
+    Raises:
+        InputError: for an unknown task.
+    """
+    config = Config()
+    for name, field in schema(task).items():
+        node, (*path, last) = config, name.split(".")
+        for part in path:
+            if part not in node:
+                node[part] = Config()
+            node = node[part]
+        node[last] = _initial(field)
+    return config
+
+
+def model(name: str, **values: Any) -> ConfigDict:
+    """`config.model` for one of our models, or for "package.module:Class".
+
+    It holds the fields of the module with the defaults of its class, so that each can be set by
+    `--config.model.FIELD=VALUE`. The trainer fills in what the data decides: classes, vocabulary.
+
+    >>> model("vit", width=96).width, model("gpt").positions
+    (96, 'sinusoidal')
+
+    Raises:
+        InputError: for an unknown model or field, with the nearest name.
+    """
+    fields = {field.name.removeprefix("model."): field for field in _of_model(name)}
+    found = Config({"name": name, **{name: _initial(f) for name, f in fields.items()}})
+    for field, value in values.items():
+        if field not in fields:
+            raise unknown(f"field of model {name}", field, fields)
+        found[field] = value
+    return found
+
+
+def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and value of every field, those of sections with their path; arms are one field.
+
+    >>> dict(leaves({"batch": 8, "mesh": {"data": 1}}))
+    {'batch': 8, 'mesh.data': 1}
+    """
+    for name, value in config.items():
+        if isinstance(value, Mapping | ConfigDict) and prefix + name not in ("arms", "scheme"):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def check_declared(config: ConfigDict) -> None:
+    """Check the name, type and range of every field of an arm, whether a flag or Python set it.
+
+    A field of `config.model` may be one of another model, which is left out.
+
+    Raises:
+        InputError: names the first field that is unknown, missing or wrong.
+    """
+    for name, value in (("task", config.task), ("model.name", config.model.name)):
+        converted(name, str, value)
+    known, values = schema(config.task, config.model.name), dict(leaves(config))
+    for name, value in values.items():
+        if name in known:
+            absent = value is None and known[name].default is None
+            if name != "arms" and not absent:
+                converted(name, known[name].annotation, value)
+        elif name.startswith("model."):
+            left_out(config.model.name, [name.removeprefix("model.")])  # raises for no model's
+        else:
+            raise unknown("config field", name, known)
+    for name in known:
+        if name not in values:
+            raise InputError(f"the config has no {name}: start from configs.default.default()")
+
+
+def affecting(record: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The fields on which data, a program or a result depends, by name.
+
+    Args:
+        record: a configuration as plain data.
+        what: "data", "program" or "result". A field that isn't declared, such as one of another
+            version, affects programs and results.
+    """
+    known = schema(record["task"]) if record["task"] in TASKS else {}
+    return {
+        name: value
+        for name, value in leaves(record)
+        if what in (known[name].affects if name in known else RESULT)
+    }
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """What results depend on, as 12 hexadecimal digits: runs of other digits aren't compared.
+
+    Fields that are empty or zero don't count, so that a field which a later version adds, and
+    which is off, changes nothing. In a scheme a zero does count.
+
+    Args:
+        record: the configuration of an arm as plain data; or of a comparison, whose arms count.
+    """
+    fields = {
+        name: value
+        for name, value in affecting(record, "result").items()
+        if value or name == "scheme"
+    }
+    arms = {"arms": record["arms"]} if record.get("arms") else {}
+    text = json.dumps({**fields, **arms}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def documented(of: type) -> dict[str, str]:
+    """What a class's docstring says of its fields under Args or Attributes.
+
+    >>> from mimetic_jax.data import Mixing
+    >>> documented(Mixing)["switch"]
+    'probability of CutMix where both are on'
+    """
+    _, *sections = re.split(r"^(?:Args|Attributes):\n", inspect.getdoc(of) or "", flags=re.M)
+    entries = "".join(sections).partition("\n\n")[0]
+    return {
+        name: " ".join(text.split()).removesuffix(".")
+        for names, text in re.findall(r"^    ([\w, ]+): (.*(?:\n     .*)*)", entries, re.M)
+        for name in names.split(", ")
+    }
+
+
+def _of_section(of: type[Section], prefix: str = "") -> Iterator[Field]:
+    hints = typing.get_type_hints(of, include_extras=True)
+    for field in dataclasses.fields(of):  # type: ignore[arg-type]
+        name = prefix + field.name
+        if inner := field.metadata.get("section"):
+            of_inner = _of_section if issubclass(inner, Section) else _of_class
+            yield from of_inner(inner, f"{name}.")
+            continue
+        within, affects = field.metadata["within"], field.metadata["affects"]
+        if affects is None:
+            affects = OfComparison.affects if name in OF_COMPARISON else of.affects
+        annotation = Annotated[hints[field.name], within] if within else hints[field.name]
+        yield Field(name, annotation, field.default, field.metadata["help"], affects)
+
+
+def _of_class(of: type, prefix: str) -> Iterator[Field]:
+    """The fields of a class that describes them in its docstring, but those that data decides."""
+    hints, help = typing.get_type_hints(of, include_extras=True), documented(of)
+    for field in dataclasses.fields(of):
+        if field.name != "size":
+            name = field.name
+            yield Field(f"{prefix}{name}", hints[name], field.default, help.get(name, ""), RESULT)
+
+
+def _of_model(name: str) -> Iterator[Field]:
+    help = documented(find_model(name))
+    for field, value in model_fields(name).items():
+        annotation: Any = type(value) if isinstance(value, bool | int | float | str) else Any
+        if annotation in (int, float) and field in MODEL_RANGES:
+            annotation = Annotated[annotation, MODEL_RANGES[field]]
+        yield Field(f"model.{field}", annotation, value, help.get(field, ""), RESULT)
+
+
+def _initial(field: Field) -> Any:
+    """The default as a ConfigDict holds it."""
+    if field.name == "arms":
+        return Config()
+    if field.default is not None:
+        return field.default
+    return config_dict.placeholder(str if field.annotation == str | None else object)

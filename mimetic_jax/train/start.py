@@ -1,0 +1,189 @@
+"""Where runs start: the model's own draw, a run of ours, a pretrained file, or parts of these."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from mimetic_jax import paths
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.pretrained import PARTS, PretrainedFile
+from mimetic_jax.train.program import Program
+from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store.checkpoint import content_digest, newest_record, read_variables
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
+from mimetic_jax.weights import select
+
+_FILES = (".npz", ".safetensors")
+_HEAD = r"(^|/)head/"
+
+
+def initial_state(
+    program: Program, config: ConfigDict, arm: str, seed: int, say: Callable[[str], None]
+) -> TrainState:
+    """The state before the first step of a run: model's draw, then `init_from`, then the scheme.
+
+    Args:
+        program: of the configuration.
+        config: of the arm.
+        arm: its name, for "{arm}" in `init_from`.
+        seed: of the run.
+        say: prints a line.
+
+    Raises:
+        InputError: as `warm_start` and `rewrite`.
+    """
+    variables = program.draw(seed)
+    if config.init_from:
+        path = source_path(config, arm, seed)
+        parts, heads = config.init_parts, config.init_heads
+        variables = warm_start(variables, path, say, parts=parts, heads=heads)
+    return program.initial_state(seed, config.scheme, variables)
+
+
+def source_path(config: ConfigDict, arm: str, seed: int) -> str:
+    """The path that `init_from` names for a run."""
+    return str(config.init_from).replace("{arm}", arm).replace("{seed}", str(seed))
+
+
+def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
+    """12 hexadecimal digits that differ where the weights do that a run starts from.
+
+    Returns:
+        None where a run starts from the model's own draw.
+
+    Raises:
+        InputError: there are no such weights, or they are of a run that isn't finished: it would
+            give other weights later.
+    """
+    if not config.init_from:
+        return None
+    found = _Source.of(source_path(config, arm, seed))
+    if found.file:
+        return hashlib.sha256(found.place.read()).hexdigest()[:12]
+    if found.step is None and not found.run.finished():
+        raise InputError(
+            f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
+            f"{found.place}/checkpoints/STEP"
+        )
+    record = newest_record(found.run.checkpoints, found.step)
+    if record is None:
+        raise InputError(f"init_from {found.place} has no whole checkpoint")
+    return content_digest(record)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What `init_from` names: a file, a run, or a checkpoint of a run."""
+
+    place: Place
+    file: bool
+    step: int | None = None
+
+    @classmethod
+    def of(cls, path: str) -> _Source:
+        place = Place.of(path)
+        if place.root.suffix in _FILES:
+            found = cls(place, file=True)
+        elif place.root.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
+            found = cls(Place(place.root.parent.parent), file=False, step=int(place.name))
+        else:
+            found = cls(place, file=False)
+        if not place.exists():
+            raise InputError(f"there is no init_from {place}")
+        if not found.file and not found.run.checkpoints.is_folder():
+            raise InputError(
+                f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
+                f"{' or '.join(_FILES)} file"
+            )
+        return found
+
+    @property
+    def run(self) -> Run:
+        folder = self.place.root
+        seed = int(folder.name) if re.fullmatch("[0-9]+", folder.name) else -1
+        return Run(folder.parent.name, seed, self.place)
+
+
+def warm_start(
+    variables: dict[str, Any],
+    source: str,
+    say: Callable[[str], None],
+    *,
+    parts: Sequence[str] = (),
+    heads: str = "whole",
+) -> dict[str, Any]:
+    """Variables taken from a source; what it doesn't have keeps its initial value.
+
+    - the folder of a run, `WORKDIR/runs/ARM/SEED`, or of one of its checkpoints,
+      `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
+      gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
+      head keeps its initial value.
+    - `.npz` or `.safetensors`, a pretrained ViT: one of the same sizes as `models.load_pretrained`
+      reads it, head included where the classes agree; a larger one by weight selection.
+
+    Args:
+        variables: "params" and the model's other collections, as initialized.
+        source: the folder or file.
+        say: prints a line.
+        parts: of `models.pretrained.PARTS` to take alone; none: everything.
+        heads: of weight selection: "whole" chooses heads and columns of heads, "mixed" evenly
+            spaced columns of all heads side by side, so that a head may join two of the source's,
+            as in the released code of weight selection.
+
+    Raises:
+        InputError: if there is no such source, or it doesn't fit.
+
+    Reference: Mimetic Initialization of Self-Attention Layers, table 2 (attention and positions of
+    a pretrained model); Initializing Models with Larger Ones (weight selection).
+    """
+    found = _Source.of(source)
+    named, treedef = paths.flatten(variables)
+    wanted = {name: leaf for name, leaf in named if not re.search(_HEAD, name)}
+    if parts:
+        chosen_parts = "|".join(PARTS[part] for part in parts)
+        wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
+    if found.file:
+        params = variables["params"]
+        file = PretrainedFile.read(found.place.root, say)
+        if not parts and file.fits(params):
+            return {**variables, "params": file.whole(params, None, say)}
+        teacher = {f"params/{name}": array for name, array in file.by_path(params, say).items()}
+    else:
+        teacher = _checkpoint(found, say)
+    flat = (lambda name, array: array) if heads == "whole" else _side_by_side
+    chosen = select(
+        {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
+        {name: flat(name, np.empty(leaf.shape, bool)).shape for name, leaf in wanted.items()},
+    )
+    say(f"starts from {len(chosen)} of {len(named)} parameters of {source}")
+    leaves = [
+        jax.device_put(jnp.asarray(chosen[name].reshape(leaf.shape), leaf.dtype), leaf.sharding)
+        if name in chosen
+        else leaf
+        for name, leaf in named
+    ]
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _checkpoint(source: _Source, say: Callable[[str], None]) -> dict[str, Any]:
+    """The variables of a run by path."""
+    return dict(paths.flatten(read_variables(source.run.checkpoints, say, source.step))[0])
+
+
+def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:
+    """An attention leaf with its heads flattened into one axis."""
+    if name.endswith("attention/out/kernel"):
+        return array.reshape(*array.shape[:-3], -1, array.shape[-1])
+    if re.search(r"attention/(query|key|value)/(kernel|bias)$", name):
+        return array.reshape(*array.shape[:-2], -1)
+    return array

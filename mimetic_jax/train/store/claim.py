@@ -1,0 +1,148 @@
+"""To what a workdir, a checkpoint and a file of members belong, so that nothing else joins them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.config import check_same
+from mimetic_jax.train.store.places import Place, damaged
+from mimetic_jax.typed import from_json
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """What made a checkpoint, or members of a population.
+
+    Attributes:
+        code: the version of this package.
+        config: of the arm, as plain data.
+        data: the fingerprint of the data.
+        source: digest of the weights that `init_from` names, if any.
+        arm: its name.
+        seed: of the run; None of members.
+    """
+
+    code: str
+    config: Mapping[str, Any]
+    data: str
+    source: str | None = None
+    arm: str
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def check(self, found: Any, where: str, say: Callable[[str], None]) -> None:
+        """Check that this continues what was found; report another version of the code.
+
+        Args:
+            found: what a file says of itself, as plain data.
+            where: the file is, for errors.
+            say: prints a line.
+
+        Raises:
+            InputError: it is of another run, config, data or start.
+        """
+        other = from_json(Made, found, where)
+        if (other.arm, other.seed) != (self.arm, self.seed):
+            raise InputError(
+                f"{where} is of arm {other.arm} seed {other.seed}, not of {self.arm} seed "
+                f"{self.seed}: move it back"
+            )
+        check_same(where, other.config, self.config)
+        check_fingerprint(where, "data", other.data, self.data)
+        check_fingerprint(where, "init_from", other.source, self.source)
+        if other.code != self.code:
+            say(f"its checkpoint is of version {other.code}, this is {self.code}")
+
+
+def check_fingerprint(where: str, what: str, found: str | None, here: str | None) -> None:
+    """Check that data, or the weights that runs start from, are those of before.
+
+    Raises:
+        InputError: they aren't.
+    """
+    if found != here:
+        raise InputError(
+            f"{where} was trained with other {what} (fingerprint {found} there, {here} here): use "
+            "that of before, or another --workdir"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """The config.json of a workdir: its configuration and the content of what it names.
+
+    Attributes:
+        config: of the comparison, as plain data.
+        data: the fingerprint of the data by arm.
+        sources: the digest of the weights by path that an `init_from` names.
+    """
+
+    config: Mapping[str, Any]
+    data: Mapping[str, str]
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, workdir: Place) -> Claim | None:
+        """The claim of a workdir; None if it has none.
+
+        Raises:
+            InputError: the file is damaged, or of a version that recorded no fingerprints.
+        """
+        place = workdir / "config.json"
+        if not place.exists():
+            return None
+        try:
+            record = json.loads(place.read())
+        except (ValueError, RecursionError):
+            raise damaged(place, "not JSON") from None
+        if isinstance(record, dict) and "batch" in record:
+            raise InputError(
+                f"{place} is of an earlier version, which didn't record its data: choose another "
+                "--workdir"
+            )
+        claim = from_json(cls, record, str(place))
+        if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
+            raise damaged(place, "no configuration")
+        return claim
+
+    def joined(self, other: Claim, workdir: Place) -> Claim:
+        """This claim with the seeds, arms and fingerprints of another one of the same workdir.
+
+        Raises:
+            InputError: they have other configurations, data or starts.
+        """
+        check_same(f"workdir {workdir}", other.config, self.config)
+        for arm in self.data.keys() & other.data.keys():
+            where = f"arm {arm} of workdir {workdir}"
+            check_fingerprint(where, "data", other.data[arm], self.data[arm])
+        for path in self.sources.keys() & other.sources.keys():
+            check_fingerprint(f"workdir {workdir}", path, other.sources[path], self.sources[path])
+        seeds = sorted({*other.config.get("seeds", ()), *self.config["seeds"]})
+        arms = {**other.config["arms"], **self.config["arms"]}
+        return Claim(
+            {**self.config, "seeds": seeds, "arms": arms},
+            {**other.data, **self.data},
+            {**other.sources, **self.sources},
+        )
+
+    def write(self, workdir: Place) -> None:
+        """Write the file, unless it says the same.
+
+        Raises:
+            InputError: it can't be written.
+        """
+        try:
+            workdir.make()
+            text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+            if not (place := workdir / "config.json").exists() or place.read() != text.encode():
+                place.write(text)
+        except OSError as error:
+            raise InputError(
+                f"workdir {workdir} can't be written: {error.strerror or error}"
+            ) from error

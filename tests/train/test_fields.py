@@ -1,0 +1,177 @@
+"""The declared fields: what one declaration gives, and what each of them refuses."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from ml_collections import ConfigDict
+
+from configs.default import default
+from mimetic_jax.errors import InputError
+from mimetic_jax.models.pretrained import PARTS
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import to_json
+from mimetic_jax.train.fields import TASKS
+from mimetic_jax.train.schema import affecting, check_declared, digest, leaves, schema
+from mimetic_jax.typed import Range
+from tests.training import quiet
+
+EVERY = [(task, name) for task in TASKS for name in schema(task)]
+
+
+def changed(task: str, name: str, value: Any) -> ConfigDict:
+    config = default(task)
+    config.steps = 10
+    with config.ignore_type():
+        config.update_from_flattened_dict({name: value})
+    return config
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_default_has_every_field_in_its_range(task):
+    config = default(task)
+    check_declared(config)
+    assert {name for name, _ in leaves(config)} == set(schema(task))
+    assert all(field.help for field in schema(task).values())
+
+
+def test_the_parts_of_init_from_are_those_of_pretrained_files():
+    annotation = schema("images")["init_parts"].annotation
+    assert set(typing.get_args(typing.get_args(annotation)[0])) == set(PARTS)
+
+
+def wrong(name: str, annotation: Any) -> Iterator[Any]:
+    """Values outside of a field's type and range."""
+    inner, within = annotation, Range()
+    if typing.get_origin(annotation) is Annotated:
+        inner, within = typing.get_args(annotation)
+    if inner in (int, float):
+        yield from ("x", math.nan, math.inf, -math.inf, None, (1,))
+        if within.low > -math.inf:
+            yield within.low if within.above else within.low - 1
+        if within.high < math.inf:
+            yield within.high if within.below else 2 * within.high + 1
+    elif inner is bool:
+        yield from (2, "True", None)
+    elif inner is str:
+        yield from (3, None)
+    elif typing.get_origin(inner) is typing.Literal:
+        yield from ("zzz", 3)
+    elif typing.get_origin(inner) is tuple and name != "arms":
+        yield from (3, (object(),), ((math.nan,),))
+
+
+@pytest.mark.parametrize(("task", "name"), EVERY)
+def test_a_field_takes_nothing_else(task, name):
+    for value in wrong(name, schema(task)[name].annotation):
+        with pytest.raises(InputError) as caught:
+            check_declared(changed(task, name, value))
+        assert "\n" not in str(caught.value)
+        assert name.rpartition(".")[2].split("[")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("batch", 0, "batch 0 is not an integer of at least 1 and at most 1,000,000"),
+        ("steps", 10**13, "steps 10000000000000 is not an integer of at least 0 and at most 2,147"),
+        ("optimizer.learning_rate", -0.1, "learning_rate -0.1 is not a finite number of at least"),
+        ("ema", 1.0, "ema 1.0 is not a finite number of at least 0 and below 1"),
+        ("optimizer.betas", (), r"optimizer.betas \(\) is not a sequence of 2"),
+        ("optimizer.betas", (2.0, 0.9), r"optimizer.betas\[0\] 2.0 is not a finite number of"),
+        ("optimizer.rate_rules", (("a",),), r"rate_rules\[0\] \('a',\) is not a sequence of 2"),
+        ("optimizer.rate_rules", (("a", -1.0),), r"rate_rules\[0\]\[1\] -1.0 is not"),
+        ("optimizer.rate_rules", ((2, 1.0),), r"rate_rules\[0\]\[0\] 2 is not text"),
+        ("optimizer.decay_rules", (("a(", 1.0),), r"'a\(' is not a regular expression: missing"),
+        ("mesh.rules", (("(a", "fsdp"),), r"mesh.rules: '\(a' is not a regular expression"),
+        ("mesh.rules", (("k", ("fsdp", "model")),), "mesh.rules"),
+        ("data.std", (0.0,), r"data.std\[0\] 0.0 is not a finite number of above 0"),
+        ("optimizer.plateau", "half", "optimizer.plateau.*did you mean 'halve'"),
+        ("optimizer.schedule", "triangel", "did you mean 'triangle'"),
+        ("init_parts", ("atention",), "did you mean 'attention'"),
+        ("seeds", (0, 2**32), r"seeds\[1\] 4294967296 is not an integer of at least 0"),
+        ("seeds", (True,), r"seeds\[0\] True is not an integer"),
+        ("model.depth", 2**31, "model.depth 2147483648 is not an integer of"),
+        ("data.size", 2**31, "data.size 2147483648 is not an integer of"),
+        ("epochs", 1e12, "epochs 1000000000000.0 is not"),
+        ("members", 5 * 10**9, "members 5000000000 is not"),
+        ("task", "image", "did you mean 'images'"),
+        ("batchh", 3, "unknown config field 'batchh': .*did you mean 'batch'"),
+        ("optimizer.momentum", 0.9, "unknown config field 'optimizer.momentum'"),
+        ("model.widht", 3, "unknown field of model vit 'widht'.*did you mean 'width'"),
+        ("rules", (("a", "query"),), "rules"),
+        ("name", "", "name is empty"),
+    ],
+)
+def test_a_comparison_refuses_it_before_data_are_read(name, value, words):
+    config = changed("images", name, value)
+    config.data.update(name="cifar10", dir="/nowhere")
+    with pytest.raises(InputError, match=words) as caught:
+        Comparison(config, say=lambda line: None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_field_is_named():
+    config = default()
+    del config.optimizer.clip
+    with pytest.raises(InputError, match=r"the config has no optimizer.clip: start from"):
+        quiet(config)
+
+
+def test_arms_keep_the_order_in_which_they_are_set():
+    config = default()
+    config.arms = {"zeta": {}, "alpha": {"model": {"width": 32}}}
+    assert list(config.arms) == ["zeta", "alpha"]
+    assert list(config.copy_and_resolve_references().arms) == ["zeta", "alpha"]
+    config.arms = ConfigDict({"b": {}, "a": {}}, sort_keys=False)
+    assert list(config.arms) == ["b", "a"]
+
+
+class Seen(ConfigDict):
+    """A configuration that notes which fields are read."""
+
+    def watch(self, found: set[str], prefix: str = "") -> Seen:
+        object.__setattr__(self, "_found", found)
+        object.__setattr__(self, "_prefix", prefix)
+        return self
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, ConfigDict):
+            return Seen(value).watch(self._found, f"{self._prefix}{name}.")
+        self._found.add(self._prefix + name)
+        return value
+
+
+def test_a_program_reads_only_fields_that_affect_programs(tiny):
+    """Otherwise two arms could share a program that isn't that of one of them."""
+    from mimetic_jax.train.cluster.mesh import make_mesh
+    from mimetic_jax.train.program import Program
+    from mimetic_jax.train.tasks import task_module
+
+    config, found = tiny(), set()
+    task = task_module(config.task)
+    info, mesh = task.describe(config), make_mesh()
+    seen = Seen(config).watch(found)
+    Program(seen, *task.build(seen, info, mesh), mesh)
+    known = schema("images")
+    for name in found & known.keys():
+        assert "program" in known[name].affects, name
+    assert {"batch", "optimizer.learning_rate", "max_dispatch"} <= found
+
+
+@pytest.mark.parametrize(("task", "name"), EVERY)
+def test_what_a_field_affects(task, name):
+    """A change of it changes the digest of results exactly if results depend on it."""
+    field, before = schema(task)[name], to_json(changed(task, "steps", 10))
+    if name in ("task", "arms", "scheme", "steps", "model.name"):
+        return
+    after = to_json(changed(task, name, "other" if field.default != "other" else "x"))
+    assert (digest(before) != digest(after)) == ("result" in field.affects)
+    for what in ("data", "program", "result"):
+        differs = affecting(before, what) != affecting(after, what)
+        assert differs == (what in field.affects)

@@ -1,0 +1,200 @@
+"""Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, weights
+from mimetic_jax.analysis.products import analyze
+from mimetic_jax.models import load_pretrained, resample
+from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.store.runs import Run
+from tests.models.test_pretrained import drawn, hugging_face, shapes, write
+from tests.training import killed, quiet, trained
+
+__all__ = ["hugging_face"]  # a fixture
+
+
+def initial(config):
+    return quiet(config).arms["run"].program.initial_state(0, config.scheme).variables
+
+
+def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
+    teacher = trained(tiny(), tmp_path).params
+    student = initial(tiny(seeds=(1,)))
+    said = []
+    new = warm_start(student, str(tmp_path / "runs/run/0"), said.append)["params"]
+    np.testing.assert_array_equal(
+        new["block_0"]["mlp"]["fc1"]["kernel"], teacher["block_0"]["mlp"]["fc1"]["kernel"]
+    )
+    np.testing.assert_array_equal(new["pos_embed"], teacher["pos_embed"])
+    np.testing.assert_array_equal(new["head"]["kernel"], student["params"]["head"]["kernel"])
+    assert "starts from" in said[-1]
+    # Or one of its checkpoints: of 4, 8 and 12 the newest two are there.
+    newest, earlier = (
+        warm_start(student, f"{tmp_path}/runs/run/0/checkpoints/{step}", print)["params"]
+        for step in (12, 8)
+    )
+    jax.tree.map(np.testing.assert_array_equal, newest, new)
+    assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
+    with pytest.raises(InputError, match=r"there is no init_from .*checkpoints/4"):
+        warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
+
+
+def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
+    """Through the trainer, as `init_from` of a config, under every arm and seed of its own."""
+    teacher = trained(tiny(), tmp_path).params
+    config = tiny(**{"model.width": 8, "model.heads": 1}, scheme=())
+    config.init_from = str(tmp_path / "runs/{arm}/{seed}")
+    program = quiet(config).arms["run"].program
+    student = initial_state(program, config, "run", 0, lambda line: None).params
+    expected = weights.select(
+        {"kernel": np.asarray(teacher["block_0"]["mlp"]["fc1"]["kernel"])}, {"kernel": (8, 32)}
+    )["kernel"]
+    np.testing.assert_array_equal(student["block_0"]["mlp"]["fc1"]["kernel"], expected)
+    query = student["block_0"]["attention"]["query"]["kernel"]
+    theirs = teacher["block_0"]["attention"]["query"]["kernel"]
+    np.testing.assert_array_equal(query, theirs[::2, ::2])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("nowhere", "there is no init_from .*nowhere"),
+        ("", "neither a run's folder"),
+        ("weights.npz", "there is no init_from .*weights.npz"),
+    ],
+)
+def test_bad_sources(tiny, tmp_path, source, words):
+    with pytest.raises(InputError, match=words) as caught:
+        warm_start(initial(tiny()), str(tmp_path / source), print)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
+    trained(tiny(), tmp_path)
+    with pytest.raises(InputError, match="can't be selected from the teacher's"):
+        warm_start(
+            initial(tiny(**{"model.width": 32, "model.heads": 4})),
+            str(tmp_path / "runs/run/0"),
+            print,
+        )
+
+
+def silent(line):
+    pass
+
+
+def fresh_model(**change):
+    return {"params": jax.tree.map(jax.numpy.asarray, drawn(**change))}
+
+
+def changed(before, after):
+    named = jax.tree_util.tree_leaves_with_path(after["params"])
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for (path, leaf), old in zip(named, jax.tree.leaves(before["params"]), strict=True)
+        if not np.array_equal(leaf, old)
+    }
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_path, scan):
+    """Into a model of smaller patches and other classes, on the same grid or another."""
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
+    fresh = {
+        "params": jax.tree.map(jax.numpy.asarray, drawn(patch=2, side=8, num_classes=3, scan=scan))
+    }
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    kernels = {
+        f"{block}/attention/{name}/kernel"
+        for block in blocks
+        for name in ("query", "key", "value", "out")
+    }
+    both = changed(fresh, warm_start(fresh, path, silent, parts=("attention", "position")))
+    assert both.keys() == kernels | {"pos_embed"}
+    theirs = pretrained[blocks[-1]]["attention"]["out"]["kernel"]
+    np.testing.assert_array_equal(both[f"{blocks[-1]}/attention/out/kernel"], theirs)
+    np.testing.assert_array_equal(both["pos_embed"], pretrained["pos_embed"])
+    assert changed(fresh, warm_start(fresh, path, silent, parts=("position",))).keys() == {
+        "pos_embed"
+    }
+    finer = fresh_model(patch=2, side=16, scan=scan)
+    table = warm_start(finer, path, silent, parts=("position",))["params"]["pos_embed"]
+    np.testing.assert_array_equal(
+        table, resample(pretrained["pos_embed"], (4, 4), (8, 8), prefix=1)
+    )
+
+
+@pytest.mark.parametrize("heads", ["whole", "mixed"])
+def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp_path, heads):
+    """Width 24 with 3 heads gives 16 with 2: heads 0 and 2, or columns spread over all three."""
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    teacher = load_pretrained(path, shapes(), say=silent)
+    fresh = fresh_model(width=16, heads=2)
+    chosen = weights.select_indices(24, 16)
+    new = warm_start(fresh, path, silent, heads=heads)["params"]
+    query = np.asarray(teacher["block_1"]["attention"]["query"]["kernel"])
+    side_by_side = query.reshape(24, 24)[chosen]
+    columns = chosen if heads == "mixed" else np.r_[0:8, 16:24]
+    np.testing.assert_array_equal(
+        new["block_1"]["attention"]["query"]["kernel"].reshape(16, 16), side_by_side[:, columns]
+    )
+    np.testing.assert_array_equal(
+        new["norm"]["scale"], np.asarray(teacher["norm"]["scale"])[chosen]
+    )
+    np.testing.assert_array_equal(new["head"]["kernel"], fresh["params"]["head"]["kernel"])
+
+
+def test_analysis_starts_where_training_does(tiny, tmp_path):
+    """`--mode=analyze` reads `init_from` as a run does."""
+    trained(tiny(), tmp_path / "teacher")
+    config = tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    teacher, student = (analyze(quiet(c), tmp_path / "none") for c in (tiny(), config))
+    assert teacher.splitlines()[1:] != student.splitlines()[1:]
+    trained_lines = analyze(quiet(tiny()), tmp_path / "teacher").splitlines()
+    assert trained_lines[-1] == student.splitlines()[-1]
+
+
+def test_bad_parts(tiny):
+    with pytest.raises(InputError, match=r"init_parts\[0\] 'atention'"):
+        quiet(tiny(init_from="x.npz", init_parts=("atention",)))
+    with pytest.raises(InputError, match="init_heads 'hole'"):
+        quiet(tiny(init_heads="hole"))
+    with pytest.raises(InputError, match=r"init_parts \('position',\) of nothing"):
+        quiet(tiny(init_parts=("position",)))
+
+
+def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, tmp_path):
+    config = tiny(seeds=(0, 1))
+    quiet(config).train(tmp_path / "teacher")
+    config.init_from = str(tmp_path / "teacher/runs/run/{seed}")
+    config.seeds = (0, 1, 7)
+    with pytest.raises(InputError, match=r"there is no init_from .*run/7"):
+        quiet(config).train(tmp_path / "student")
+    assert not (tmp_path / "student").exists()
+
+
+def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
+    """A run that isn't finished is no start, and a start that changes is another one."""
+    teacher, student = tiny(), tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    with killed(5):
+        trained(teacher, tmp_path / "teacher")
+    with pytest.raises(InputError, match=r"isn't finished: finish it, or name one of its"):
+        quiet(student).train(tmp_path / "student")
+    named = student.copy_and_resolve_references()
+    named.init_from = f"{student.init_from}/checkpoints/4"
+    trained(named, tmp_path / "named")
+    trained(teacher, tmp_path / "teacher")
+    trained(student, tmp_path / "student")
+    marks = {Run.of(tmp_path / name, "run", 0).record().source for name in ("named", "student")}
+    assert None not in marks
+    assert len(marks) == 2
+    (tmp_path / "teacher").rename(tmp_path / "first")
+    trained(tiny(seeds=(0,), batch=64), tmp_path / "teacher")
+    student.seeds = (0, 1)
+    with pytest.raises(InputError, match=r"with other .*runs/run/0 \(fingerprint \w+ there"):
+        quiet(student).train(tmp_path / "student")

@@ -1,0 +1,478 @@
+"""What a workdir holds: damage, links and pipes, copies and other data are one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from configs.default import default
+from mimetic_jax import InputError
+from mimetic_jax.train import config as configs
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.journal import RunJournal
+from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.score import ACCURACY
+from mimetic_jax.train.settings import check_settings
+from mimetic_jax.train.store.chunks import About, Choice, Chunk, Members
+from mimetic_jax.train.store.lock import locked
+from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
+from tests.fuzz import changes, damaged
+from tests.training import killed, quiet, trained
+
+DAMAGE = {
+    "garbage": b"<<<<<<< mine\n",
+    "empty": b"",
+    "a list": b"[]\n",
+    "a number": b"3\n",
+    "null": b"null\n",
+    "other fields": b'{"step": "3", "arms": [], "seeds": 4, "size": "x"}\n',
+    "half": b'{"step": 3, "na\n',
+    "not UTF-8": b"\xff\xfe\x00\n",
+    "NUL": b"\0" * 64 + b"\n",
+    "deep": b"[" * 100_000,
+    "a folder": None,
+    "a pipe": None,
+    "a link": None,
+}
+
+
+def put(path, damage):
+    path.unlink(missing_ok=True)
+    if damage == "a folder":
+        path.mkdir()
+    elif damage == "a pipe":
+        os.mkfifo(path)
+    elif damage == "a link":
+        path.symlink_to("elsewhere")
+        path.with_name("elsewhere").write_bytes(b"precious")
+    else:
+        path.write_bytes(DAMAGE[damage])
+
+
+def contents(workdir):
+    """Every file of a folder by its name, and every other entry."""
+    return {
+        str(path.relative_to(workdir)): path.read_bytes() if path.is_file() else None
+        for path in workdir.rglob("*")
+    }
+
+
+def outcome(call):
+    """What a call returns, or the message of its error."""
+    try:
+        return call()
+    except InputError as error:
+        return str(error)
+
+
+def refused(call, workdir, name):
+    before = contents(workdir)
+    with pytest.raises(InputError) as caught:
+        call(workdir)
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value)
+    assert contents(workdir) == before
+
+
+def record_of(seed, curve=((0, 12.5), (12, 25.0))):
+    return Record(
+        arm="run", seed=seed, score="accuracy", value=curve[-1][1], curve=curve, seconds=1.5
+    )
+
+
+def finished_runs(comparison, workdir):
+    """A workdir of two finished runs; nothing is trained for it."""
+    comparison.recognize(workdir).write(Place(workdir))
+    for seed in comparison.config.seeds:
+        metrics = Run.of(workdir, "run", seed).metrics
+        metrics.append({"step": 4, "loss": 2.0})
+        metrics.append({"step": 12, "eval_count": 1, "record": record_of(seed).to_json()})
+
+
+def members(comparison, workdir):
+    """A workdir of a population of three; nothing is trained for it."""
+    comparison.recognize(workdir).write(Place(workdir))
+    found = Members.of(workdir, "run")
+    found.folder.make()
+    found.choose(Choice(3, {}))
+    steps, values = np.array([0, 12]), np.linspace(0, 1, 6).reshape(3, 2)
+    curve = {"accuracy": (steps, values), "loss": (steps, 2 - values)}
+    kernel = {"kernel": np.ones((3, 2))}
+    about = About(360, 1.5, Origin(), "a fingerprint", "accuracy")
+    found.save(Chunk(np.arange(3), curve, kernel, kernel, about))
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    """By kind of workdir: its comparison, how to write it, and its table."""
+    found = {}
+    for kind, overrides, write in (
+        ("runs", {"seeds": (0, 1)}, finished_runs),
+        ("members", {"members": 3, "scheme": ()}, members),
+    ):
+        config = default()
+        config.steps, config.optimizer.warmup = 12, 2
+        config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+        config.update(overrides)
+        comparison = quiet(config)
+        workdir = tmp_path_factory.mktemp(kind) / "workdir"
+        write(comparison, workdir)
+        found[kind] = comparison, write, comparison.table(str(workdir))
+    return found
+
+
+FILES = {
+    "runs": ("config.json", "runs/run/0/metrics.jsonl"),
+    "members": ("config.json", "population/run/members_00000000-00000002.npz"),
+}
+CASES = [(kind, name) for kind, names in FILES.items() for name in names]
+LEGAL = {("runs/run/0/metrics.jsonl", "empty"), ("runs/run/0/metrics.jsonl", "deep")}
+"""No run yet, and one whose first line a kill has torn."""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name, damage):
+    comparison, write, table = kinds[kind]
+    workdir = tmp_path / "workdir"
+    write(comparison, workdir)
+    put(workdir / name, damage)
+    if (name, damage) in LEGAL:
+        assert comparison.table(str(workdir)) != table
+        return
+    refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_chunk_json_is_named(tmp_path, damage):
+    folder = Members.of(str(tmp_path), "run").folder
+    folder.make()
+    put(folder.path / "chunk.json", damage)
+    refused(lambda workdir: Members.of(str(workdir), "run").choice, tmp_path, "chunk.json")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_summary_is_written_anew_or_the_reason_is_shown(kinds, tmp_path, damage):
+    comparison, write, table = kinds["runs"]
+    write(comparison, tmp_path / "workdir")
+    path = tmp_path / "workdir" / "summary.json"
+    put(path, damage)
+    if damage == "a link":
+        refused(lambda workdir: comparison.table(str(workdir)), path.parent, "summary.json")
+        return
+    shown = comparison.table(str(tmp_path / "workdir"))
+    if damage == "a folder":
+        assert shown.endswith(f"not written into {path.parent}: Is a directory")
+    else:
+        assert shown == table
+        assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_lock_is_taken_or_is_named(tmp_path, damage):
+    put(tmp_path / "lock", damage)
+    if damage in ("a folder", "a pipe", "a link"):
+        refused(lambda workdir: locked(str(workdir)).__enter__(), tmp_path, str(tmp_path))
+        return
+    with locked(str(tmp_path)), pytest.raises(InputError, match="is in use by process"):
+        locked(str(tmp_path)).__enter__()
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
+    comparison, write, table = kinds[kind]
+    workdir = tmp_path / "workdir"
+    write(comparison, workdir)
+    whole = (workdir / name).read_bytes()
+
+    @settings(deadline=None, max_examples=100, derandomize=True, database=None)
+    @given(changes)
+    def check(edits):
+        content = damaged(whole[:-1], edits) + whole[-1:]  # without its end it is a torn line
+        (workdir / name).write_bytes(content)
+        shown = outcome(lambda: comparison.table(str(workdir)))
+        assert shown == table or ("workdir" in shown and "\n" not in shown)
+        assert (workdir / name).read_bytes() == content
+
+    check()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished workdir, and the configuration that made it."""
+    config = default()
+    config.batch, config.steps, config.max_dispatch = 32, 12, 4
+    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+    config.optimizer.clip, config.optimizer.warmup = 1.0, 2
+    config.eval.batch, config.eval.every = 72, 4
+    config.log_every, config.checkpoint_every = 2, 4
+    workdir = tmp_path_factory.mktemp("whole") / "workdir"
+    trained(config, workdir)
+    return config, workdir
+
+
+LINKED = ("runs", "runs/run", "runs/run/0", "runs/run/0/checkpoints", "runs/run/0/checkpoints/12")
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_no_folder_of_a_workdir_may_be_a_link(whole, tmp_path, name):
+    """What is behind it is neither read nor written."""
+    config, there = whole
+    workdir, outside = tmp_path / "workdir", tmp_path / "outside"
+    shutil.copytree(there, workdir)
+    (workdir / name).rename(outside)
+    (workdir / name).symlink_to(outside)
+    before = contents(outside)
+    more = config.copy_and_resolve_references()
+    more.seeds, more.steps = (0, 1), config.steps
+    seen = [
+        outcome(lambda call=call: call(str(workdir)))
+        for call in (quiet(more).evaluate, quiet(more).train)
+    ]
+    assert any("symbolic link" in s or "neither a regular file nor a folder" in s for s in seen)
+    assert contents(outside) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["record/metadata", "state/manifest.ocdbt", "_CHECKPOINT_METADATA"]
+)
+def test_a_pipe_in_a_checkpoint_is_named(whole, tmp_path, name):
+    config, there = whole
+    workdir = tmp_path / "workdir"
+    shutil.copytree(there, workdir)
+    (workdir / "runs/run/0/metrics.jsonl").unlink()
+    path = workdir / "runs/run/0/checkpoints/12" / name
+    assert path.exists()
+    put(path, "a pipe")
+    with pytest.raises(InputError, match=f"{path} is neither a regular file nor a folder"):
+        quiet(config).train(str(workdir))
+
+
+def edited(workdir, edit):
+    path = workdir / "runs/run/0/metrics.jsonl"
+    path.write_bytes(edit(path.read_bytes()))
+
+
+def swapped(content):
+    lines = content.splitlines(keepends=True)
+    lines[1], lines[2] = lines[2], lines[1]
+    return b"".join(lines)
+
+
+EDITS = {
+    "doubled": lambda content: content + content.splitlines(keepends=True)[-1],
+    "swapped": swapped,
+    "one missing": lambda content: b"".join(content.splitlines(keepends=True)[1:]),
+    "cut in the middle": lambda content: content[: len(content) // 2] + b"\n",
+    "NUL": lambda content: b"\0" * len(content) + b"\n",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_lines_that_were_edited_are_named(whole, tmp_path, edit):
+    config, there = whole
+    workdir = tmp_path / "workdir"
+    shutil.copytree(there, workdir)
+    edited(workdir, EDITS[edit])
+    for call in (quiet(config).table, quiet(config).train):
+        refused(lambda workdir, call=call: call(str(workdir)), workdir, "metrics.jsonl line")
+
+
+def test_lines_that_were_lost_change_no_score(whole, tmp_path):
+    """Checkpoints know every evaluation: the metrics of a stopped run may be gone."""
+    config, there = whole
+    workdir = tmp_path / "workdir"
+    with killed(9):
+        trained(config, workdir)
+    edited(workdir, lambda content: b"")
+    comparison, said = Comparison(config, say=(said := []).append), said
+    table = comparison.table(str(there))
+    assert comparison.train(str(workdir)).split("|")[9:12] == table.split("|")[9:12]
+    assert any("has 0 lines up to step 8, where its checkpoint knows of" in line for line in said)
+    found, expected = (Run.of(str(folder), "run", 0).record() for folder in (workdir, there))
+    assert (found.value, found.curve, found.loss) == (expected.value, expected.curve, expected.loss)
+
+
+@pytest.mark.parametrize("part", ["", "checkpoints"])
+def test_a_copied_run_is_no_other_seed(whole, tmp_path, part):
+    config, there = whole
+    workdir = tmp_path / "workdir"
+    shutil.copytree(there, workdir)
+    shutil.copytree(workdir / "runs/run/0" / part, workdir / "runs/run/1" / part)
+    more = config.copy_and_resolve_references()
+    more.seeds = (0, 1)
+    with pytest.raises(InputError, match=r"is of (arm )?run seed 0"):
+        quiet(more).train(str(workdir))
+
+
+def text(tmp_path, name, words):
+    path = tmp_path / name
+    path.write_text(f"{words}\n" * 300)
+    config = default("text")
+    config.data.update(name="text_char", dir=str(path), length=16, valid=8)
+    config.batch, config.steps, config.eval.batch = 4, 2, 16
+    config.model.update(width=8, depth=1, heads=1)
+    config.seeds, config.log_every = (0, 1), 1
+    config.arms = {"default": {}, "wide": {"optimizer": {"learning_rate": 2e-3}}}
+    return config
+
+
+def test_two_texts_are_not_in_one_table(tmp_path):
+    workdir = str(tmp_path / "workdir")
+    one = text(tmp_path, "x.txt", "the cat sat on a mat ")
+    quiet(one).train(workdir, only="default/0")
+    other = text(tmp_path, "y.txt", "the bat ate on a cat ")
+    with pytest.raises(InputError, match=r"with other data \(fingerprint \w+ there, \w+ here\)"):
+        quiet(other).train(workdir)
+    # The file may also be another one in the same place.
+    shutil.copy(tmp_path / "y.txt", tmp_path / "x.txt")
+    with pytest.raises(InputError, match="with other data"):
+        quiet(one).train(workdir)
+
+
+def test_data_elsewhere_with_the_same_content_continue(tmp_path):
+    workdir = str(tmp_path / "workdir")
+    config = text(tmp_path, "x.txt", "the cat sat on a mat ")
+    quiet(config).train(workdir, only="default/0")
+    moved = text(tmp_path, "z.txt", "the cat sat on a mat ")
+    assert "| default" in quiet(moved).train(workdir)
+
+
+def test_a_workdir_of_an_earlier_version_is_refused(tiny, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(configs.to_json(tiny())))
+    refused(lambda workdir: quiet(tiny()).train(str(workdir)), tmp_path, "earlier version")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_enable_x64", True),
+        ("jax_default_prng_impl", "rbg"),
+        ("jax_threefry_partitionable", False),
+        ("jax_random_seed_offset", 1),
+    ],
+)
+def test_settings_of_jax_that_change_numbers_are_refused(tiny, name, value):
+    before = getattr(jax.config, name)
+    check_settings()
+    jax.config.update(name, value)
+    try:
+        with pytest.raises(InputError, match=f"{name.upper()} is {value}, .* it is {before}"):
+            Comparison(tiny())
+    finally:
+        jax.config.update(name, before)
+
+
+def test_a_precision_of_products_is_recorded_and_not_mixed(tiny):
+    record = configs.to_json(tiny())
+    assert configs.difference(record, configs.to_json(tiny())) is None
+    with jax.default_matmul_precision("highest"):
+        found = configs.difference(record, configs.to_json(tiny()))
+    assert found == "matmul_precision is None there and highest here"
+
+
+def journal_of(comparison, workdir):
+    """The journal of a run, without the lock of its folder."""
+    work = comparison.claimed(str(workdir))
+    arm, run = comparison.arms["run"], Run.of(str(workdir), "run", 0)
+    made = work.made(arm, 0)
+    return RunJournal(run, made, arm.config, arm.program, arm.data, print, lambda: None)
+
+
+@pytest.fixture
+def stopped(tiny, tmp_path):
+    """A workdir whose run stopped at step 4; nothing is trained for it."""
+    comparison = quiet(tiny())
+    journal = journal_of(comparison, tmp_path)
+    shapes = comparison.arms["run"].program.shapes
+    state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), shapes)
+    journal.step = 4
+    journal.run.metrics.append({"step": 4, "loss": 2.3})
+    journal.save(state.replace(step=state.step + 4))
+    journal.close()
+    return tmp_path
+
+
+def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
+    """Whether config.json is gone or is that of the new config."""
+    path, run = stopped / "config.json", Run.of(str(stopped), "run", 0)
+    before = run.metrics.place.read()
+    claim = json.loads(path.read_text())
+    path.unlink()
+    other = quiet(tiny(batch=16))
+    words = "belongs to a different config .batch is 32 there and 16 here.: choose another"
+    for call in (other.train, other.table, other.evaluate):
+        with pytest.raises(InputError, match=words):
+            call(str(stopped))
+    assert not path.exists()
+    path.write_text(json.dumps({**claim, "config": configs.to_json(other.config)}))
+    with pytest.raises(InputError, match=words):
+        other.train(str(stopped))
+    assert run.metrics.place.read() == before
+
+
+def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stopped):
+    (stopped / "config.json").unlink()
+    comparison = quiet(tiny(together=2, seeds=(0, 1), keep_best=1))
+    journal = journal_of(comparison, stopped)
+    assert int(journal.start().step) == 4
+    journal.close()
+
+
+def test_a_finished_run_without_any_config_is_refused(tiny, tmp_path):
+    run = Run.of(str(tmp_path), "run", 0)
+    run.metrics.append({"step": 12, "record": record_of(0).to_json()})
+    with pytest.raises(InputError, match=r"is finished, but neither .* has its config"):
+        quiet(tiny()).train(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_members_of_another_config_are_not_continued(tiny, tmp_path):
+    """Whether config.json is gone or is that of the new config."""
+    config = tiny(members=2, scheme=())
+    comparison = quiet(config)
+    made = comparison.claimed(str(tmp_path)).made(comparison.arms["run"], None).to_json()
+    found = Members.of(str(tmp_path), "run")
+    found.folder.make()
+    found.choose(Choice(1, {**made, "config": {**made["config"], "batch": 64}}))
+    words = "belongs to a different config .batch is 64 there and 32 here.: choose another"
+    with pytest.raises(InputError, match=words):
+        comparison.train(str(tmp_path))
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InputError, match=words):
+        comparison.table(str(tmp_path))
+    assert found.choice.made["config"]["batch"] == 64
+
+
+def test_a_record_says_which_run_it_is():
+    evaluations = [(0, {"accuracy": 0.1, "loss": 3.0}), (4, {"accuracy": 0.5, "loss": 2.0})]
+    record = Record.of(ACCURACY, evaluations, Origin(), arm="a", seed=1)
+    assert (record.value, record.curve, record.steps) == (50.0, ((0, 10.0), (4, 50.0)), 4)
+
+
+ODD = (None, [], "x", -1, float("nan"), {}, [1, 2], True, 10**30, [[1]], [["a", 2]])
+
+
+@pytest.mark.parametrize("name", list(record_of(0).to_json()))
+def test_a_field_of_a_record_is_of_its_type_or_named(name):
+    """What passes comes back equal; everything else is one line."""
+    plain = record_of(0).to_json()
+    for value in (*ODD, "missing"):
+        data = {**plain, name: value}
+        if value == "missing":
+            del data[name]
+        found = outcome(lambda data=data: Record.from_json(data, "line 3"))
+        if isinstance(found, str):
+            assert found.startswith("line 3")
+            assert "\n" not in found
+        else:
+            assert Record.from_json(found.to_json(), "line 3") == found
