@@ -33,7 +33,9 @@ def natural(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
     ['block/out', 'block_9/out', 'block_10/out']
     """
     return tuple(
-        tuple((0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name))
+        tuple(
+            (0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)
+        )
         for name in path.split("/")
     )
 

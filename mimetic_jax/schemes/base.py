@@ -14,6 +14,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.typed import check_fields, shown
+from mimetic_jax.weights.checks import is_finite
 
 PerLayer: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
 
@@ -133,7 +134,7 @@ def _with_fields(post_init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(post_init)
     def checked(self: Scheme, *initial: Any) -> None:
         check_fields(self)
-        with _named_if_traced(self):
+        with named_if_traced(self):
             post_init(self, *initial)
         check_fields(self)
 
@@ -157,7 +158,7 @@ def _with_arrays(call: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).__call__ is not checked:  # called by the subclass's own, which is checked
             return call(self, key, block, context)
         block = block if isinstance(block, Block) else Block.of(block)
-        with _named_if_traced(self):
+        with named_if_traced(self):
             drawn = call(self, key, block, context)
         _check_drawn(self, block, drawn)
         return drawn
@@ -181,26 +182,8 @@ def _check_drawn(scheme: Scheme, block: Block, drawn: Any) -> None:
             raise InputError(f"{name} returns {role} with values that are not finite numbers")
 
 
-def is_finite(array: Any) -> bool:
-    """Whether an array has finite real numbers alone, as far as this process can see them."""
-    if isinstance(array, jax.core.Tracer) or not is_here(array):
-        return True
-    try:
-        with np.errstate(over="ignore"):  # dtypes of 8 bits and less have no test of their own
-            return bool(np.isfinite(np.asarray(array).astype(np.float32, copy=False)).all())
-    except (TypeError, ValueError):
-        return False
-
-
-def is_here(array: Any) -> bool:
-    """Whether this process has all of a concrete array."""
-    return not isinstance(array, jax.Array) or (
-        array.is_fully_addressable or array.is_fully_replicated
-    )
-
-
 @contextlib.contextmanager
-def _named_if_traced(scheme: Scheme) -> Iterator[None]:
+def named_if_traced(scheme: Scheme) -> Iterator[None]:
     """Turn JAX's error about a traced value into one about the scheme, if its field is traced."""
     try:
         yield

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.memory import available_bytes
@@ -136,6 +137,42 @@ def check_dtype(dtype: Any, name: str) -> Any:
     if not signed:
         raise InputError(f"{name} {known} can't hold weights: give a floating point dtype")
     return known
+
+
+def in_dtype(name: str, array: Any, dtype: Any) -> Any:
+    """An array in a dtype of `check_dtype`, after a check that it holds the values.
+
+    >>> in_dtype("out", np.array([1e5]), "float16")
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: out: dtype float16 can't hold weights of up to 1e+05
+
+    Raises:
+        InputError: concrete values become infinite or NaN.
+    """
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype, copy=False)
+    if not is_finite(cast):
+        largest = float(np.abs(np.asarray(array)).max())
+        raise InputError(f"{name}: dtype {dtype} can't hold weights of up to {largest:.3g}")
+    return cast
+
+
+def is_finite(array: Any) -> bool:
+    """Whether an array has finite real numbers alone, as far as this process can see them."""
+    if isinstance(array, jax.core.Tracer) or not is_here(array):
+        return True
+    try:
+        with np.errstate(over="ignore"):  # dtypes of 8 bits and less have no test of their own
+            return bool(np.isfinite(np.asarray(array).astype(np.float32, copy=False)).all())
+    except (TypeError, ValueError):
+        return False
+
+
+def is_here(array: Any) -> bool:
+    """Whether this process has all of a concrete array."""
+    return not isinstance(array, jax.Array) or (
+        array.is_fully_addressable or array.is_fully_replicated
+    )
 
 
 def _raw_key_shape() -> tuple[int, ...]:

@@ -181,7 +181,7 @@ def _root(covariance: Array) -> Array:
         scaled = vectors * jnp.sqrt(values.clip(min=0))[None]
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.
-    matrix = np.asarray(covariance, np.float64)
+    matrix: np.ndarray = np.asarray(covariance, np.float64)
     asymmetry, largest = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
     if not asymmetry <= 1e-4 * largest < np.inf:  # false for NaN as well
         raise InputError(f"the covariance {matrix.shape} is not symmetric and finite")
