@@ -20,7 +20,7 @@ ALLOWED = {
     "table": set(),
     "typed": {"errors"},
     "host": set(),
-    "weights": {"errors", "host"},
+    "weights": {"errors", "host", "typed"},
     "schemes": {"errors", "host", "typed", "weights"},
     "rules": {"errors", "typed"},
     "zoo": {"paths", "rules"},  # data, and which of it fits
@@ -40,9 +40,9 @@ ALLOWED = {
     "pairs": {"errors", "rewrite", "rules", "schemes"},
     "check": {"errors", "extras", "pairs", "rules", "table"},
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},
-    "initializers": {"errors", "schemes", "weights"},
+    "initializers": {"errors", "schemes", "typed", "weights"},
     "linen": {"errors", "rewrite", "schemes"},
-    "nnx": {"rewrite", "schemes"},
+    "nnx": {"errors", "rewrite", "schemes", "weights"},
     "models": {"errors", "rules", "typed", "weights"},  # no scheme
     "data": {"errors", "extras", "host", "typed"},
     "train": {
