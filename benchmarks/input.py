@@ -45,6 +45,9 @@ class Images:
     def read(self, index: int) -> tuple[bytes, int]:
         return self.encoded[index], 0
 
+    def outline(self) -> bytes:
+        return self.labels.tobytes()
+
 
 def photograph(seed: int, height: int = 375, width: int = 500) -> bytes:
     """A JPEG of 1/f noise."""

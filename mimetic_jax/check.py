@@ -12,7 +12,7 @@ import numpy as np
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.extras import need
 from mimetic_jax.pairs import Layer, Pair, attention_pairs
-from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.rules import Rule
 from mimetic_jax.table import aligned
 
 _CLEAR = 4.0
@@ -101,7 +101,7 @@ def check(
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
-    rules: Sequence[Rule] = FLAX,
+    rules: Sequence[Rule] | None = None,
 ) -> Check:
     """How far the attention of a tree leans to the identity, head by head.
 

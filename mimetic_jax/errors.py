@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import math
-import operator
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 
 class InputError(ValueError):
@@ -49,80 +46,6 @@ def innermost(error: BaseException) -> str:
         message = str(link) if isinstance(link, InputError) else message
         link = link.__cause__ or link.__context__
     return message
-
-
-def check_numbers(**values: object) -> None:
-    """Check that these are real numbers, finite ones.
-
-    >>> check_numbers(alpha=0.7, beta="0.7")
-    Traceback (most recent call last):
-    mimetic_jax.errors.InputError: beta '0.7' is not a finite number
-
-    Raises:
-        InputError: names the first that is none.
-    """
-    for name, value in values.items():
-        try:
-            finite = math.isfinite(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            finite = False
-        if not finite:
-            raise InputError(f"{name} {_shown(value)} is not a finite number")
-
-
-def check_integers(**values: object) -> None:
-    """Check that these are integers.
-
-    >>> check_integers(dim=16, num_heads=2.0)
-    Traceback (most recent call last):
-    mimetic_jax.errors.InputError: num_heads 2.0 is not an integer
-
-    Raises:
-        InputError: names the first that is none.
-    """
-    for name, value in values.items():
-        try:
-            operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise InputError(f"{name} {_shown(value)} is not an integer") from None
-
-
-def check_counts(**values: Any) -> None:
-    """Check that these are positive integers.
-
-    >>> check_counts(num_heads=2, num_kv_heads=0)
-    Traceback (most recent call last):
-    mimetic_jax.errors.InputError: num_kv_heads 0 is not a positive integer
-
-    Raises:
-        InputError: names the first that is none.
-    """
-    check_integers(**values)
-    for name, count in values.items():
-        if isinstance(count, bool) or count < 1:
-            raise InputError(f"{name} {count} is not a positive integer")
-
-
-def check_pair(what: str, pair: object) -> None:
-    """Check that this is two positive integers, as a grid (h, w) or the shape of a kernel.
-
-    >>> check_pair("the grid", (14, 0))
-    Traceback (most recent call last):
-    mimetic_jax.errors.InputError: the grid (14, 0) is not two positive integers
-
-    Raises:
-        InputError: it isn't.
-    """
-    try:
-        first, second = (operator.index(number) for number in pair)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        first = second = 0
-    if first < 1 or second < 1:
-        raise InputError(f"{what} {_shown(pair)} is not two positive integers")
-
-
-def _shown(value: object) -> str:
-    return " ".join(repr(value).split())[:80]
 
 
 def check_given(name: str, path: str | None) -> None:

@@ -13,7 +13,7 @@ from mimetic_jax import paths
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.pairs import Layer, Pair, attention_pairs
-from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.table import aligned
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
@@ -130,7 +130,7 @@ def fit(
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
-    rules: Sequence[Rule] = FLAX,
+    rules: Sequence[Rule] | None = None,
 ) -> Fit:
     """The mimetic initialization that trained attention looks like, layer by layer.
 

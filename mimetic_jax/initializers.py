@@ -16,10 +16,12 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, blaming, check_counts, check_numbers, check_pair
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
+from mimetic_jax.schemes.base import named_if_traced
+from mimetic_jax.typed import converted, shown
 from mimetic_jax.weights.attention import attention_sizes
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype, pair
 
 
 class Initializer(Protocol):
@@ -57,7 +59,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
     """
     roles = frozenset({"query", "key", "value", "out"})
     if not (isinstance(scheme, Scheme) and scheme.writes(roles)):
-        raise InputError(f"{scheme!r} is not a scheme that draws query, key, value or out")
+        raise InputError(f"{shown(scheme)} is not a scheme that draws query, key, value or out")
 
     def init(
         key: jax.Array,
@@ -71,6 +73,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
         num_layers: int = 1,
     ) -> dict[str, dict[str, jax.Array]]:
         check_key(key)
+        dtype = check_dtype(dtype, "dtype")
         dim, num_heads, width, groups = attention_sizes(dim, num_heads, head_dim, num_kv_heads)
         shapes: Mapping[str, tuple[int, ...]] = {
             "query": (dim, num_heads, width),
@@ -79,7 +82,7 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
             "out": (num_heads, width, dim),
         }
         drawn = scheme(key, Block(shapes, _undrawn), Context(layer, num_layers))
-        return {role: {"kernel": drawn[role].astype(dtype)} for role in sorted(drawn)}
+        return {role: {"kernel": in_dtype(role, drawn[role], dtype)} for role in sorted(drawn)}
 
     return init
 
@@ -117,11 +120,12 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
     Reference: ours; "the same low-rank matrix" is an idea of the self-attention paper, section 3,
     and the gauge is that of a GPT speed run (W_V = √β I, W_out = −√β I).
     """
-    constants = scheme or Mimetic()
-    numbers = {x: getattr(constants, x) for x in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo")}
-    with blaming("the identity gauge"):
-        check_numbers(**numbers)
-    alpha_qk, beta_qk, alpha_vo, beta_vo = map(float, numbers.values())
+    constants = _mimetic(scheme)
+    with blaming("the identity gauge"), named_if_traced(constants):
+        alpha_qk, beta_qk, alpha_vo, beta_vo = (
+            float(converted(name, float, getattr(constants, name)))
+            for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo")
+        )
     if not beta_qk > 0:
         raise InputError(f"the identity gauge needs beta_qk > 0, not {beta_qk}")
     noise = math.sqrt(math.hypot(alpha_qk, beta_qk) - beta_qk)
@@ -130,15 +134,12 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         variance = max(alpha_vo**2 - noise**2 * beta_vo**2 / beta_qk, 0.0)
         noise, basis = math.sqrt(variance / (beta_qk + noise**2)), beta_vo / basis
 
-    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
-        check_key(key)
-        if len(shape) != 2:
-            raise InputError(f"the identity gauge is for a kernel matrix, not shape {tuple(shape)}")
+    def draw(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
         dim = shape[1] if out else shape[0]
         drawn = jax.random.normal(key, shape, jnp.float32) * (noise / math.sqrt(dim))
-        return _finish(drawn + basis * jnp.eye(*shape), dtype, out_sharding)
+        return drawn + basis * jnp.eye(*shape)
 
-    return init
+    return _of_matrices(draw)
 
 
 def fused_query_key_value(
@@ -168,25 +169,23 @@ def fused_query_key_value(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7.
     """
-    check_counts(num_heads=num_heads)
+    (num_heads,) = counts(num_heads=num_heads)
     base = base or jax.nn.initializers.lecun_normal()
-    only_query_key = dataclasses.replace(scheme or Mimetic(), alpha_vo=None, beta_vo=None)
+    only_query_key = dataclasses.replace(_mimetic(scheme), alpha_vo=None, beta_vo=None)
 
-    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
-        check_key(key)
-        check_pair("the shape of a fused kernel", shape)
+    def draw(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
         if shape[1] % (3 * num_heads):
             raise InputError(
-                f"a fused kernel of {num_heads} heads needs shape [D, 3·H·K], not {tuple(shape)}"
+                f"a fused kernel of {num_heads} heads needs shape [D, 3·H·K], not {shape}"
             )
         dim, width = shape[0], shape[1] // 3
         pair_key, value_key = jax.random.split(key)
         drawn = attention(only_query_key)(pair_key, dim, num_heads, head_dim=width // num_heads)
         parts = [drawn[role]["kernel"].reshape(dim, width) for role in ("query", "key")]
         value = base(value_key, (dim, width), jnp.float32)
-        return _finish(jnp.concatenate([*parts, value], axis=1), dtype, out_sharding)
+        return jnp.concatenate([*parts, value], axis=1)
 
-    return init
+    return _of_matrices(draw)
 
 
 def mean_shift(
@@ -222,26 +221,38 @@ def mean_shift(
     scheme = MeanShift(b, per_input)
     base = base or jax.nn.initializers.lecun_normal()
 
-    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
-        check_key(key)
-        check_pair("mean_shift: the shape of a kernel", shape)
+    def draw(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
         kernel = base(key, shape, jnp.float32)
         shift_key = jax.random.fold_in(key, 1)
-        shifted = scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
-        return _finish(shifted, dtype, out_sharding)
+        return scheme(shift_key, Block.of({"mlp_in": kernel}), Context())["mlp_in"]
 
-    return init
+    return _of_matrices(draw)
 
 
 def _undrawn(role: str) -> jax.Array:
     raise InputError(f"the scheme starts from the existing {role}, and there is none: use rewrite")
 
 
-def _finish(array: jax.Array, dtype: Any, out_sharding: Any) -> jax.Array:
-    array = array.astype(dtype or jnp.float32)
-    if out_sharding is None:
-        return array
-    mesh = getattr(out_sharding, "mesh", None) or jax.sharding.get_abstract_mesh()
-    if mesh.explicit_axes:  # for these a constraint is only an assertion
-        return jax.sharding.reshard(array, out_sharding)
-    return jax.lax.with_sharding_constraint(array, out_sharding)
+def _mimetic(scheme: Mimetic | None) -> Mimetic:
+    if scheme is not None and not isinstance(scheme, Mimetic):
+        raise InputError(f"{shown(scheme)} is not a Mimetic")
+    return scheme or Mimetic()
+
+
+def _of_matrices(draw: Callable[[jax.Array, tuple[int, int]], jax.Array]) -> Initializer:
+    """An initializer of kernel matrices from a draw in float32."""
+
+    def init(key: jax.Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> jax.Array:
+        check_key(key)
+        dtype = check_dtype(jnp.float32 if dtype is None else dtype, "dtype")
+        rows, columns = pair("the shape of a kernel", shape)
+        check_room((2, rows, columns))
+        array = in_dtype("the kernel", draw(key, (rows, columns)), dtype)
+        if out_sharding is None:
+            return array
+        mesh = getattr(out_sharding, "mesh", None) or jax.sharding.get_abstract_mesh()
+        if mesh.explicit_axes:  # for these a constraint is only an assertion
+            return jax.sharding.reshard(array, out_sharding)
+        return jax.lax.with_sharding_constraint(array, out_sharding)
+
+    return init

@@ -10,7 +10,8 @@ import jax
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import rewrite
-from mimetic_jax.schemes import Layers, Scheme, TFixup, as_tuple
+from mimetic_jax.schemes import Scheme, as_tuple
+from mimetic_jax.schemes.base import depth_dependence
 
 
 class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
@@ -49,7 +50,12 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
         if self.attention_init is None or not fresh:
             return output
         for scheme in as_tuple(self.attention_init):
-            _check_alike_in_all_layers(scheme)
+            if what := depth_dependence(scheme):
+                raise InputError(
+                    f"{what} depends on the layer's depth, which a layer doesn't know: leave "
+                    "attention_init unset and call rewrite(key, params, scheme) on the initialized "
+                    "model"
+                )
         drawn = self.variables["params"]
         params = rewrite(self.make_rng("params"), drawn, self.attention_init)
         for name, subtree in params.items():
@@ -63,19 +69,3 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
         rngs = {"dropout": self.make_rng("dropout")} if self.has_rng("dropout") else {}
         mutable = ["cache", "intermediates"]
         return stock.apply({"params": params}, *inputs, **options, rngs=rngs, mutable=mutable)[0]
-
-
-def _check_alike_in_all_layers(scheme: Scheme) -> None:
-    name = type(scheme).__name__
-    depends = [name] if isinstance(scheme, Layers | TFixup) else []
-    for field in dataclasses.fields(scheme):
-        value = getattr(scheme, field.name)
-        if isinstance(value, Scheme):
-            _check_alike_in_all_layers(value)
-        elif isinstance(value, tuple) or callable(value):
-            depends.append(f"{name}.{field.name}")
-    if depends:
-        raise InputError(
-            f"{depends[0]} depends on the layer's depth, which a layer doesn't know: leave "
-            "attention_init unset and call rewrite(key, params, scheme) on the initialized model"
-        )

@@ -7,8 +7,10 @@ from typing import Any
 import jax
 from flax import nnx
 
+from mimetic_jax.errors import blaming
 from mimetic_jax.rewrite import rewrite
 from mimetic_jax.schemes import Scheme
+from mimetic_jax.weights.checks import check_key
 
 
 def initialize(
@@ -37,4 +39,6 @@ def initialize(
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
     """
+    with blaming("initialize(module, key, scheme)"):
+        check_key(key)
     nnx.update(module, rewrite(key, nnx.state(module, nnx.Param), scheme, **options))

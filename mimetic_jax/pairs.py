@@ -10,7 +10,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.mimetic import pair_sizes
@@ -75,7 +75,7 @@ def attention_pairs(
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
-    rules: Sequence[Rule] = FLAX,
+    rules: Sequence[Rule] | None = None,
 ) -> Iterator[LayerPairs]:
     """The pairs of every attention layer that has one.
 

@@ -26,20 +26,24 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     return [(_path_name(path, alone=held[path[:-1]] == 1), leaf) for path, leaf in leaves], treedef
 
 
-def natural(path: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key that puts block_10 after block_9.
+def natural(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
+    """Sort key that puts block_10 after block_9, and block before block_1.
 
-    >>> sorted(["block_10", "block_9"], key=natural)
-    ['block_9', 'block_10']
+    >>> sorted(["block_10/out", "block/out", "block_9/out"], key=natural)
+    ['block/out', 'block_9/out', 'block_10/out']
     """
-    parts = re.split(r"(\d+)", path)
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
+    return tuple(
+        tuple(
+            (0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)
+        )
+        for name in path.split("/")
+    )
 
 
 def family(path: str) -> str:
-    """What the paths of layers of one kind have in common: the path without its numbers.
+    """The path without its numbers, which the layers of one kind share.
 
-    The first of several layers may have no number, as Haiku and Keras name them.
+    The first of several layers may have no number, as in Haiku and Keras.
 
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')

@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import einops
 import jax
@@ -22,7 +22,8 @@ import numpy as np
 from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.errors import InputError, check_counts, unknown
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.typed import COUNT, check_fields
 
 ROLES = {
     "query": "d h k",
@@ -56,6 +57,8 @@ column per head and is indexed by query − key, `shared_bias` is indexed by key
 _FUSED = {2: "two", 3: "three"}
 _GROUPED, _HEADS = "(h+2g)", "hgg"
 """H query heads, G key heads and G value heads along one axis, and einops' name for that axis."""
+_AXIS = r"(?:1|[a-z]+|\([a-z]+(?: [a-z]+)*\))"
+_LAYOUT = re.compile(rf"{_AXIS}(?: {_AXIS})*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +70,16 @@ class Rule:
             part before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
             axis named two or three; or query, key and value, in their order along an axis (h+2g);
-            or (), for a leaf that is left as it is although its name is common in attention.
+            or (), for a leaf that stays unchanged although its name is common in attention.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
         within: regular expression for the path of the block; the rule is for blocks in which it is
-            found. Unlike a prefix in `path`, it leaves the block where it is.
-        exclude: likewise for the whole path of the leaf; leaves in which it is found are left as
-            they are, unless another rule describes them.
+            found. Unlike a prefix in `path`, it doesn't change the path of the block.
+        exclude: likewise for the whole path of the leaf; leaves in which it is found stay
+            unchanged, unless another rule describes them.
+        partner: a role that another leaf of the block must have, such as mlp_out beside mlp_in. A
+            scheme that writes the leaf in a block without it raises InputError.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -86,22 +91,27 @@ class Rule:
     path: str
     role: str | tuple[str, ...]
     layout: str = ""
-    heads: int | None = None
+    heads: Annotated[int, COUNT] | None = None
     within: str = ""
     exclude: str = ""
+    partner: str = ""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
-        if self.heads is not None:
-            check_counts(heads=self.heads)
-        if not isinstance(self.layout, str):
-            raise InputError(f"layout {self.layout!r} is not text such as 'd h k'")
-        for role in self.roles:
+        _check_expression("path", self._expression)
+        for role in (*self.roles, *filter(None, [self.partner])):
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
         if len(self.roles) > 1 and len(self.roles) not in _FUSED:
             raise InputError(f"a leaf holds one, two or three roles, not {len(self.roles)}")
+        if len(set(self.roles)) < len(self.roles):
+            raise InputError(f"a leaf can't hold the same role twice: {self.role}")
+        if self.roles and not _LAYOUT.fullmatch(self.stored):
+            raise InputError(
+                f"layout {self.layout!r} is not a list of axes such as 'd h k' or 'l d (three h k)'"
+            )
         heads = [_head_axis(ROLES[role].split()) for role in self.roles]
         if len(self.roles) > 1 and "" in heads:
             raise InputError(
@@ -109,11 +119,11 @@ class Rule:
             )
         if self.grouped and heads != ["h", "g", "g"]:
             raise InputError(f"layout {self.layout!r} holds query, key and value, not {self.role}")
-        stored = Counter(axis for axis in _names(self.stored) if axis != "l")
+        stored = Counter(_names(self.stored))
         for role in self.roles:
-            expected = [axis for axis in _names(self.canonical(role)) if axis != "l"]
+            expected = _names(self.canonical(role))
             if stored != Counter(expected):
-                axes = " ".join(expected).replace(_HEADS, _GROUPED)
+                axes = " ".join(axis for axis in expected if axis != "l").replace(_HEADS, _GROUPED)
                 raise InputError(
                     f"layout {self.layout!r} of {role} must have the axes {axes!r} "
                     "(and l, for stacked layers)"
@@ -138,7 +148,12 @@ class Rule:
         return self._match(path) is not None and self.block(path) is None
 
     def _match(self, path: str) -> re.Match[str] | None:
-        return re.search(f"(^|/)({self.path})$", path)
+        return re.search(self._expression, path)
+
+    @property
+    def _expression(self) -> str:
+        # Without groups of its own, so that \1 in the path is the path's own first group.
+        return rf"(?:^|/)(?:{self.path})\Z"
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -199,6 +214,8 @@ class Rule:
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
         if len(groups) != len(shape):
             raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
+        if 0 in shape:
+            raise InputError(f"{path} has shape {shape}, which is empty")
         found: dict[str, int] = {}
         given = {name: self.heads or count for name, count in heads.items()}
         known = {name: number for number, name in _FUSED.items()} | {
@@ -281,6 +298,11 @@ class Leaf:
         """Shape of the role's canonical array in one layer."""
         return tuple(self._sizes[axis] for axis in self.rule.axes(self.role).split())
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """Sizes of the canonical axes by their names in `ROLES`."""
+        return dict(zip(ROLES[self.role].split(), self.canonical_shape, strict=True))
+
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
         whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
@@ -362,8 +384,8 @@ def _check_expression(field: str, text: str) -> None:
 
 
 CROSS_ATTENTION = r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn|maphead)"
-"""Common names of attention whose queries come from other tokens than its keys. What the papers
-found in self-attention says nothing of it."""
+"""Common names of attention whose queries come from other tokens than its keys. The papers have
+studied self-attention alone."""
 
 
 def attention_rules(
@@ -386,8 +408,8 @@ def attention_rules(
 
     Args:
         query, key, value, out: names of the layers, as regular expressions.
-        fused: the name of one layer that holds query, key and value, in that order, in the place of
-            the three.
+        fused: the name of one layer that holds query, key and value, in that order, instead of
+            `query`, `key` and `value`.
         grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
             must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
         flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
@@ -459,7 +481,8 @@ def mlp_rules(
         within: of `Rule`.
 
     Returns:
-        Rules for `rewrite`, `plan`, `blocks` and `fit`.
+        Rules for `rewrite`, `plan`, `blocks` and `fit`. One of the two layers without the other
+        beside it is an error, as it is no MLP: a classifier may have the same name.
 
     Example:
         >>> for rule in mlp_rules(first="up", second="down"):
@@ -469,15 +492,21 @@ def mlp_rules(
         down/kernel mlp_out f d
         down/bias mlp_out_bias d
     """
-    leaves = {
-        f"{first}/{kernel}": ("mlp_in", "d f"),
-        f"{first}/{bias}": ("mlp_in_bias", "f"),
-        f"{second}/{kernel}": ("mlp_out", "f d"),
-        f"{second}/{bias}": ("mlp_out_bias", "d"),
-    }
+    leaves = (
+        (f"{first}/{kernel}", "mlp_in", "d f", "mlp_out"),
+        (f"{first}/{bias}", "mlp_in_bias", "f", "mlp_out"),
+        (f"{second}/{kernel}", "mlp_out", "f d", "mlp_in"),
+        (f"{second}/{bias}", "mlp_out_bias", "d", "mlp_in"),
+    )
     return tuple(
-        Rule(path, role, f"{'l ' * stacked}{axes[::-1] if transposed else axes}", within=within)
-        for path, (role, axes) in leaves.items()
+        Rule(
+            path,
+            role,
+            f"{'l ' * stacked}{axes[::-1] if transposed else axes}",
+            within=within,
+            partner=partner,
+        )
+        for path, role, axes, partner in leaves
     )
 
 

@@ -7,9 +7,10 @@ A field's annotation says what it takes, and `Annotated[float, Range(0, 1)]` wit
 | `float`              | a finite real number of any kind, a 0-d array        | `float`        |
 | `int`                | an integer of any kind, but no bool                  | `int`          |
 | `bool`               | a bool of Python or NumPy                            | `bool`         |
-| `str`                | text                                                 | `str`          |
+| `str`                | text, or a path                                      | `str`          |
 | `Literal["a", "b"]`  | one of these                                         | as it is       |
 | `tuple[int, ...]`    | a tuple, list or array of any length                 | `tuple`        |
+| `list[int]`          | the same                                             | `tuple`        |
 | `tuple[int, int]`    | the same, of this length                             | `tuple`        |
 | `Mapping[str, X]`    | a mapping                                            | `dict`         |
 | `X | None`           | X, or None                                           | X              |
@@ -17,7 +18,8 @@ A field's annotation says what it takes, and `Annotated[float, Range(0, 1)]` wit
 | a dataclass          | an instance of it; in `from_json` also a mapping     | an instance    |
 | another class        | an instance of it                                    | as it is       |
 
-So what passes is plain, hashable where tuples are, and storable as JSON.
+So what passes is plain, hashable where tuples are, and storable as JSON. Traced numbers and
+vectors pass as they are, their range unchecked.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import functools
 import math
 import numbers
 import operator
+import os
 import types
 import typing
 from collections.abc import Hashable, Mapping
@@ -51,22 +54,29 @@ class Range:
     Attributes:
         low, high: its ends.
         above, below: whether the lower and the upper end are excluded.
+        odd: whether it has the odd numbers alone.
+        reason: why it ends there, a clause for error messages.
     """
 
     low: float = -math.inf
     high: float = math.inf
     above: bool = False
     below: bool = False
+    odd: bool = False
+    reason: str = ""
 
     def __contains__(self, value: float) -> bool:
         over = value > self.low if self.above else value >= self.low
-        return over and (value < self.high if self.below else value <= self.high)
+        under = value < self.high if self.below else value <= self.high
+        return over and under and (value % 2 == 1 or not self.odd)
 
     def __str__(self) -> str:
         low = f"{'above' if self.above else 'at least'} {self.low:,}"
         high = f"{'below' if self.below else 'at most'} {self.high:,}"
         ends = [low] * (self.low > -math.inf) + [high] * (self.high < math.inf)
-        return " and ".join(ends) or "any number"
+        ends += ["odd"] * self.odd
+        because = f" ({self.reason})" if self.reason else ""
+        return (" and ".join(ends) or "any number") + because
 
 
 POSITIVE = Range(0, above=True)
@@ -78,13 +88,15 @@ SHARE = Range(0, 1)
 def check_fields(instance: Any) -> None:
     """Check every field of a frozen dataclass by its declared type, and store it in plain form.
 
-    Called in `__post_init__`.
+    Called in `__post_init__`; fields that are set later are skipped.
 
     Raises:
         InputError: names the class, the first field that is wrong and its value.
     """
     name = type(instance).__name__
     for field, annotation in declared(type(instance)).items():  # type: ignore[arg-type]
+        if not hasattr(instance, field):
+            continue
         before = getattr(instance, field)
         after = converted(f"{name}.{field}", annotation, before)
         if after is not before:
@@ -93,10 +105,21 @@ def check_fields(instance: Any) -> None:
 
 @functools.cache
 def declared(of: Hashable) -> dict[str, Any]:
-    """The annotations of a dataclass's fields, by name, ranges included."""
+    """The annotations of a dataclass's fields, by name, ranges included.
+
+    A name that can't be resolved, such as one that only a type checker imports, takes any value.
+    """
     assert isinstance(of, type)
-    hints = typing.get_type_hints(of, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(of)}
+    missing: dict[str, Any] = {}
+    while True:
+        try:
+            hints = typing.get_type_hints(of, localns=missing or None, include_extras=True)
+        except NameError as error:
+            if error.name in missing:
+                raise
+            missing[str(error.name)] = Any
+        else:
+            return {field.name: hints[field.name] for field in dataclasses.fields(of)}
 
 
 def converted(name: str, annotation: Any, value: Any) -> Any:
@@ -166,8 +189,8 @@ def described(annotation: Any) -> str:
             return ", ".join(several[:-1]) + f", or {several[-1]}"
         case typing.Literal:
             return f"one of {', '.join(map(repr, arguments))}"
-        case builtin if builtin is tuple:
-            length = "" if arguments[1:] == (...,) else f" of {len(arguments)}"
+        case builtin if builtin in _SEQUENCES:
+            length = f" of {len(arguments)}" if _fixed_length(builtin, arguments) else ""
             return f"a sequence{length}, each item {described(_with(arguments[0], within))}"
         case collections.abc.Callable:
             return "a function"
@@ -193,9 +216,18 @@ class _Mismatch(Exception):
     """A value that isn't of the declared type."""
 
 
+_SEQUENCES = (tuple, list, collections.abc.Sequence)
+
+
+def _fixed_length(origin: Any, arguments: tuple[Any, ...]) -> bool:
+    return origin is tuple and arguments[1:] != (...,)
+
+
 def _converted(name: str, annotation: Any, value: Any) -> Any:
     inner, within = _parts(annotation)
     origin, arguments = typing.get_origin(inner), typing.get_args(inner)
+    if inner in (tuple, list):
+        origin, arguments = inner, (Any, ...)
     if inner is Any or inner is object:
         return value
     if inner is float:
@@ -203,17 +235,18 @@ def _converted(name: str, annotation: Any, value: Any) -> Any:
     if inner is int:
         return _integer(value, within)
     if inner is bool:
-        return bool(_of_type(value, bool | np.bool_))
+        return bool(_of_type(_scalar(value), bool | np.bool_))
     if inner is str:
-        return str(_of_type(value, str))
+        return str(_of_type(os.fspath(value) if isinstance(value, os.PathLike) else value, str))
     if inner is None or inner is type(None):
         return _of_type(value, type(None))
     if origin is Literal:
         return _chosen(name, value, arguments)
     if origin in (typing.Union, types.UnionType):
         return _first_fitting(name, [_with(part, within) for part in arguments], value)
-    if origin is tuple:
-        return _items(name, arguments, value, within)
+    if origin in _SEQUENCES:
+        every = not _fixed_length(origin, arguments)
+        return _items(name, arguments, value, within, every)
     if origin is collections.abc.Mapping or origin is dict:
         return _mapping(name, arguments, value, within)
     if origin is collections.abc.Callable or inner is collections.abc.Callable:
@@ -254,8 +287,7 @@ def _with(annotation: Any, within: Range | None) -> Any:
 def _real(value: Any, within: Range | None) -> Any:
     if isinstance(value, jax.core.Tracer) and not value.shape:  # under grad, jit or vmap
         return value
-    if isinstance(value, np.ndarray | jax.Array) and not np.shape(value):
-        value = _item(value)
+    value = _scalar(value)
     if not _is_number(value):
         raise _Mismatch
     try:
@@ -274,8 +306,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _integer(value: Any, within: Range | None) -> int:
-    if isinstance(value, np.ndarray | jax.Array) and not np.shape(value):
-        value = _item(value)
+    value = _scalar(value)
     if isinstance(value, bool | np.bool_):
         raise _Mismatch
     try:
@@ -287,9 +318,12 @@ def _integer(value: Any, within: Range | None) -> int:
     return number
 
 
-def _item(array: Any) -> Any:
+def _scalar(value: Any) -> Any:
+    """The number in an array without axes; other values as they are."""
+    if not isinstance(value, np.ndarray | jax.Array) or np.shape(value):
+        return value
     try:
-        return array.item()
+        return value.item()
     except Exception:  # traced, deleted, or on another process
         raise _Mismatch from None
 
@@ -318,15 +352,19 @@ def _first_fitting(name: str, parts: list[Any], value: Any) -> Any:
     raise problems[0] if problems else _Mismatch
 
 
-def _items(name: str, arguments: tuple[Any, ...], value: Any, within: Range | None) -> Any:
-    if isinstance(value, np.ndarray | jax.Array) and np.ndim(value):
+def _items(
+    name: str, arguments: tuple[Any, ...], value: Any, within: Range | None, every: bool
+) -> Any:
+    if isinstance(value, jax.core.Tracer) and np.ndim(value) == 1:
+        value = tuple(value)
+    elif isinstance(value, np.ndarray | jax.Array) and np.ndim(value):
         try:
             value = np.asarray(value).tolist()
         except Exception:  # traced or deleted
             raise _Mismatch from None
     if not isinstance(value, tuple | list):
         raise _Mismatch
-    if arguments[1:] == (...,):
+    if every:
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
         raise _Mismatch
@@ -349,6 +387,10 @@ def _mapping(name: str, arguments: tuple[Any, ...], value: Any, within: Range | 
 
 
 def _of_type(value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind):
+    try:
+        fits = isinstance(value, kind)
+    except TypeError:  # an annotation that no value is an instance of, such as a type variable
+        return value
+    if not fits:
         raise _Mismatch
     return value

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, block_key
+from mimetic_jax import InputError, Rule, attention_rules, block_key
 from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import (
     Block,
@@ -147,7 +147,7 @@ def test_stacked_layers_draw_like_single_ones():
     """nn.scan's tree: each layer folds its index into the block's key."""
     single = stock(2)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), single["layer_0"], single["layer_1"])
-    rules = [dataclasses.replace(rule, layout=f"l {rule.layout}") for rule in FLAX]
+    rules = attention_rules(stacked=True)
     scheme = Mimetic(beta_vo=(-0.4, 0.4))
     tree = {"layers": {"attn": stacked}}
     new = mimetic_jax.rewrite(KEY, tree, scheme, rules=rules)["layers"]["attn"]
@@ -410,7 +410,7 @@ def test_blocks_are_what_schemes_see():
     ]
     single = {f"layer_{i}": layer for i, layer in enumerate(layers)}
     stacked = {"layers": {"attn": jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)}}
-    stacked_rules = [dataclasses.replace(rule, layout=f"l {rule.layout}") for rule in FLAX]
+    stacked_rules = attention_rules(stacked=True)
     fused = {
         name: {
             "qkv": np.concatenate(

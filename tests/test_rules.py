@@ -221,7 +221,11 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
     ("tree", "scheme", "words"),
     [
         (shapes(**WIDE), Mimetic(beta_qk=(0.1, 0.2, 0.3)), "beta_qk has 3 values for 2 layers"),
-        (shapes(**WIDE), Mimetic(alpha_qk=(0.7, -0.7)), "layer_1: alpha -0.7 is not a finite"),
+        (
+            shapes(**WIDE),
+            Mimetic(alpha_qk=lambda depth: 0.7 - 1.4 * depth),
+            "layer_1: Mimetic.alpha_qk -0.7 is not a finite",
+        ),
         (
             shapes(**WIDE),
             NormMatched(Mimetic(beta_vo=lambda depth: math.nan if depth else -0.4)),

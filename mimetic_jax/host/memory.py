@@ -1,16 +1,36 @@
-"""The memory that a program on the CPU takes, frees and takes again at each step."""
+"""The host's memory: how much is available, and that a program keeps what it frees."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
 import importlib.util
+import os
+import pathlib
 import platform
+import re
 
 import jax
 
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 """Parameters of glibc's mallopt, from malloc.h."""
+
+_MEMINFO = pathlib.Path("/proc/meminfo")
+_LIMITS = tuple(
+    pathlib.Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory/memory.limit_in_bytes")
+)
+
+
+def available_bytes() -> int:
+    """Memory that can be allocated without swapping, at most the limit of the container."""
+    found = re.search(r"^MemAvailable: +(\d+) kB", _content(_MEMINFO), re.MULTILINE)
+    if found:
+        free = 1024 * int(found[1])
+    else:  # not Linux
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # What a container uses includes the cache of its files, which the kernel gives back.
+    limits = [int(text) for file in _LIMITS if (text := _content(file).strip()).isdigit()]
+    return min([free, *limits])
 
 
 def keep_freed_memory() -> None:
@@ -39,3 +59,10 @@ def _computes_on_cpu() -> bool:
         return bool(chosen == "cpu")
     plugins = importlib.metadata.entry_points(group="jax_plugins")
     return not plugins and importlib.util.find_spec("libtpu") is None
+
+
+def _content(file: pathlib.Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -26,12 +26,10 @@ from mimetic_jax.schemes.baselines import TFixup, UniformAttention, Zero, ZeroOu
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.empirical import Empirical
-from mimetic_jax.schemes.impulse import Impulse
+from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
-from mimetic_jax.schemes.mixing import ImpulseMixing
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
-from mimetic_jax.schemes.windows import ImpulseBias
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 
 __all__ = [

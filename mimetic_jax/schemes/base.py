@@ -1,17 +1,20 @@
-"""The base class of schemes, their input, their dependence on depth, their form as plain data."""
+"""The base class of schemes: their fields, their call, their dependence on depth, their storage."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.typed import check_fields, shown
+from mimetic_jax.weights.checks import is_finite
 
 PerLayer: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
 
@@ -71,16 +74,25 @@ class Block(Mapping[str, jax.Array]):
 class Scheme:
     """The base class: frozen data with two methods, `writes` and `__call__`.
 
+    Fields are checked by their declared types (`mimetic_jax.typed`) and stored as plain Python
+    data, before and after a subclass's own `__post_init__`. What `__call__` returns is checked too:
+    its roles, their shapes and, unless they are traced, that they are finite.
+
     A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
     defined. A second class of that name raises InputError, unless it is a new definition of the
     first (same module and qualified name), as in a notebook. Names with a leading underscore are
     for shared base classes and stay unregistered.
     """
 
+    by_depth: ClassVar[bool] = False
+    """Whether the draw depends on the layer otherwise than through a field with a number per layer
+    or a function of depth."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__call__" in vars(cls):
-            cls.__call__ = _of_blocks(cls.__call__)  # type: ignore[method-assign]
+        for name, checked in (("__post_init__", _with_fields), ("__call__", _with_arrays)):
+            if name in vars(cls):
+                setattr(cls, name, checked(vars(cls)[name]))
         if cls.__name__.startswith("_"):
             return
         first = _REGISTRY.get(cls.__name__, cls)
@@ -90,6 +102,9 @@ class Scheme:
                 "rename one, since a scheme is stored by its name"
             )
         _REGISTRY[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
@@ -113,27 +128,111 @@ class Scheme:
         return dataclasses.replace(self, **resolved)
 
 
-def _of_blocks(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call of a scheme, with an error for who passes it to a layer as its `kernel_init`."""
+def _with_fields(post_init: Callable[..., None]) -> Callable[..., None]:
+    """A subclass's `__post_init__` between two checks of its fields."""
+
+    @functools.wraps(post_init)
+    def checked(self: Scheme, *initial: Any) -> None:
+        check_fields(self)
+        with named_if_traced(self):
+            post_init(self, *initial)
+        check_fields(self)
+
+    return checked
+
+
+def _with_arrays(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A subclass's `__call__`, with checks of its block and of what it returns."""
 
     @functools.wraps(call)
     def checked(
         self: Scheme, key: jax.Array, block: Block, context: Context
     ) -> dict[str, jax.Array]:
-        if not isinstance(block, Mapping):
+        if not isinstance(block, Mapping):  # a layer took the scheme for its `kernel_init`
             name = type(self).__name__
             raise InputError(
                 f"{name} draws the kernels of a whole block together, so it can't be the "
                 f"initializer of one: rewrite(key, params, {name}()) after init, or one of "
                 "mimetic_jax.initializers"
             )
-        return call(self, key, block, context)
+        if type(self).__call__ is not checked:  # called by the subclass's own, which is checked
+            return call(self, key, block, context)
+        block = block if isinstance(block, Block) else Block.of(block)
+        with named_if_traced(self):
+            drawn = call(self, key, block, context)
+        _check_drawn(self, block, drawn)
+        return drawn
 
     return checked
 
 
+def _check_drawn(scheme: Scheme, block: Block, drawn: Any) -> None:
+    """Raise InputError unless these are finite arrays of the roles and shapes of the scheme."""
+    name, written = type(scheme).__name__, roles_to_write(scheme, block)
+    if not isinstance(drawn, Mapping) or frozenset(drawn) != written:
+        roles = sorted(drawn) if isinstance(drawn, Mapping) else shown(drawn)
+        raise InputError(f"{name} returns {roles}, but its writes() lists {sorted(written)}")
+    for role in sorted(written):
+        array = drawn[role]
+        if np.shape(array) != block.shapes[role]:
+            raise InputError(
+                f"{name} returns {role} of shape {np.shape(array)}, not {block.shapes[role]}"
+            )
+        if not is_finite(array):
+            raise InputError(f"{name} returns {role} with values that are not finite numbers")
+
+
+@contextlib.contextmanager
+def named_if_traced(scheme: Scheme) -> Iterator[None]:
+    """Turn JAX's error about a traced value into one about the scheme, if its field is traced."""
+    try:
+        yield
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        traced = [
+            field.name
+            for field in dataclasses.fields(scheme)
+            if isinstance(getattr(scheme, field.name), jax.core.Tracer)
+        ]
+        if not traced:
+            raise
+        raise InputError(
+            f"{type(scheme).__name__}.{traced[0]} can't be traced by jit, vmap or grad: give a "
+            "number"
+        ) from error
+
+
+def roles_to_write(scheme: Scheme, roles: Iterable[str]) -> frozenset[str]:
+    """The roles that a scheme overwrites in a block, after a check that the block has them.
+
+    Raises:
+        InputError: the scheme's `writes` raises it, or names other roles.
+    """
+    present = frozenset(roles)
+    found = scheme.writes(present)
+    if not isinstance(found, frozenset | set | tuple | list) or not frozenset(found) <= present:
+        raise InputError(
+            f"{type(scheme).__name__}.writes returns {shown(found)}, which are not among the roles "
+            f"{sorted(present)}"
+        )
+    return frozenset(found)
+
+
+def both_or_none(roles: frozenset[str], first: str, second: str) -> frozenset[str]:
+    """Two roles that are drawn together, or nothing where a block has neither.
+
+    Raises:
+        InputError: the block has one of them.
+    """
+    present = roles & {first, second}
+    if len(present) == 1:
+        raise InputError(
+            f"{first} and {second} are drawn together but only {next(iter(present))} was found"
+        )
+    return present
+
+
 def field_values(scheme: Scheme) -> Iterator[Any]:
-    """The values of a scheme's fields, and those of the schemes and tuples among them.
+    """The values of a scheme's fields, also those inside of schemes, tuples and functions.
 
     >>> from mimetic_jax.schemes import Layers, Zero
     >>> [value for value in field_values(Layers(Zero(), 0.5)) if isinstance(value, float)]
@@ -146,7 +245,35 @@ def field_values(scheme: Scheme) -> Iterator[Any]:
             waiting += [getattr(value, field.name) for field in dataclasses.fields(value)]
         else:
             yield value
+            yield from _closed_over(value)
             waiting += value if isinstance(value, tuple) else ()
+
+
+def _closed_over(function: Any) -> Iterator[Any]:
+    """The values that a function of depth takes from where it was defined."""
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            yield from jax.tree.leaves(cell.cell_contents)
+
+
+def depth_dependence(scheme: Scheme) -> str:
+    """What makes a scheme depend on the layer: the name of a field or of the class, or "".
+
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched
+    >>> depth_dependence(NormMatched(Mimetic(beta_qk=(0.5, 0.7))))
+    'Mimetic.beta_qk'
+    """
+    name = type(scheme).__name__
+    if scheme.by_depth:
+        return name
+    for field in dataclasses.fields(scheme):
+        value = getattr(scheme, field.name)
+        if isinstance(value, Scheme):
+            if found := depth_dependence(value):
+                return found
+        elif isinstance(value, tuple) or callable(value):
+            return f"{name}.{field.name}"
+    return ""
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
@@ -166,7 +293,7 @@ def to_dict(scheme: Scheme) -> dict[str, Any]:
     {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
 
     Raises:
-        InputError: if a field is a function.
+        InputError: if a field is a function or traced.
     """
     name = type(scheme).__name__
     fields = {
@@ -184,12 +311,15 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
     True
 
     Raises:
-        InputError: for an unknown scheme or field, with the nearest name, or a missing field. A
-            scheme of your own is known once the module that defines it is imported.
+        InputError: for an unknown scheme or field, with the nearest name, a missing field, or one
+            of another type than it declares. A scheme of your own is known once the module that
+            defines it is imported.
     """
+    if not isinstance(data, Mapping):
+        raise InputError(f"{shown(data)} is not the data of a scheme")
     fields = dict(data)
     name = fields.pop("scheme", None)
-    if name not in _REGISTRY:
+    if not isinstance(name, str) or name not in _REGISTRY:
         raise unknown("scheme", name, _REGISTRY)
     known = {field.name for field in dataclasses.fields(_REGISTRY[name])}
     for field in fields:
@@ -213,8 +343,8 @@ def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
     for one in several:
         if not isinstance(one, Scheme):
             raise InputError(
-                f"{one!r} is not a scheme: use one of {', '.join(sorted(_REGISTRY))}, or a tuple "
-                "of them"
+                f"{shown(one)} is not a scheme: use one of {', '.join(sorted(_REGISTRY))}, or a "
+                "tuple of them"
             )
     return several
 
@@ -228,15 +358,15 @@ def _to_data(name: str, value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, tuple):
         return tuple(_to_data(name, item) for item in value)
-    if isinstance(value, np.generic):
-        return value.item()
     if callable(value):
         raise InputError(f"{name} is a function, which can't be stored: give one number per layer")
+    if isinstance(value, jax.core.Tracer):
+        raise InputError(f"{name} is traced by jit, vmap or grad, which can't be stored")
     return value
 
 
 def _from_data(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and "scheme" in value:
         return from_dict(value)
     return tuple(map(_from_data, value)) if isinstance(value, list | tuple) else value
 

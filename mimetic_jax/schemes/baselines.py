@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import Shape, _Kernels, fans
 from mimetic_jax.weights.baselines import tfixup, uniform_noise, zero_init
+from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,7 @@ class TFixup(_Kernels):
     2020).
     """
 
+    by_depth: ClassVar[bool] = True
     decoder: bool = False
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
@@ -102,7 +105,7 @@ class UniformAttention(_Kernels):
     request 214), after it had tried the mimetic value and out.
     """
 
-    scale: float = 0.5
+    scale: Annotated[float, NOT_NEGATIVE] = 0.5
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles)

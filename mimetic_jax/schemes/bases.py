@@ -6,15 +6,16 @@ They set the biases of the kernels that they write to zero.
 from __future__ import annotations
 
 import dataclasses
-import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import Shape, _Kernels, fans
 from mimetic_jax.weights.bases import Variance, dct, semi_orthogonal, sinusoidal
+from mimetic_jax.weights.checks import POSITIVE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +35,7 @@ class Orthogonal(_Kernels):
     (Saxe, McClelland and Ganguli 2014).
     """
 
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.gain) and self.gain > 0):
-            raise InputError(f"gain {self.gain} is not a positive number")
+    gain: Annotated[float, POSITIVE] = 1.0
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return _dense_kernels(roles)
@@ -125,9 +122,9 @@ class Sinusoidal(_Kernels):
     """Every attention and MLP kernel is the same deterministic table of sines for its size.
 
     The weights of each unit sum to zero, except in the few units whose frequency is a multiple of
-    the number of inputs: the opposite of `MeanShift`. Where H·K = D its products lean to the
-    identity, in value and out with the opposite sign to `Mimetic`: Σ_h W_Q W_Kᵀ = W_V W_out
-    ≈ I − R, R a reversal of the channels.
+    the number of inputs: the opposite of `MeanShift`. Where H·K = D, Σ_h W_Q W_Kᵀ = W_V W_out
+    ≈ I − R with R a reversal of the channels: in value and out, the identity has the opposite sign
+    to `Mimetic`.
 
     The paper also writes patch embedding and head, which this scheme doesn't know. A fused
     query, key and value count as three kernels, as in its code for nn.MultiheadAttention. See
@@ -146,10 +143,6 @@ class Sinusoidal(_Kernels):
     """
 
     variance: Variance = "glorot"
-
-    def __post_init__(self) -> None:
-        if self.variance not in ("glorot", "he"):
-            raise unknown("variance", self.variance, ("glorot", "he"))
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return _dense_kernels(roles)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, ClassVar
 
 import jax
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.weights.checks import ANY_SIGN
 from mimetic_jax.weights.conv import (
+    WIDTH,
     FilterKind,
     conv_covariance_2022,
     conv_filters,
@@ -33,9 +36,10 @@ class ConvMimetic(Scheme):
     Reference: Understanding the Covariance Structure of Convolutional Filters.
     """
 
-    sigma: float = 0.5
-    velocity: float = 0.5
-    acceleration: float = 3.0
+    by_depth: ClassVar[bool] = True
+    sigma: Annotated[float, WIDTH] = 0.5
+    velocity: Annotated[float, ANY_SIGN] = 0.5
+    acceleration: Annotated[float, ANY_SIGN] = 3.0
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"depthwise"}

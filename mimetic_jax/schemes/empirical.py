@@ -6,13 +6,20 @@ import dataclasses
 import functools
 import json
 import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.host import files
+from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
+from mimetic_jax.typed import converted, shown
 from mimetic_jax.weights.empirical import PAIRS, SHARED, exchangeable_mlp
+
+_LARGEST = 2**26
+"""Bytes of a file of statistics; ours have a kilobyte per layer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +34,8 @@ class Empirical(Scheme):
 
     Attributes:
         file: a JSON file that `analysis.covariance.write_statistics` wrote, read when the scheme is
-            planned or applied. Only its name is part of the scheme: a file that changes is another
-            initialization under the same name.
+            planned or applied. Only its name is part of the scheme: if the file changes, the same
+            scheme draws other weights.
 
     Example:
         >>> Empirical("population.json").writes(frozenset({"query", "key", "position"}))
@@ -37,14 +44,11 @@ class Empirical(Scheme):
     Reference: ours, for what Mimetic Initialization of MLPs leaves open in section 4.
     """
 
+    by_depth: ClassVar[bool] = True
     file: str
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        present = roles & {"mlp_in", "mlp_out"}
-        if len(present) == 1:
-            raise InputError(
-                f"Empirical needs mlp_in and mlp_out but only {next(iter(present))} was found"
-            )
+        present = both_or_none(roles, "mlp_in", "mlp_out")
         if present:
             read_statistics(self.file)
         return present
@@ -80,36 +84,40 @@ def read_statistics(file: str) -> tuple[np.ndarray, np.ndarray]:
     """
     try:
         status = os.stat(file)
+        return _read(file, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise InputError(f"the statistics {file} can't be read: {error.strerror}") from error
-    return _read(file, status.st_mtime_ns, status.st_size)
+    except (ValueError, RecursionError) as error:  # what paths and JSON raise
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{shown(file)} isn't the statistics of a population ({said_by(error)})"
+        ) from error
 
 
 @functools.lru_cache(maxsize=32)
 def _read(file: str, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """As `read_statistics`; a file that changes has another time or size."""
-    try:
-        with open(file, encoding="utf-8") as stream:
-            layers = json.load(stream)["layers"]
-        means = np.array([layer["mean"] for layer in layers], np.float64)
-        covariances = np.array(
-            [[[layer[pair][shared] for shared in SHARED] for pair in PAIRS] for layer in layers],
-            np.float64,
-        )
-    except OSError as error:
-        raise InputError(f"the statistics {file} can't be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:  # what parsing raises
-        raise InputError(
-            f"{file} isn't the statistics of a population ({said_by(error)})"
-        ) from error
-    shapes = means.shape[1:], covariances.shape[1:]
-    finite = np.isfinite(means).all() and np.isfinite(covariances).all()
-    if shapes != ((2,), (3, 4)) or not finite:
-        raise InputError(
-            f"{file} isn't the statistics of a population (means {shapes[0]} and covariances "
-            f"{shapes[1]} per layer must be (2,) and (3, 4) and finite)"
-        )
-    return means, covariances
+    content = _fields(file, json.loads(files.read_bytes(file, _LARGEST)))
+    layers = converted(f"{file}: layers", tuple[Any, ...], content.get("layers"))
+    if not layers:
+        raise InputError(f"{file}: it has no layers")
+    means, covariances = [], []
+    for index, layer in enumerate(layers):
+        where = f"{file}: layers[{index}]"
+        layer = _fields(where, layer)
+        means.append(converted(f"{where}.mean", tuple[float, float], layer.get("mean")))
+        for pair in PAIRS:
+            row = _fields(f"{where}.{pair}", layer.get(pair))
+            for shared in SHARED:
+                number = converted(f"{where}.{pair}.{shared}", float, row.get(shared))
+                covariances.append(number)
+    return np.array(means), np.reshape(covariances, (len(layers), len(PAIRS), len(SHARED)))
+
+
+def _fields(where: str, data: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = converted(where, Mapping[str, Any], data)
+    return found
 
 
 def _at(depth: float, numbers: np.ndarray) -> np.ndarray:

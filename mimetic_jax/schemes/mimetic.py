@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, attention_kernels
+from mimetic_jax.schemes.base import (
+    Block,
+    Context,
+    PerLayer,
+    Scheme,
+    attention_kernels,
+    both_or_none,
+)
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
 from mimetic_jax.weights.factor import Method
+
+Alpha = Annotated[PerLayer, NOT_NEGATIVE]
+Beta = Annotated[PerLayer, ANY_SIGN]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +54,10 @@ class Mimetic(Scheme):
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
 
-    alpha_qk: PerLayer | None = 0.7
-    beta_qk: PerLayer | None = 0.7
-    alpha_vo: PerLayer | None = 0.4
-    beta_vo: PerLayer | None = -0.4
+    alpha_qk: Alpha | None = 0.7
+    beta_qk: Beta | None = 0.7
+    alpha_vo: Alpha | None = 0.4
+    beta_vo: Beta | None = -0.4
     noise: Noise = "normal"
     degenerate: Degenerate = "first_k"
     zero_bias: bool = True
@@ -66,9 +77,6 @@ class Mimetic(Scheme):
         return cls(noise="uniform", zero_bias=False, orientation="port")
 
     def __post_init__(self) -> None:
-        for name in ("alpha_qk", "beta_qk", "alpha_vo", "beta_vo"):
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
         for pair in ("qk", "vo"):
             alpha, beta = getattr(self, f"alpha_{pair}"), getattr(self, f"beta_{pair}")
             if (alpha is None) != (beta is None):
@@ -117,7 +125,7 @@ class Mimetic(Scheme):
 class SameNoise(Scheme):
     """The paper's simplest construction: W_Q = W_K = Z and W_V = Z, W_out = −Zᵀ; biases 0.
 
-    The products lean to ±I like those of `Mimetic`, but by a fixed amount.
+    The products are ±I plus noise like those of `Mimetic`, but in a fixed ratio.
 
     Attributes:
         query_key: whether query and key are written.
@@ -169,17 +177,10 @@ def pair_roles(
     written: set[str] = set()
     kernels = attention_kernels(roles)
     for pair, wanted in ((("query", "key"), query_key), (("value", "out"), value_out)):
-        present = kernels & set(pair)
-        if not wanted or not present:
-            continue
-        if len(present) == 1:
-            raise InputError(
-                f"{pair[0]} and {pair[1]} are drawn together but only "
-                f"{next(iter(present))} was found"
-            )
+        present = both_or_none(kernels, *pair) if wanted else frozenset()
         written |= present
         if zero_bias:
-            written |= roles & {f"{role}_bias" for role in pair}
+            written |= roles & {f"{role}_bias" for role in present}
     return frozenset(written)
 
 
@@ -193,4 +194,6 @@ def pair_sizes(block: Block, role: str, partner: str) -> dict[str, Any]:
             f"{role} {wide} and {partner} {narrow} (width, heads, head width) have no square "
             "product"
         )
+    if not narrow[1] or wide[1] % narrow[1]:
+        raise InputError(f"{wide[1]} heads of {role} can't share {narrow[1]} heads of {partner}")
     return dict(zip(("dim", "num_heads", "head_dim"), wide, strict=True), num_kv_heads=narrow[1])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
+from mimetic_jax.weights.checks import ANY_SIGN
 from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 
 
@@ -34,7 +35,7 @@ class MeanShift(Scheme):
     Reference: Mimetic Initialization of MLPs, eqs. 1 and 2.
     """
 
-    b: float = 0.5
+    b: Annotated[float, ANY_SIGN] = 0.5
     per_input: bool = False
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
@@ -60,12 +61,7 @@ class AntiCorrelated(Scheme):
     """
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        present = roles & {"mlp_in", "mlp_out"}
-        if len(present) == 1:
-            raise InputError(
-                f"AntiCorrelated needs mlp_in and mlp_out but only {next(iter(present))} was found"
-            )
-        return roles & {"mlp_in"}
+        return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_in"}
 
     def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         if "mlp_out" not in block.shapes:
@@ -87,11 +83,7 @@ class ConstantBias(Scheme):
     Reference: Mimetic Initialization of MLPs, section 3, "Is it really the init?".
     """
 
-    value: float
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.value):
-            raise InputError(f"value {self.value} is not finite")
+    value: Annotated[float, ANY_SIGN]
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"mlp_in_bias"}

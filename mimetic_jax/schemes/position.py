@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,9 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.typed import Range
+from mimetic_jax.weights.checks import ANY_SIGN
+from mimetic_jax.weights.position import TEMPERATURE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +31,9 @@ class SinCos(Scheme):
     on CIFAR-10.
     """
 
-    scale: float = 1.0
-    temperature: float = 10_000.0
-    axes: int = 2
-
-    def __post_init__(self) -> None:
-        if self.axes not in (1, 2):
-            raise InputError(f"axes {self.axes} is neither 1 (text) nor 2 (images)")
+    scale: Annotated[float, ANY_SIGN] = 1.0
+    temperature: Annotated[float, TEMPERATURE] = 10_000.0
+    axes: Annotated[int, Range(1, 2)] = 2
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"position"}

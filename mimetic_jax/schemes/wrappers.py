@@ -1,9 +1,9 @@
-"""Schemes around another scheme: its controls, its polar factors, a part of its layers."""
+"""Schemes that modify another scheme: controls, polar factors, a range of layers."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.typed import SHARE
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 
@@ -20,10 +21,6 @@ class _Wrapper(Scheme):
     """Base of schemes that write the roles of another one."""
 
     like: Scheme
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.like, Scheme):
-            raise InputError(f"like of {type(self).__name__} must be one scheme, not {self.like!r}")
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return self.like.writes(roles)
@@ -98,8 +95,8 @@ class Polar(_Wrapper):
 
     W = U Σ Vᵀ → s U Vᵀ for each head of query, key, value and out and for each whole MLP kernel,
     with one s per kernel that keeps its Frobenius norm. Condition numbers become 1, as in
-    `Conditioned`, while products still lean where `like` makes them lean: `Polar(Mimetic())` has
-    W_Q W_Kᵀ = s² U_K V_Kᵀ, the singular vectors of αZ + βI. Biases, positions and
+    `Conditioned`, while products keep the singular vectors that `like` gives them:
+    `Polar(Mimetic())` has W_Q W_Kᵀ = s² U_K V_Kᵀ with those of αZ + βI. Biases, positions and
     filters are those of `like`.
 
     Attributes:
@@ -139,12 +136,12 @@ class Layers(_Wrapper):
         [False, False, False, False, True, True]
     """
 
-    first: float = 0.0
-    last: float = 1.0
+    by_depth: ClassVar[bool] = True
+    first: Annotated[float, SHARE] = 0.0
+    last: Annotated[float, SHARE] = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.first < self.last <= 1:
+        if not self.first < self.last:
             raise InputError(
                 f"first {self.first} and last {self.last} are not a range of depth in [0, 1]"
             )

@@ -11,10 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, check_counts, check_numbers, unknown
+from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.host.cores import concurrency
+from mimetic_jax.weights.checks import (
+    ANY_SIGN,
+    NOT_NEGATIVE,
+    POSITIVE,
+    check_key,
+    check_room,
+    counts,
+    number,
+)
 from mimetic_jax.weights.factor import Array, Method, factorize, haar_basis
-from mimetic_jax.weights.keys import check_key
 
 Noise = Literal["normal", "uniform"]
 Degenerate = Literal["first_k", "random_basis"]
@@ -37,7 +45,7 @@ def query_key(
     degenerate: Degenerate = "first_k",
     method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
-    """Query and key kernels whose product leans to the identity in every head.
+    """Query and key kernels whose product is a scaled identity plus noise in every head.
 
     query[:, h] @ key[:, g].T = best rank-K approximation of A_g = α Z_g + β I, where head h
     reads key/value head g = h // (H / G), and Z_g is fresh D×D noise of variance 1/D.
@@ -62,7 +70,8 @@ def query_key(
 
     Raises:
         InputError: if G doesn't divide H, or H doesn't divide D and K isn't given; if α < 0, a
-            value isn't finite, or α = β = 0 (query and key would be zero and get no gradient).
+            value isn't finite or beyond ±1e6, or α = β = 0 (query and key would be zero and get no
+            gradient); if the arrays don't fit into memory.
 
     Example:
         >>> query, key = query_key(jax.random.key(0), dim=192, num_heads=3)
@@ -98,7 +107,7 @@ def value_out(
     orientation: Orientation = "paper",
     method: Method = "exact",
 ) -> tuple[jax.Array, jax.Array]:
-    """Value and out kernels whose joint product leans to the negative identity.
+    """Value and out kernels whose joint product is a scaled identity plus noise, negative in β.
 
     Σ_h value[:, g(h)] @ out[h] = A = α Z + β I, one joint draw for all heads. With G·K < D it
     is the best rank-G·K approximation of A, each of the r = H / G heads of a group carrying
@@ -170,7 +179,7 @@ def _factors(
     method: Method,
 ) -> tuple[Array, Array]:
     """Factors [B, D, R] of αZ + βI with a fresh Z per key; at most a chunk of targets in memory."""
-    _check_constants(alpha, beta)
+    alpha, beta = _constants(alpha, beta)
     if noise not in _DRAWS:
         raise unknown("noise", noise, _DRAWS)
     if degenerate not in ("first_k", "random_basis"):
@@ -187,9 +196,11 @@ def _factors(
 
     if not isinstance(alpha, jax.core.Tracer) and alpha == 0:
         return _scaled_basis(keys, dim, rank, beta, noise, degenerate)
+    step = max(1, CHUNK_BYTES // concurrency() // (4 * dim * dim))
+    # Noise and targets of a chunk, the Gram matrix of one target and its copy, and both factors.
+    check_room((2 * min(len(keys), step) + 2, dim, dim), (2 * len(keys), dim, rank))
     if traced:
         return jax.lax.map(lambda key: tuple(x[0] for x in chunk(key[None])), keys)
-    step = max(1, CHUNK_BYTES // concurrency() // (4 * dim * dim))
     if len(keys) <= step:
         return chunk(keys)
     parts = [chunk(keys[start : start + step]) for start in range(0, len(keys), step)]
@@ -205,6 +216,7 @@ def _scaled_basis(
     if degenerate == "first_k":
         basis = jnp.broadcast_to(jnp.eye(dim, rank, dtype=jnp.float32), (len(keys), dim, rank))
     else:
+        check_room((len(keys), dim, dim))
         basis = haar_basis(_draw(keys, dim, noise)[..., :rank])
     scale = jnp.asarray(beta, jnp.float32)
     left = basis * jnp.sqrt(jnp.abs(scale))
@@ -243,21 +255,23 @@ def attention_sizes(
 ) -> tuple[int, int, int, int]:
     """D, H, K and G after checks; K = D / H and G = H unless given."""
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    check_counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
-    if head_dim is not None:
-        check_counts(head_dim=head_dim)
+    dim, num_heads, num_kv_heads = counts(dim=dim, num_heads=num_heads, num_kv_heads=num_kv_heads)
     if head_dim is None and dim % num_heads:
         raise InputError(f"num_heads {num_heads} does not divide dim {dim}: give head_dim")
+    (head_dim,) = counts(head_dim=dim // num_heads if head_dim is None else head_dim)
     if num_heads % num_kv_heads:
         raise InputError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
-    return dim, num_heads, head_dim or dim // num_heads, num_kv_heads
+    check_room((dim, num_heads, head_dim), (dim, num_kv_heads, head_dim))
+    return dim, num_heads, head_dim, num_kv_heads
 
 
-def _check_constants(alpha: float, beta: float) -> None:
-    if isinstance(alpha, jax.core.Tracer) or isinstance(beta, jax.core.Tracer):
-        return
-    check_numbers(alpha=alpha, beta=beta)
-    if alpha < 0:
-        raise InputError(f"alpha {alpha} is not a finite number ≥ 0")
-    if alpha == 0 and beta == 0:
-        raise InputError("alpha and beta are both 0: both kernels would be zero and never learn")
+def _constants(alpha: Any, beta: Any) -> tuple[Any, Any]:
+    """α and β after checks."""
+    alpha, beta = number("alpha", alpha, NOT_NEGATIVE), number("beta", beta, ANY_SIGN)
+    traced = isinstance(alpha, jax.core.Tracer) or isinstance(beta, jax.core.Tracer)
+    if not traced and max(alpha, abs(beta)) < POSITIVE.low:
+        raise InputError(
+            f"alpha {alpha:g} and beta {beta:g} are both 0, or too small for float32: both kernels "
+            "would be zero and never learn"
+        )
+    return alpha, beta

@@ -10,9 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.weights.bases import check_fans
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.bases import kernel_sizes
+from mimetic_jax.weights.checks import NOT_NEGATIVE, check_key, check_room, counts, number
 
 
 def norm_matched(key: jax.Array, like: jax.Array) -> jax.Array:
@@ -75,7 +74,7 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
         An array of that shape, float32.
 
     Raises:
-        InputError: if std isn't a finite number ≥ 0.
+        InputError: if std isn't a finite number ≥ 0, or the array doesn't fit into memory.
 
     Example:
         >>> print(f"{uniform_noise(jax.random.key(0), (100, 100), std=0.5).std():.1f}")
@@ -85,8 +84,8 @@ def uniform_noise(key: jax.Array, shape: tuple[int, ...], std: float) -> jax.Arr
     nanoGPT speed-run (modded-nanogpt, pull request 214 and the commit after it).
     """
     check_key(key)
-    if not (isinstance(std, jax.core.Tracer) or (math.isfinite(std) and std >= 0)):
-        raise InputError(f"std {std} is not a finite number ≥ 0")
+    check_room(shape)
+    std = number("std", std, NOT_NEGATIVE)
     unit = jax.random.uniform(key, shape, jnp.float32, -math.sqrt(3), math.sqrt(3))
     return unit * std
 
@@ -122,9 +121,8 @@ def tfixup(
     its initialization alone.
     """
     check_key(key)
-    check_fans(fan_in, fan_out)
-    if num_layers < 1:
-        raise InputError(f"num_layers {num_layers} is not positive")
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
+    (num_layers,) = counts(num_layers=num_layers)
     scale = (9 * num_layers) ** -0.25 if decoder else 0.67 * num_layers**-0.25
     return uniform_noise(key, (fan_in, fan_out), scale * math.sqrt(2 / (fan_in + fan_out)))
 
@@ -157,7 +155,7 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     Reference: ZerO Initialization (Zhao, Schäfer and Anandkumar 2021), as in its
     released code.
     """
-    check_fans(fan_in, fan_out)
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
     if fan_out <= fan_in:
         return jnp.eye(fan_in, fan_out, dtype=jnp.float32)
     # Sylvester's H[i, j] is −1 to the power of the number of bits set in both i and j.

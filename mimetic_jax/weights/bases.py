@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.weights.checks import check_key, check_room, counts
 from mimetic_jax.weights.factor import haar_basis
-from mimetic_jax.weights.keys import check_key
 
 Variance = Literal["glorot", "he"]
 
@@ -46,8 +46,9 @@ def semi_orthogonal(key: jax.Array, fan_in: int, fan_out: int, num_heads: int = 
     (Saxe, McClelland and Ganguli 2014).
     """
     check_key(key)
-    check_fans(fan_in, fan_out)
-    if num_heads < 1 or fan_out % num_heads:
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
+    (num_heads,) = counts(num_heads=num_heads)
+    if fan_out % num_heads:
         raise InputError(f"num_heads {num_heads} does not divide the {fan_out} columns")
     width = fan_out // num_heads
     tall = (num_heads, max(fan_in, width), min(fan_in, width))
@@ -84,9 +85,10 @@ def dct(fan_in: int, fan_out: int) -> jax.Array:
     """
     import scipy.fft  # takes 0.1 s: only where it is needed
 
-    check_fans(fan_in, fan_out)
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
     if fan_out > fan_in:
         return dct(fan_out, fan_in).T
+    check_room((2, fan_in, fan_in), (2, fan_in, fan_in))  # both matrices in float64
     return jnp.asarray(scipy.fft.dct(np.eye(fan_in), norm="ortho")[:, :fan_out], jnp.float32)
 
 
@@ -121,7 +123,7 @@ def sinusoidal(fan_in: int, fan_out: int, variance: Variance = "glorot") -> jax.
     Reference: Sinusoidal Initialization, Time for a New Start (Fernández-Hernández et al.,
     NeurIPS 2025), as in its released code (jmiravet/Sinusoidal-Initialization).
     """
-    check_fans(fan_in, fan_out)
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
     if variance not in ("glorot", "he"):
         raise unknown("variance", variance, ("glorot", "he"))
     frequency = np.arange(1, fan_out + 1)
@@ -170,7 +172,8 @@ def _newton_schulz(kernels: jax.Array) -> jax.Array:
         )
 
 
-def check_fans(fan_in: int, fan_out: int) -> None:
-    """Raise InputError if a kernel of this size is empty."""
-    if fan_in < 1 or fan_out < 1:
-        raise InputError(f"a kernel of {fan_in} x {fan_out} is empty")
+def kernel_sizes(fan_in: int, fan_out: int) -> tuple[int, int]:
+    """Rows and columns of a kernel, after a check that they are positive and fit into memory."""
+    fan_in, fan_out = counts(fan_in=fan_in, fan_out=fan_out)
+    check_room((fan_in, fan_out))
+    return fan_in, fan_out

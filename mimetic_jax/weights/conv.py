@@ -10,10 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.typed import Range
+from mimetic_jax.weights.checks import check_key, check_room, counts, number
 from mimetic_jax.weights.factor import Array, traced_eigh
-from mimetic_jax.weights.keys import check_key
 
 FilterKind = Literal["random", "impulse", "box"]
+
+WIDTH = Range(1e-3, 1e6)
+"""Range of σ. A Gaussian of variance 1e-3 pixels is one pixel, of 1e6 constant."""
 
 
 def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
@@ -46,10 +50,9 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
     Reference: Understanding the Covariance Structure of Convolutional Filters (Trockman, Willmott
     and Kolter 2022), its closed-form construction.
     """
-    if size < 1:
-        raise InputError(f"filter size {size} is not positive")
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise InputError(f"sigma {sigma} is not a finite number > 0")
+    (size,) = counts(size=size)
+    check_room((2, size**4))  # in float64
+    sigma = number("sigma", sigma, WIDTH)
     pixels, center = np.arange(size), size // 2
     line = np.exp(-((pixels - center) ** 2) / (2 * sigma))
     shifted = line[(pixels - pixels[:, None] + center) % size]
@@ -119,8 +122,8 @@ def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Arra
     size = math.isqrt(covariance.shape[0]) if covariance.ndim else 0
     if size < 1 or covariance.shape != (size**2, size**2):
         raise InputError(f"a covariance of shape {covariance.shape} is not [k², k²]")
-    if channels < 1:
-        raise InputError(f"channels {channels} is not positive")
+    (channels,) = counts(channels=channels)
+    check_room((size**2, channels))
     noise = jax.random.normal(key, (size**2, channels), jnp.float32)
     root = jnp.asarray(_root(covariance), jnp.float32)
     return jnp.matmul(root, noise, precision="highest").reshape(size, size, channels)
@@ -159,9 +162,9 @@ def conv_filters(
     check_key(key)
     if kind not in ("random", "impulse", "box"):
         raise unknown("kind of filter", kind, ("random", "impulse", "box"))
-    if size < 1 or channels < 1:
-        raise InputError(f"channels {channels} and filter size {size} must both be positive")
+    size, channels = counts(size=size, channels=channels)
     shape = (size, size, channels)
+    check_room(shape)
     if kind == "random":
         return jax.random.uniform(key, shape, jnp.float32, -1 / size, 1 / size)
     if kind == "box":
@@ -178,9 +181,9 @@ def _root(covariance: Array) -> Array:
         scaled = vectors * jnp.sqrt(values.clip(min=0))[None]
         return jnp.matmul(scaled, vectors.T, precision="highest")
     # On the host, in double precision: covariances are nearly singular.
-    matrix = np.asarray(covariance, np.float64)
+    matrix: np.ndarray = np.asarray(covariance, np.float64)
     asymmetry, largest = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
     if not asymmetry <= 1e-4 * largest < np.inf:  # false for NaN as well
         raise InputError(f"the covariance {matrix.shape} is not symmetric and finite")
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+    spectrum, basis = np.linalg.eigh(matrix)
+    return (basis * np.sqrt(spectrum.clip(min=0))) @ basis.T

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.checks import check_key, check_room, counts
 
 PAIRS = ("W1 W1", "W2 W2", "W1 W2")
 """Kernels of the two entries; W₂ is transposed, so that both are indexed by channel and unit."""
@@ -61,8 +61,8 @@ def exchangeable_mlp(
     Reference: ours, for what Mimetic Initialization of MLPs leaves open in section 4.
     """
     check_key(key)
-    if dim < 1 or hidden < 1:
-        raise InputError(f"dim {dim} and hidden {hidden} must both be positive")
+    dim, hidden = counts(dim=dim, hidden=hidden)
+    check_room((2, dim, hidden))
     mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
     for name, array, shape in (("mean", mean, (2,)), ("covariance", covariance, (3, 4))):
         if array.shape != shape or not np.isfinite(array).all():

@@ -30,6 +30,9 @@ Method: TypeAlias = Literal["exact", "fast"]
 
 KRYLOV_STEPS = 5
 
+_LARGEST = 1e9
+"""Entries whose squares and their sums float32 holds."""
+
 
 def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Array, Array]:
     """Balanced factors of the best rank-R approximation of each matrix.
@@ -43,13 +46,15 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
         method: "exact"; or "fast", which finds the leading vectors in a block Krylov space of
             AᵀA by matrix products, for large D (0.99 of the exact rank-R energy of αZ + βI at
-            D = 2048, R = 128). It is exact where that space would be no smaller than D.
+            D = 2048, R = 128). It is exact where that space would be no smaller than D. Only
+            "exact" can be differentiated: the QR factors of "fast" are ill-conditioned.
 
     Returns:
         left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
 
     Raises:
-        InputError: if the targets are not square, the rank is out of range, or the method unknown.
+        InputError: if the targets are not square or (if concrete) not finite, the rank is out of
+            range, the method unknown, or "fast" is differentiated.
 
     Example:
         >>> targets = np.eye(4, dtype=np.float32)[None] * np.array([4., 3., 2., 1.], np.float32)
@@ -80,6 +85,8 @@ def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.nd
 
     def one(index: int) -> None:
         target = targets[index]
+        if not max(target.max(), -target.min()) <= _LARGEST:  # also false for NaN
+            raise InputError(f"a matrix to factorize has entries beyond ±{_LARGEST:g}")
         if krylov:
             basis = _krylov_basis(target, rank, np, lambda x: np.linalg.qr(x)[0])
             image = target @ basis
@@ -153,17 +160,42 @@ def haar_basis(normal: Array) -> Array:
     return basis * (1 - 2 * (diagonal < 0).astype(basis.dtype))[:, None, :]
 
 
-# Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.
-@jax.custom_batching.sequential_vmap
+@jax.custom_jvp  # since JAX has no reverse mode through `sequential_vmap`
 def traced_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Eigenvalues [D], ascending, and eigenvectors [D, D] of a traced symmetric matrix."""
+    return _sequential_eigh(matrix)
+
+
+@traced_eigh.defjvp
+def _eigh_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Any, Any]:
+    """dλ_i = (VᵀdA V)_ii and dV = V ((VᵀdA V)_ij / (λ_j − λ_i) for i ≠ j)."""
+    values, vectors = traced_eigh(*primals)
+    inner = vectors.T @ tangents[0] @ vectors
+    gaps = values[None] - values[:, None]
+    turns = jnp.where(jnp.eye(len(values), dtype=bool), 0, inner / (gaps + jnp.eye(len(values))))
+    return (values, vectors), (inner.diagonal(), vectors @ turns)
+
+
+@jax.custom_jvp
+def _traced_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _sequential_qr(matrix)
+
+
+@_traced_qr.defjvp
+def _qr_jvp(primals: Any, tangents: Any) -> Any:
+    raise InputError('method "fast" has no derivative: use method "exact"')
+
+
+# Sequential under vmap, since a batched LAPACK call can deadlock XLA's thread pool.
+@jax.custom_batching.sequential_vmap
+def _sequential_eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     limit_blas_of_virtual_devices()
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 
 
 @jax.custom_batching.sequential_vmap
-def _traced_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _sequential_qr(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     limit_blas_of_virtual_devices()
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle

@@ -8,17 +8,28 @@ offset and 0 elsewhere: rows of tokens whose target is outside the grid are zero
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, check_pair, unknown
+from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.host.cores import limited_blas
+from mimetic_jax.typed import converted
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
+from mimetic_jax.weights.checks import (
+    ANY_SIGN,
+    FILTER,
+    NOT_NEGATIVE,
+    POSITIVE,
+    check_key,
+    check_room,
+    counts,
+    number,
+    pair,
+)
 from mimetic_jax.weights.factor import Array, factorize, traced_eigh
-from mimetic_jax.weights.keys import check_key
 
 Order = Literal["released", "random"]
 
@@ -59,7 +70,9 @@ def offsets(kernel_size: int, num: int) -> np.ndarray:
     Reference: Structured Initialization for Vision Transformers, section 4.2; the order is that
     of its released code.
     """
-    span = range(-_half(kernel_size), _half(kernel_size) + 1)
+    half = _half(kernel_size)
+    (num,) = counts(num=num)
+    span = range(-half, half + 1)
     square = {(row, column) for row in span for column in span}
     outer = sorted(square - {*_NEAREST}, key=lambda at: (at[0] ** 2 + at[1] ** 2, at))
     ordered = [at for at in _NEAREST if at in square] + outer
@@ -90,6 +103,7 @@ def random_offsets(key: jax.Array, kernel_size: int, num: int) -> jax.Array:
     """
     check_key(key)
     half = _half(kernel_size)
+    (num,) = counts(num=num)
     cells = jax.random.permutation(key, kernel_size**2)[np.arange(num) % kernel_size**2]
     return jnp.stack(jnp.divmod(cells, kernel_size), axis=-1) - half
 
@@ -117,8 +131,9 @@ def impulse_matrices(grid: tuple[int, int], shifts: Array) -> Array:
 
     Reference: Structured Initialization for Vision Transformers, eqs. 2 and 8.
     """
-    count = _tokens(grid)
-    h, w = grid
+    h, w = pair("the grid", grid)
+    count = h * w
+    check_room((len(shifts), count, count))
     row, column = np.divmod(np.arange(count)[None], w)
     row, column = row + shifts[:, :1], column + shifts[:, 1:]
     inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
@@ -192,7 +207,8 @@ def impulse_query_key(
     of offsets, rank and padding are those of its released code.
     """
     check_key(key)
-    count = _tokens(grid)
+    grid = pair("the grid", grid)
+    count = math.prod(grid)
     if position.ndim != 2 or position.shape[0] != count:
         raise InputError(
             f"a grid of {grid[0]}x{grid[1]} needs positions of shape [{count}, D], not "
@@ -201,10 +217,12 @@ def impulse_query_key(
     _, num_heads, head_dim, groups = attention_sizes(
         position.shape[1], num_heads, head_dim, num_kv_heads
     )
-    rank = head_dim if rank is None else rank
-    if not 1 <= rank <= head_dim:
+    (rank,) = counts(rank=head_dim if rank is None else rank)
+    if rank > head_dim:
         raise InputError(f"rank {rank} is not between 1 and the head width {head_dim}")
-    _check_positive(amplitude=amplitude, noise=noise, norm=norm)
+    amplitude = number("amplitude", amplitude, POSITIVE)
+    noise, norm = number("noise", noise, POSITIVE), number("norm", norm, POSITIVE)
+    check_room((4, groups, count, count))  # the noise, the impulses, and both together in float64
     key_offsets, key_noise, key_fill = jax.random.split(key, 3)
     shifts: Array
     if order == "released":
@@ -323,8 +341,10 @@ def mixer_token_mixing(
     Reference: Structured Initialization for Vision Transformers, section 5.3.
     """
     check_key(key)
-    count = _tokens(grid)
-    if hidden < 1 or hidden % count:
+    grid = pair("the grid", grid)
+    (hidden,), count = counts(hidden=hidden), math.prod(grid)
+    noise = number("noise", noise, NOT_NEGATIVE)
+    if hidden % count:
         raise InputError(
             f"hidden width {hidden} is not a multiple of the {count} tokens of a "
             f"{grid[0]}x{grid[1]} grid"
@@ -417,6 +437,7 @@ def _with_impulses(tables: Array, shifts: Array, strength: float, sign: int) -> 
             f"offsets must be (row, column) of {heads} table(s), not of shape {shifts.shape}"
         )
     window = (side + 1) // 2
+    strength = number("strength", strength, ANY_SIGN)
     if not isinstance(shifts, jax.core.Tracer) and (far := np.abs(shifts).max()) >= window:
         raise InputError(f"an offset of {far} doesn't fit a window of {window}x{window}")
     row, column = (window - 1 + sign * jnp.asarray(shifts)).T
@@ -433,17 +454,5 @@ def _like_default(key: jax.Array, structure: jax.Array, noise: float) -> jax.Arr
 
 
 def _half(kernel_size: int) -> int:
-    if kernel_size < 1 or kernel_size % 2 == 0:
-        raise InputError(f"kernel_size {kernel_size} is not a positive odd number")
-    return kernel_size // 2
-
-
-def _tokens(grid: tuple[int, int]) -> int:
-    check_pair("the grid", grid)
-    return grid[0] * grid[1]
-
-
-def _check_positive(**constants: float) -> None:
-    for name, value in constants.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} {value} is not a positive number")
+    size: int = converted("kernel_size", Annotated[int, FILTER], kernel_size)
+    return size // 2

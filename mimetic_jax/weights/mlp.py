@@ -6,13 +6,11 @@ model rather than its weights, and isn't here.
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, check_key, number
 
 
 def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
@@ -45,8 +43,7 @@ def mean_shift(kernel: jax.Array, b: float = 0.5) -> jax.Array:
     Reference: Mimetic Initialization of MLPs, eq. 2.
     """
     _check_matrix(kernel)
-    if not (isinstance(b, jax.core.Tracer) or math.isfinite(b)):
-        raise InputError(f"b {b} is not finite")
+    b = number("b", b, ANY_SIGN)
     kernel = jnp.asarray(kernel, jnp.float32)
     return kernel + b * kernel.std()
 
@@ -79,8 +76,7 @@ def mean_shift_per_input(key: jax.Array, kernel: jax.Array, sigma: float = 0.5) 
     """
     check_key(key)
     _check_matrix(kernel)
-    if not (isinstance(sigma, jax.core.Tracer) or (math.isfinite(sigma) and sigma >= 0)):
-        raise InputError(f"sigma {sigma} is not a finite number ≥ 0")
+    sigma = number("sigma", sigma, NOT_NEGATIVE)
     kernel = jnp.asarray(kernel, jnp.float32)
     shift = jax.random.normal(key, (kernel.shape[0], 1), jnp.float32)
     return kernel + sigma * kernel.std() * shift

@@ -6,7 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, check_integers, check_numbers
+from mimetic_jax.errors import InputError
+from mimetic_jax.typed import Range
+from mimetic_jax.weights.checks import ANY_SIGN, check_room, counts, number
+
+TEMPERATURE = Range(1e-12, 1e12)
+"""Range of temperatures: float64 holds the angles of a million positions."""
 
 
 def sincos_2d(
@@ -27,8 +32,8 @@ def sincos_2d(
         [h·w, D] float32; every row has squared norm γ² D / 2.
 
     Raises:
-        InputError: if D is not a positive multiple of 4, the grid is empty, γ isn't finite or the
-            temperature isn't positive.
+        InputError: if D is not a positive multiple of 4, the grid is empty, or γ or the temperature
+            is out of range.
 
     Example:
         >>> table = sincos_2d(14, 14, 192)
@@ -38,12 +43,11 @@ def sincos_2d(
     Reference: Mimetic Initialization of Self-Attention Layers, section 4 (positions) and
     figure on γ; the SimpleViT variant of the formula, which the paper leaves open.
     """
-    check_integers(dim=dim, h=h, w=w)
-    _check_waves(temperature, scale)
-    if dim < 4 or dim % 4:
+    h, w, dim = counts(h=h, w=w, dim=dim)
+    temperature, scale = _waves(temperature, scale)
+    if dim % 4:
         raise InputError(f"2-D sin-cos positions need a multiple of 4, not dim {dim}")
-    if h < 1 or w < 1:
-        raise InputError(f"the position grid {h}x{w} is empty")
+    check_room((4, h * w, dim))  # twice in float64
     quarter = dim // 4
     omega = temperature ** (-np.arange(quarter) / max(quarter - 1, 1))
     y, x = np.meshgrid(np.arange(h), np.arange(w), indexing="ij")
@@ -69,7 +73,7 @@ def sincos_1d(
         [N, D] float32.
 
     Raises:
-        InputError: if N or D is not positive, γ isn't finite or the temperature isn't positive.
+        InputError: if N or D is not positive, or γ or the temperature is out of range.
 
     Example:
         >>> sincos_1d(80, 410).shape
@@ -77,17 +81,15 @@ def sincos_1d(
 
     Reference: Attention Is All You Need, section 3.5.
     """
-    check_integers(length=length, dim=dim)
-    _check_waves(temperature, scale)
-    if length < 1 or dim < 1:
-        raise InputError(f"a position table of {length} x {dim} is empty")
+    length, dim = counts(length=length, dim=dim)
+    temperature, scale = _waves(temperature, scale)
+    check_room((4, length, dim))  # twice in float64
     omega = temperature ** (-2 * np.arange((dim + 1) // 2) / dim)
     angles = np.arange(length)[:, None] * omega
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :dim]
     return jnp.asarray(scale * table, jnp.float32)
 
 
-def _check_waves(temperature: float, scale: float) -> None:
-    check_numbers(scale=scale, temperature=temperature)
-    if not temperature > 0:
-        raise InputError(f"temperature {temperature} is not positive")
+def _waves(temperature: float, scale: float) -> tuple[float, float]:
+    """Both constants after checks."""
+    return number("temperature", temperature, TEMPERATURE), number("scale", scale, ANY_SIGN)

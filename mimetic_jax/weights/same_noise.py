@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.weights.attention import attention_sizes
-from mimetic_jax.weights.keys import check_key
+from mimetic_jax.weights.checks import check_key
 
 
 def same_noise_query_key(

@@ -196,6 +196,6 @@ def test_fields_are_plain_data(scheme):
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match=r"block_0/attn: std -0\.1") as caught:
+    with pytest.raises(InputError, match=r"UniformAttention.scale -0\.5") as caught:
         mimetic_jax.rewrite(KEY, tree(), UniformAttention(scale=-0.5))
     assert "\n" not in str(caught.value)

@@ -97,7 +97,7 @@ def test_products_of_sinusoidal_lean_to_plus_the_identity():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Orthogonal(gain=0.0), "gain 0.0 is not a positive number"),
+        (lambda: Orthogonal(gain=0.0), "gain 0.0 is not a finite number of at least 1e-12"),
         (lambda: DCT(key=False), "DCT writes nothing"),
         (lambda: Sinusoidal("glorott"), "did you mean 'glorot'"),
     ],

@@ -87,7 +87,6 @@ def test_fields_are_plain_data(scheme):
     ("scheme", "tree", "words"),
     [
         (ConvMimetic(acceleration=-9.0), network(), r"block_1: sigma -0\.375"),
-        (ConvFilters("boxes"), network(), "did you mean 'box'"),
         (ConvMimetic(), {"dwconv": {"kernel": jnp.ones((3, 5, 1, 4))}}, r"\(3, 5, 4\)"),
     ],
 )

@@ -185,7 +185,10 @@ def test_grouped_query_attention():
     ("call", "words"),
     [
         (lambda: Impulse(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
-        (lambda: Impulse(position_scale=0.0), "position_scale 0.0 is not a positive number"),
+        (
+            lambda: Impulse(position_scale=0.0),
+            "position_scale 0.0 is not a finite number of at least 1e-12",
+        ),
         (lambda: Impulse()(KEY, attention_block(), Context()), "one position table on a known"),
         (
             lambda: Impulse()(KEY, attention_block(), Context(position=jnp.ones((6, 32)))),
@@ -193,7 +196,7 @@ def test_grouped_query_attention():
         ),
         (
             lambda: Impulse()(KEY, attention_block(groups=3), random_context()),
-            "num_kv_heads 3 does not divide num_heads 4",
+            "4 heads of out can't share 3 heads of value",
         ),
         (
             lambda: Impulse()(KEY, attention_block(), random_context(dim=16)),

@@ -166,14 +166,16 @@ def test_kernels_that_do_not_fit_are_an_error():
 def test_half_of_a_mixer_is_an_error():
     params = mixer_params()
     del params["block_0"]["token_mixing"]["fc2"]
-    with pytest.raises(InputError, match="needs token_in and token_out but only token_in"):
+    with pytest.raises(
+        InputError, match="token_in and token_out are drawn together but only token_in"
+    ):
         rewrite(KEY, params, EXACT)
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"kernel_size": 2}, "kernel_size 2 is not a positive odd number"),
+        ({"kernel_size": 2}, "kernel_size 2 is not an integer of .* odd"),
         ({"noise": -0.1}, "noise -0.1 is not a finite number"),
     ],
 )

@@ -110,7 +110,7 @@ def test_fields_are_plain_data(scheme):
     ("call", "words"),
     [
         (lambda: ConstantBias(float("inf")), "value inf"),
-        (lambda: mimetic_jax.rewrite(KEY, mlps(), MeanShift(float("nan"))), "mlp: b nan"),
+        (lambda: mimetic_jax.rewrite(KEY, mlps(), MeanShift(float("nan"))), "MeanShift.b nan"),
         (
             lambda: mimetic_jax.rewrite(KEY, mlps(), MeanShift(-1.0, per_input=True)),
             "mlp: sigma -1.0",

@@ -149,7 +149,7 @@ def test_layers_resolve_what_they_contain():
     assert hash(like) == hash(dataclasses.replace(like))
 
 
-@pytest.mark.parametrize("bounds", [(0.5, 0.5), (-0.1, 1), (0, 1.1), (0.8, 0.2)])
+@pytest.mark.parametrize("bounds", [(0.5, 0.5), (0.8, 0.2)])
 def test_a_range_outside_the_depth(bounds):
     with pytest.raises(InputError, match=f"first {bounds[0]} and last {bounds[1]} are not"):
         Layers(Mimetic(), *bounds)
@@ -158,5 +158,7 @@ def test_a_range_outside_the_depth(bounds):
 @pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Polar, Layers])
 @pytest.mark.parametrize("like", [(SinCos(), Mimetic()), Mimetic, None])
 def test_what_is_not_one_scheme_is_refused(wrapper, like):
-    with pytest.raises(InputError, match=f"like of {wrapper.__name__} must be one scheme, not "):
+    with pytest.raises(
+        InputError, match=f"{wrapper.__name__}.like .* is not an instance of Scheme"
+    ):
         wrapper(like)

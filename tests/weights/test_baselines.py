@@ -101,8 +101,8 @@ def test_draws_agree_inside_a_program():
         (lambda: uniform_noise(KEY, (3,), -1.0), "std -1.0"),
         (lambda: uniform_noise(KEY, (3,), float("inf")), "std inf"),
         (lambda: tfixup(KEY, 4, 4, 0), "num_layers 0"),
-        (lambda: tfixup(KEY, 0, 4, 1), "0 x 4 is empty"),
-        (lambda: zero_init(4, 0), "4 x 0 is empty"),
+        (lambda: tfixup(KEY, 0, 4, 1), "fan_in 0 is not"),
+        (lambda: zero_init(4, 0), "fan_out 0 is not"),
     ],
 )
 def test_bad_input(call, words):

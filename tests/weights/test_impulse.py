@@ -326,9 +326,9 @@ def attention(**options):
     [
         (lambda: attention(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
         (lambda: attention(position=POSITION[None]), r"not \(1, 16, 32\)"),
-        (lambda: attention(grid=(0, 4)), r"the grid \(0, 4\) is not two positive integers"),
+        (lambda: attention(grid=(0, 4)), r"the grid\[0\] 0 is not an integer"),
         (lambda: attention(num_heads=5), "num_heads 5 does not divide dim 32"),
-        (lambda: attention(head_dim=0), "head_dim 0 is not a positive integer"),
+        (lambda: attention(head_dim=0), "head_dim 0 is not an integer"),
         (lambda: attention(kernel_size=4), "kernel_size 4"),
         (lambda: attention(order="relased"), "did you mean 'released'"),
         (lambda: attention(amplitude=-1.0), "amplitude -1.0"),

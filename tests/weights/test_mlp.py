@@ -85,7 +85,7 @@ def test_traced_constants_and_keys():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: mean_shift(jnp.ones((3, 4)), float("nan")), "b nan is not finite"),
+        (lambda: mean_shift(jnp.ones((3, 4)), float("nan")), "b nan is not a finite"),
         (lambda: mean_shift(jnp.ones((2, 3, 4))), r"shape \(2, 3, 4\)"),
         (lambda: mean_shift_per_input(KEY, jnp.ones((3, 4)), -0.5), "sigma -0.5"),
         (lambda: mean_shift_per_input(KEY, jnp.ones(3)), r"shape \(3,\)"),

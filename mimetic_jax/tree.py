@@ -1,0 +1,331 @@
+"""The blocks of a parameter tree: its leaves by role, read in canonical form.
+
+Rules match the path of a leaf to its role (`rules`), which is never guessed from its shape.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax import paths, zoo
+from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.rules import FLAX, ROLES, Leaf, Rule
+from mimetic_jax.schemes import Block, Scheme
+from mimetic_jax.schemes.base import attention_kernels, roles_to_write
+from mimetic_jax.typed import shown
+from mimetic_jax.weights.checks import check_dtype, counts, pair
+
+# Common names of attention kernels. A kernel with such a name that no rule describes would silently
+# keep its old initialization.
+_ATTENTION_NAMES = re.compile(
+    r"(^|/)(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
+)
+
+_SAME_SIZES = (
+    ("query", "query_bias", "hk"),
+    ("key", "key_bias", "gk"),
+    ("value", "value_bias", "gk"),
+    ("query", "out", "h"),
+    ("key", "value", "g"),
+)
+"""Axes that two roles of an attention layer share. (Those of a product are checked where it is
+computed.)"""
+
+
+class Tree:
+    """A parameter tree and, by rules, its blocks.
+
+    Attributes:
+        leaves, paths: of the tree, in its order.
+        blocks: the described leaves by the path of their block and by role.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        rules: Sequence[Rule] | None,
+        num_heads: int | None,
+        num_kv_heads: int | None,
+    ) -> None:
+        self.rules: Sequence[Rule] = FLAX if rules is None else rules
+        if not isinstance(self.rules, Sequence) or not all(
+            isinstance(rule, Rule) for rule in self.rules
+        ):
+            raise InputError(f"rules {shown(rules)} are not a sequence of Rule")
+        given = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+        counts(**{name: count for name, count in given.items() if count is not None})
+        self._heads = {"h": num_heads, "g": num_kv_heads or num_heads}
+        named, self._treedef = paths.flatten(params)
+        self.leaves = [leaf for _, leaf in named]
+        self.paths = [path for path, _ in named]
+        self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
+        self._undescribed: list[str] = []
+        for index, (path, value) in enumerate(named):
+            described = ((rule, rule.block(path)) for rule in self.rules)
+            rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
+            if rule:
+                self._claim(index, block, rule, np.shape(value))
+            elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in self.rules):
+                self._undescribed.append(path)
+
+    def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
+        path = self.paths[index]
+        if re.search(r"(^|/)opt_state/", path):
+            raise InputError(
+                f"{path} is an optimizer's moment, not a weight: give the parameters alone, such "
+                "as state.params"
+            )
+        sizes: dict[str, int] | InputError
+        try:
+            sizes = rule.sizes(path, shape, self._heads)
+        except InputError as error:  # fine for a Dense that only shares a name with attention
+            sizes = error
+        for role in rule.roles:
+            if rival := self.blocks[block].get(role):
+                raise InputError(f"{rival.path} and {path} both claim role {role}")
+            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes)
+
+    def with_leaves(self, leaves: list[Any]) -> Self:
+        """The tree with other values of its leaves."""
+        other = copy.copy(self)
+        other.leaves = leaves
+        return other
+
+    @property
+    def params(self) -> Any:
+        """The parameter tree of the leaves."""
+        return jax.tree.unflatten(self._treedef, self.leaves)
+
+    def stored(self, leaf: Leaf) -> Any:
+        """The stored array of a leaf.
+
+        Raises:
+            InputError: it has no values.
+        """
+        value = self.leaves[leaf.index]
+        if isinstance(value, jax.ShapeDtypeStruct):
+            raise InputError(f"{leaf.path} is a shape without values")
+        concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+        if concrete and value.is_deleted():
+            raise InputError(f"{leaf.path} is a deleted array, as donation leaves it")
+        return value
+
+    def dtype(self, leaf: Leaf) -> Any:
+        """The dtype of a leaf."""
+        return dtype_of(self.leaves[leaf.index])
+
+    def view(self, block: str, layer: int | None) -> Block:
+        """A block as schemes see it: one layer of it, where layers are stacked."""
+        leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
+        return Block(shapes, lambda role: self._canonical(leaves[role], layer))
+
+    def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
+        array = leaf.unpack(self.stored(leaf))
+        return jnp.asarray(array if layer is None else array[layer], jnp.float32)
+
+    def views(self) -> list[tuple[str, int | None, Block]]:
+        """What `blocks` returns."""
+        self._check_described()
+        found: list[tuple[str, int | None, Block]] = []
+        for block in sorted(self.blocks, key=paths.natural):
+            leaves = self.blocks[block]
+            kernels = attention_kernels(frozenset(leaves))
+            for role in sorted(kernels):
+                leaves[role].check()
+            self._check_heads(block, kernels)
+            if any(leaf.fits for leaf in leaves.values()):
+                found += [(block, layer, self.view(block, layer)) for layer in self.layers(block)]
+        return found
+
+    def layers(self, block: str) -> list[int | None]:
+        """The layers that a block stacks; [None] if it doesn't stack layers."""
+        stacks = {leaf.layers for leaf in self.blocks[block].values() if leaf.fits} or {None}
+        if len(stacks) > 1:
+            raise InputError(f"{block}: some of its leaves stack layers and some don't")
+        stack = stacks.pop()
+        return [None] if stack is None else list(range(stack))
+
+    def families(self, blocks: Iterable[str]) -> list[tuple[str, ...]]:
+        """The names of the layers of each kind that has several, in the order of depth."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for block in blocks:
+            stacked = [layer for layer in self.layers(block) if layer is not None]
+            names[paths.family(block)] += [f"{block}[{layer}]" for layer in stacked] or [block]
+        return [tuple(layers) for layers in names.values() if len(layers) > 1]
+
+    def depth(self, block: str, layer: int | None) -> tuple[int, int]:
+        """A layer's index among the blocks of its family, and their number.
+
+        A block that stacks its layers counts as that many: the stages of a Swin are one family.
+        """
+        name = paths.family(block)
+        family = [other for other in self.blocks if paths.family(other) == name]
+        sizes = {other: len(self.layers(other)) for other in sorted(family, key=paths.natural)}
+        before = itertools.takewhile(lambda other: other != block, sizes)
+        return sum(sizes[other] for other in before) + (layer or 0), sum(sizes.values())
+
+    def position(
+        self, grid: tuple[int, int] | None
+    ) -> tuple[jax.Array | None, tuple[int, int] | None]:
+        """The position table's rows for the patch grid, and the grid; None if there isn't one."""
+        grid = None if grid is None else pair("the grid", grid)
+        tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
+        if len(tables) != 1 or not tables[0].fits:
+            return None, grid
+        count, _ = tables[0].canonical_shape
+        grid = grid or _square(count) or _square(count - 1)
+        table = self._canonical(tables[0], None)
+        return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
+
+    def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
+        """Every block that a scheme writes, sorted, with the leaves to write.
+
+        Raises:
+            InputError: there is none, or one that the scheme can't write.
+        """
+        found = []
+        for block in sorted(self.blocks, key=paths.natural):
+            try:
+                with blaming(block):
+                    roles = roles_to_write(scheme, self.blocks[block])
+            except InputError as error:  # half of the names may be those of stock layers
+                raise InputError(f"{error}{self._hint()}") from error
+            if roles:
+                leaves = [self.blocks[block][role] for role in sorted(roles)]
+                for leaf in leaves:
+                    leaf.check()
+                    check_dtype(self.dtype(leaf), f"{leaf.path}: dtype")
+                    self._check_partner(block, leaf)
+                self._check_heads(block, roles)
+                found.append((block, leaves))
+        written = {leaf.role for _, leaves in found for leaf in leaves}
+        if not found or written & {"query", "value"}:
+            self._check_described()
+        if not found:
+            raise InputError(self._no_match(scheme))
+        _check_keys_differ([block for block, _ in found])
+        return found
+
+    def _check_partner(self, block: str, leaf: Leaf) -> None:
+        partner = leaf.rule.partner
+        if partner and partner not in self.blocks[block]:
+            raise InputError(
+                f"{leaf.path} has the name of {leaf.role}, but no leaf beside it that of its "
+                f"{partner}: name the blocks to write with within=…, or give "
+                f"Rule(path, {leaf.role!r}, layout)"
+            )
+
+    def _check_heads(self, block: str, written: frozenset[str]) -> None:
+        """Raise InputError if the leaves of an attention layer disagree about its heads."""
+        if not attention_kernels(written):
+            return
+        leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
+        for wide, narrow in (("query", "key"), ("out", "value")):
+            if {wide, narrow} <= written and leaves[narrow].rule.flattens("g"):
+                widths = [leaves[role].axes["k"] for role in (wide, narrow)]
+                if widths[0] != widths[1]:
+                    raise InputError(
+                        f"{leaves[wide].path} has heads of width {widths[0]}, "
+                        f"{leaves[narrow].path} of width {widths[1]}: give num_kv_heads, the "
+                        "number of heads of key and value"
+                    )
+        for first, second, shared in _SAME_SIZES:
+            if {first, second} <= leaves.keys():
+                one, other = leaves[first], leaves[second]
+                if any(one.axes[axis] != other.axes[axis] for axis in shared):
+                    raise InputError(
+                        f"{one.path} of shape {one.shape} and {other.path} of shape {other.shape} "
+                        f"have different heads by their layouts {one.rule.layout!r} and "
+                        f"{other.rule.layout!r}{_hint_of_scan(leaves.values())}"
+                    )
+
+    def _check_described(self) -> None:
+        if self._undescribed:
+            advice = self._hint() or (
+                ": attention that is fused or named in another way needs rules=(Rule(path, role, "
+                "layout), …) or rules=attention_rules(…), and what is no attention Rule(path, ())"
+            )
+            others = len(self._undescribed) - 1
+            raise InputError(
+                f"no rule describes {self._undescribed[0]} (and {others} more){advice}"
+            )
+
+    def _no_match(self, scheme: Scheme) -> str:
+        """Why a scheme finds nothing, and what to do."""
+        seen = ", ".join(self.paths[:8]) + (", …" if len(self.paths) > 8 else "")
+        message = f"{name_of(scheme)} matches nothing among the paths {seen or '(none)'}"
+        if hint := self._hint(scheme):
+            return message + hint
+        every = sorted(scheme.writes(frozenset(ROLES)))
+        kernels = [role for role in every if not role.endswith("_bias")]
+        return (
+            f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
+            "one in front, rules=(Rule(path, role, layout), *rules)"
+        )
+
+    def _hint(self, scheme: Scheme | None = None) -> str:
+        """Advice to use another table of the zoo, by which the scheme finds something."""
+        name = zoo.detect(self.params)
+        if name is None or tuple(self.rules) == zoo.TABLES[name]:
+            return ""
+        if scheme is not None and not self._finds(scheme, zoo.TABLES[name]):
+            return ""
+        return f": it looks like zoo.{name}, give rules=zoo.{name}"
+
+    def _finds(self, scheme: Scheme, rules: Sequence[Rule]) -> bool:
+        """Whether the scheme would write anything by other rules."""
+        try:
+            blocks = Tree(self.params, rules, self._heads["h"], self._heads["g"]).blocks
+            return any(roles_to_write(scheme, roles) for roles in blocks.values())
+        except InputError:
+            return False
+
+
+def dtype_of(value: Any) -> Any:
+    """The dtype of an array, a shape or a number."""
+    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+
+
+def name_of(scheme: Scheme) -> str:
+    """The name of a scheme, with that of the scheme inside: "NormMatched(Mimetic)"."""
+    name, inner = type(scheme).__name__, getattr(scheme, "like", None)
+    return f"{name}({name_of(inner)})" if isinstance(inner, Scheme) else name
+
+
+def _check_keys_differ(blocks: Sequence[str]) -> None:
+    """Raise InputError for two blocks that would draw from one key: see `block_key`."""
+    seen: dict[int, str] = {}
+    for block in blocks:
+        other = seen.setdefault(zlib.crc32(block.encode()), block)
+        if other != block:
+            raise InputError(
+                f"{other} and {block} would get identical weights, since the CRC-32 of their paths "
+                "is the same: rename one"
+            )
+
+
+def _hint_of_scan(leaves: Iterable[Leaf]) -> str:
+    """Advice for layers of `nn.scan` with flattened heads, whose kernels have as many axes as those
+    of one layer with heads apart."""
+    shapes = {(leaf.shape[0], len(leaf.shape) + leaf.role.endswith("_bias")) for leaf in leaves}
+    if len(shapes) > 1:
+        return ""
+    return (
+        ": stacked layers with flattened heads need rules=attention_rules(stacked=True, flat=True)"
+    )
+
+
+def _square(count: int) -> tuple[int, int] | None:
+    side = round(max(count, 0) ** 0.5)
+    return (side, side) if side > 0 and side * side == count else None

@@ -1,0 +1,180 @@
+"""Checks of what the functions of this package are given: keys, numbers, sizes, dtypes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimetic_jax.errors import InputError
+from mimetic_jax.host.memory import available_bytes
+from mimetic_jax.typed import COUNT, Range, converted
+
+_LARGEST = 10**6
+_REASON = "as float32 overflows in powers of larger numbers"
+ANY_SIGN = Range(-_LARGEST, _LARGEST, reason=_REASON)
+NOT_NEGATIVE = Range(0, _LARGEST, reason=_REASON)
+POSITIVE = Range(1e-12, _LARGEST, reason=_REASON)
+"""Ranges of constants. A Gram matrix has the squares of a product's singular values, and
+eigensolvers compute its norm in float32: fourth powers, which fit at any width. Squares below
+1e-24 lose digits."""
+
+FILTER = Range(1, 255, odd=True)
+"""Range of the sides of filters: they have a center, and all their offsets are listed."""
+
+_SMALL = 2**28
+"""Bytes that need no look at the memory."""
+
+
+def check_key(key: object) -> None:
+    """Check that this is one key of `jax.random`: of `key(seed)`, or of the older `PRNGKey(seed)`.
+
+    >>> check_key(3)
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: the key must be jax.random.key(seed), not 3
+
+    Args:
+        key: concrete or traced.
+
+    Raises:
+        InputError: it is something else, or a deleted array.
+    """
+    if not isinstance(key, jax.Array):
+        known = key is None or isinstance(key, int)
+        found = repr(key) if known else f"a {type(key).__name__}"
+        raise InputError(f"the key must be jax.random.key(seed), not {found}")
+    if not isinstance(key, jax.core.Tracer) and key.is_deleted():
+        raise InputError("the key must be jax.random.key(seed), not a deleted array")
+    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        single = key.ndim == 0
+    else:
+        single = key.dtype == "uint32" and key.shape == _raw_key_shape()
+    if not single:
+        raise InputError(
+            f"the key must be one jax.random.key(seed), not {key.dtype} of shape {key.shape}"
+        )
+
+
+def number(name: str, value: Any, within: Range) -> Any:
+    """A finite number in a range, as a float; a traced number as it is.
+
+    >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
+
+    Raises:
+        InputError: it is no number, or out of the range.
+    """
+    return converted(name, Annotated[float, within], value)
+
+
+def counts(**sizes: Any) -> list[int]:
+    """Positive integers, such as widths and numbers of heads.
+
+    >>> counts(dim=16, num_heads=0)
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: num_heads 0 is not an integer of at least 1
+
+    Raises:
+        InputError: names the first that isn't one.
+    """
+    return [converted(name, Annotated[int, COUNT], size) for name, size in sizes.items()]
+
+
+def pair(name: str, value: Any) -> tuple[int, int]:
+    """Two positive integers, such as a grid (h, w) or the shape of a kernel.
+
+    >>> pair("the grid", (14, 0))
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: the grid[1] 0 is not an integer of at least 1
+
+    Raises:
+        InputError: it is something else.
+    """
+    found: tuple[int, int] = converted(name, Annotated[tuple[int, int], COUNT], value)
+    return found
+
+
+def check_room(*shapes: Sequence[int]) -> None:
+    """Check that float32 arrays of these shapes fit into memory together, before they are drawn.
+
+    XLA ends the process where it can't allocate. Inside a program nothing is checked: it may run on
+    another machine.
+
+    Raises:
+        InputError: they don't fit.
+    """
+    needed = sum(4 * math.prod(shape) for shape in shapes)
+    if needed <= _SMALL or isinstance(jnp.zeros(()), jax.core.Tracer):
+        return
+    if needed > (free := available_bytes()):
+        largest = " x ".join(map(str, max(shapes, key=math.prod)))
+        raise InputError(
+            f"arrays such as {largest} need {needed / 2**30:,.1f} GiB of memory, and "
+            f"{free / 2**30:,.1f} GiB are available"
+        )
+
+
+def check_dtype(dtype: Any, name: str) -> Any:
+    """The dtype, after a check that it holds weights: floating point numbers of both signs.
+
+    >>> check_dtype("int32", "dtype")
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: dtype int32 can't hold weights: give a floating point dtype
+
+    Raises:
+        InputError: it doesn't.
+    """
+    try:
+        known = jnp.dtype(dtype)
+        signed = jnp.issubdtype(known, jnp.floating) and float(jnp.finfo(known).min) < 0
+    except (TypeError, ValueError):
+        known, signed = dtype, False
+    if not signed:
+        raise InputError(f"{name} {known} can't hold weights: give a floating point dtype")
+    return known
+
+
+def in_dtype(name: str, array: Any, dtype: Any) -> Any:
+    """An array in a dtype of `check_dtype`, after a check that it holds the values.
+
+    >>> in_dtype("out", np.array([1e5]), "float16")
+    Traceback (most recent call last):
+    mimetic_jax.errors.InputError: out: dtype float16 can't hold weights of up to 1e+05
+
+    Raises:
+        InputError: concrete values become infinite or NaN.
+    """
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype, copy=False)
+    if not is_finite(cast):
+        largest = float(np.abs(np.asarray(array)).max())
+        raise InputError(f"{name}: dtype {dtype} can't hold weights of up to {largest:.3g}")
+    return cast
+
+
+def is_finite(array: Any) -> bool:
+    """Whether an array has finite real numbers alone, as far as this process can see them."""
+    if isinstance(array, jax.core.Tracer) or not is_here(array):
+        return True
+    try:
+        with np.errstate(over="ignore"):  # dtypes of 8 bits and less have no test of their own
+            return bool(np.isfinite(np.asarray(array).astype(np.float32, copy=False)).all())
+    except (TypeError, ValueError):
+        return False
+
+
+def is_here(array: Any) -> bool:
+    """Whether this process has all of a concrete array."""
+    return not isinstance(array, jax.Array) or (
+        array.is_fully_addressable or array.is_fully_replicated
+    )
+
+
+def _raw_key_shape() -> tuple[int, ...]:
+    """The shape of the data of a key of the default kind."""
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
