@@ -23,11 +23,21 @@ from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
-SIGNALS = 25  # of each kind of run and mix of signals
+SIGNALS = 10  # of each kind of run and mix of signals
 MIXES = {
-    "kill": [signal.SIGKILL],
-    "every": [signal.SIGINT, signal.SIGTERM, signal.SIGKILL],
+    "kill": [(signal.SIGKILL,)],
+    "every": [
+        (signal.SIGINT,),
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGTERM,),
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGHUP,),
+        (signal.SIGSTOP, signal.SIGCONT),
+        (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT),
+        (signal.SIGTERM, signal.SIGKILL),
+    ],
 }
+KINDS = ("vision", "text", "streamed", "skip_nonfinite", "together")
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
 from configs.default import default
@@ -46,7 +56,11 @@ def get_config(kind):
         return config
     config.model.update(width=16, depth=1, heads=2, dropout=0.1)
     config.scheme = (SinCos(), Mimetic())
-    if kind == "vision":
+    if kind == "together":
+        config.together, config.seeds, config.steps = 2, (0, 1), 1200
+    if kind == "skip_nonfinite":
+        config.optimizer.skip_nonfinite, config.optimizer.lr = 1000, 1e19  # about half of them
+    if kind != "streamed":
         config.data.augment.crop = 1
     else:
         config.batch, config.steps, config.eval.batch, config.model.patch = 8, 240, 10, 8
@@ -73,32 +87,45 @@ POPULATION = (
 )
 SEEDS = range(100)
 SIMULATED = """
-import sys, time
+import contextlib, dataclasses, pathlib, sys, time
 import papers
-from launch import reproduce
-from launch.training import Queue
+from launch import reproduce, runs
+from mimetic_jax.train.record import Record
 from tests.launch.test_reproduce import TABLE
 
 
-def mark(queue, job):
-    return queue.folder(job.spec) / f"{job.arm}_{job.seed}"
+@dataclasses.dataclass
+class Instant:
+    config: object
+    say: object
+
+    def claimed(self, workdir, only):
+        return pathlib.Path(str(workdir)) / only
+
+    def train_all(self, work):
+        time.sleep(0.01)
+        work.parent.mkdir(parents=True, exist_ok=True)
+        work.touch()
+        return []
 
 
-def train(queue, comparison, job):
-    time.sleep(0.01)
-    mark(queue, job).parent.mkdir(parents=True, exist_ok=True)
-    mark(queue, job).touch()
+@dataclasses.dataclass
+class Run:
+    workdir: object
+    arm: str
+    seed: int
+
+    of = classmethod(lambda cls, *which: cls(*which))
+
+    def record(self):
+        finished = (pathlib.Path(str(self.workdir)) / self.arm / str(self.seed)).exists()
+        record = Record(arm=self.arm, seed=self.seed, score="accuracy", value=50.0)
+        return record if finished else None
 
 
 papers.TABLES["tests/tiny"] = TABLE
-Queue._open = lambda queue, spec: queue
-Queue._recognizes = lambda queue, spec: True
-Queue._finished = lambda queue, job: mark(queue, job).exists()
-Queue._train = train
-Queue._of_run = lambda queue, job: {
-    "seed": job.seed, "score": "accuracy", "value": 0.5, "loss": 1.0, "examples": 100,
-    "steps": 8, "seconds": 1.0, "curve": [],
-}
+runs.Comparison, runs.Run = Instant, Run
+runs.Queue._recognizes = lambda queue, spec: True
 sys.exit(reproduce.main(sys.argv[1:]))
 """
 """launch/reproduce.py with a training that is instant; its queue and its lines are real."""
@@ -153,13 +180,15 @@ def campaign(tmp_path, signals, command):
         while code != 0:
             process, said = start(folders[-1])
             time.sleep(chance.uniform(0, seconds / 2))
-            number = chance.choice(signals)
-            process.send_signal(number)
+            numbers = chance.choice(signals)
+            for number in numbers:
+                process.send_signal(number)
+                time.sleep(chance.uniform(0, 0.1))
             said += process.communicate()[0]
             code = process.returncode
             # One that had finished exits with 0, one that doesn't listen yet or anymore otherwise.
-            assert code in (0, 75, 130, -number), said
-            sent.append((number.name, code))
+            assert code in (0, 75, 130, *(-number for number in numbers)), said
+            sent.append((" ".join(number.name for number in numbers), code))
     print(f"{len(sent)} signals in {len(folders)} folders: {json.dumps(sent)}")
     return tmp_path / "whole", folders
 
@@ -167,7 +196,7 @@ def campaign(tmp_path, signals, command):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("mix", MIXES)
-@pytest.mark.parametrize("kind", ["vision", "text", "streamed"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_runs(kind, mix, tmp_path, texts, images):
     file = tmp_path / "small.py"
     file.write_text(CONFIG)
@@ -181,16 +210,22 @@ def test_runs(kind, mix, tmp_path, texts, images):
         config.data.dir = str(data)
     comparison = Comparison(config, say=lambda line: None)
 
-    def final(workdir):
-        run = Run.of(workdir, "run", 0)
+    def final(run):
         clocks = dict.fromkeys(("seconds", "examples_per_second", "input_bound"))
-        return comparison.restored(run), [{**line, **clocks} for line in run.metrics.read()]
+        lines = [{**line, **clocks} for line in run.metrics.read()]
+        lines[-1] = lines[-1] | {"record": lines[-1]["record"] | {"seconds": None}}
+        return comparison.restored(run), lines
 
-    state, lines = final(whole)
-    for workdir in stopped:
-        again, found = final(workdir)
-        jax.tree.map(np.testing.assert_array_equal, again, state)
-        assert found == lines
+    for seed in config.seeds:
+        state, lines = final(Run.of(whole, "run", seed))
+        for workdir in stopped:
+            run = Run.of(workdir, "run", seed)
+            again, found = final(run)
+            jax.tree.map(np.testing.assert_array_equal, again, state)
+            assert found == lines
+            assert len(list(run.checkpoints.names())) <= config.keep_checkpoints
+    tables = {comparison.table(workdir) for workdir in (whole, *stopped)}
+    assert len(tables) == 1
 
 
 @pytest.mark.slow

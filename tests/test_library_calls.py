@@ -54,7 +54,7 @@ INITIALIZERS = {
 }
 NO_GRIDS = ((3,), 4, "4x4", (0, 4), (4, -4), (2.5, 2), (1, 2, 3), ())
 NO_KERNELS = ((16,), (), (0, 3), (3, 0), 3, "x", (-1, 2), (2.5, 3), (2, 3, 4))
-NO_RULES = (None, "flax", 3, (("a", "query", "d h k"),), [None])
+NO_RULES = ("flax", 3, (("a", "query", "d h k"),), [None])
 
 
 def refused(call, bad, words=None):

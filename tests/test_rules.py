@@ -229,7 +229,7 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
         (
             shapes(**WIDE),
             NormMatched(Mimetic(beta_vo=lambda depth: math.nan if depth else -0.4)),
-            "layer_1: beta nan is not a finite",
+            "layer_1: Mimetic.beta_vo nan is not a finite number",
         ),
         (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
         (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
@@ -266,7 +266,7 @@ def test_only_floating_point_leaves_are_written(dtype):
         lambda: mimetic_jax.plan(tree, Mimetic()),
         lambda: mimetic_jax.rewrite(KEY, tree, Mimetic()),
     ):
-        with pytest.raises(InputError, match=f"attn/key/kernel has dtype {dtype}"):
+        with pytest.raises(InputError, match=f"attn/key/kernel: dtype {dtype} can't hold weights"):
             call()
 
 
@@ -350,11 +350,11 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"num_heads": 0}, "num_heads 0 is not a positive integer"),
+        ({"num_heads": 0}, "num_heads 0 is not an integer of at least 1"),
         ({"num_heads": "2"}, "num_heads '2' is not an integer"),
         ({"num_heads": 2.0}, "num_heads 2.0 is not an integer"),
-        ({"num_heads": True}, "num_heads True is not a positive integer"),
-        ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not a positive integer"),
+        ({"num_heads": True}, "num_heads True is not an integer of at least 1"),
+        ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not an integer of at least 1"),
     ],
 )
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_grouped_heads_need_their_numbers(counts, words):
         (("query", "key"), "d (h+2g) k", "holds query, key and value, not"),
         ("query", "d (h+2g) k", "holds query, key and value, not query"),
         (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
-        (("mlp_in", "mlp_in"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
+        (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
     ],
 )
 def test_a_leaf_of_several_roles_holds_heads(role, layout, words):

@@ -82,7 +82,7 @@ class Comparison:
         self.say: Say = self._progress.say
         self._task = task_module(config.task)
         self.arms: dict[str, Arm] = {}
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[tuple[str, Any], Program] = {}
         sources: dict[str, Source] = {}
         for name, arm in configs.arms(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
@@ -298,7 +298,8 @@ class Comparison:
 
     def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
-        if (key := _key(config, "program")) not in self._programs:
+        key = _key(config, "program"), source.info
+        if key not in self._programs:
             mesh = mesh_of(config, self._devices)
             task, feed = self._task.build(config, source.info, mesh)
             check_at_once(config, feed, config.data.name)

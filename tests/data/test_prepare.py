@@ -157,7 +157,7 @@ def test_without_tensorflow_the_error_names_the_extra(
     monkeypatch.setitem(extras.EXTRAS, "prepare", ("no_such_module",))
     refused(
         "preparing data needs no_such_module",
-        "mimetic-jax[prepare]",
+        "[prepare]",
         name="svhn",
         data_dir=str(tmp_path),
     )

@@ -19,9 +19,9 @@ from mimetic_jax.host.memory import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()
-# A matrix of 36 MiB, which the product reads from memory. It is freed while the next call begins:
-# some calls pass until the process has as much as it ever needs.
-step = jax.jit(lambda x: abs(x[:, None] - x[None, :]) @ x)
+# A matrix of 36 MiB, which a product of matrices reads from memory. It is freed while the next call
+# begins: some calls pass until the process has as much as it ever needs.
+step = jax.jit(lambda x: abs(x[:, None] - x[None, :]) @ abs(x[:, None] - x[None, :16]))
 x = jnp.arange(3072.0)
 for _ in range(50):
     step(x).block_until_ready()

@@ -445,7 +445,7 @@ def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
     *_, first, second = capsys.readouterr().out.splitlines()
     spec = registry.entries("tests/tiny", 2)[0].spec
     shared = [f"--config={TINY}:width=32,steps=8,init=default+norm_matched", "--config.seeds=(3,)"]
-    shared += ["--config.data.dir=DIR", f"--workdir={tmp_path / spec.folder}"]
+    shared += [f"--workdir={tmp_path / spec.folder}"]  # digits are installed: no data.dir
     assert first.split("\t") == [*shared, "--only=default/3"]
     assert second.split("\t") == [*shared, "--only=norm_matched/3"]
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -48,11 +50,15 @@ def results():
     ]
 
 
-def test_a_folder_that_may_only_be_read_shows_its_table(results, tmp_path):
-    (tmp_path / "summary.json").mkdir()
+def refuses(place, content):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+
+
+def test_a_folder_that_may_only_be_read_shows_its_table(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(Place, "write", refuses)
     shown = summarize(Place(tmp_path), results[:1])
     assert "| default | 61.00 ± 1.00 | 3" in shown
-    assert shown.endswith(f"not written into {tmp_path}: Is a directory")
+    assert shown.endswith(f"not written into {tmp_path}: Permission denied")
 
 
 def test_interval_is_students_t_over_pairs():

@@ -161,20 +161,16 @@ def test_a_damaged_chunk_json_is_named(tmp_path, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_summary_is_written_anew_or_the_reason_is_shown(kinds, tmp_path, damage):
+def test_a_summary_is_written_anew_or_is_named(kinds, tmp_path, damage):
     comparison, write, table = kinds["runs"]
     write(comparison, tmp_path / "workdir")
     path = tmp_path / "workdir" / "summary.json"
     put(path, damage)
-    if damage == "a link":
+    if damage in ("a folder", "a pipe", "a link"):
         refused(lambda workdir: comparison.table(str(workdir)), path.parent, "summary.json")
         return
-    shown = comparison.table(str(tmp_path / "workdir"))
-    if damage == "a folder":
-        assert shown.endswith(f"not written into {path.parent}: Is a directory")
-    else:
-        assert shown == table
-        assert path.stat().st_size > 100
+    assert comparison.table(str(tmp_path / "workdir")) == table
+    assert path.stat().st_size > 100
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

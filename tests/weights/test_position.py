@@ -48,7 +48,7 @@ def test_bad_input():
         sincos_2d(4, 4, 410)
     with pytest.raises(InputError, match="h 0 is not an integer"):
         sincos_2d(0, 4, 16)
-    with pytest.raises(InputError, match="0 x 16"):
+    with pytest.raises(InputError, match="length 0 is not an integer"):
         sincos_1d(0, 16)
 
 

@@ -162,7 +162,7 @@ def test_plan():
     ("overrides", "words"),
     [
         ({"data.name": "dick"}, "did you mean 'dyck'"),
-        ({"data.length": 1}, "length 1 of Dyck words"),
+        ({"data.length": 1}, "Dyck.length 1 is not an integer of at least 2"),
         ({"model.heads": 5}, "heads 5 does not divide width 16"),
     ],
 )
