@@ -203,11 +203,12 @@ class Tree:
                 raise InputError(f"{error}{self._hint()}") from error
             if roles:
                 leaves = [self.blocks[block][role] for role in sorted(roles)]
+                # First, as its error says what is wrong with layers that are read as a width.
+                self._check_heads(block, roles)
                 for leaf in leaves:
                     leaf.check()
                     check_dtype(self.dtype(leaf), f"{leaf.path}: dtype")
                     self._check_partner(block, leaf)
-                self._check_heads(block, roles)
                 found.append((block, leaves))
         written = {leaf.role for _, leaves in found for leaf in leaves}
         if not found or written & {"query", "value"}:
@@ -232,7 +233,7 @@ class Tree:
             return
         leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         for wide, narrow in (("query", "key"), ("out", "value")):
-            if {wide, narrow} <= written and leaves[narrow].rule.flattens("g"):
+            if {wide, narrow} <= written & leaves.keys() and leaves[narrow].rule.flattens("g"):
                 widths = [leaves[role].axes["k"] for role in (wide, narrow)]
                 if widths[0] != widths[1]:
                     raise InputError(

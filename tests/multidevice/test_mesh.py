@@ -208,6 +208,21 @@ def test_stacked_leaves_on_explicit_axes_under_jit():
     assert [bool((layer == 1).all()) for layer in new["query"]["kernel"]] == [True, False]
 
 
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_a_shard_is_not_drawn_as_if_it_were_whole(check_vma):
+    """Else all devices would draw the same heads."""
+    kernel = np.ones((16, 8, 4), np.float32)
+    inside = jax.shard_map(
+        lambda tree: mimetic_jax.rewrite(jax.random.key(0), tree, SameNoise()),
+        mesh=jax.make_mesh((8,), ("model",), axis_types=(jax.sharding.AxisType.Auto,)),
+        in_specs=P(None, "model"),
+        out_specs=P(None, "model"),
+        check_vma=check_vma,
+    )
+    with pytest.raises(mimetic_jax.InputError, match="shard over the mesh axis model"):
+        inside({name: {"kernel": kernel} for name in ("query", "key")})
+
+
 def test_many_traced_blocks_of_two_shapes_do_not_hang():
     """Sharded outputs, eight devices, more LAPACK calls than cores, a clean environment.
 

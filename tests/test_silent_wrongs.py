@@ -1,0 +1,228 @@
+"""What would give wrong weights without a word is refused in one line that says why."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, check, plan, rewrite, weights, zoo
+from mimetic_jax.initializers import identity_gauge
+from mimetic_jax.schemes import Mimetic, Scheme, SinCos, Zero
+
+KEY = jax.random.key(0)
+D, H, K, L = 24, 2, 12, 3
+
+
+def attention(heads=H, groups=None, dtype=np.float32, width=D, head_dim=K):
+    """A layer by Flax's names."""
+    shape, few = (width, heads, head_dim), (width, groups or heads, head_dim)
+    shapes = {"query": shape, "key": few, "value": few, "out": (heads, head_dim, width)}
+    noise = np.random.default_rng(0)
+    return {
+        role: {"kernel": noise.normal(size=size).astype(dtype)} for role, size in shapes.items()
+    }
+
+
+def scanned(layers=L, width=D):
+    """Attention of four Dense layers under nn.scan: kernels [L, D, HK] and biases [L, HK]."""
+    ones = jnp.ones
+    names = ("query", "key", "value", "out")
+    return {
+        n: {"kernel": ones((layers, width, width)), "bias": ones((layers, width))} for n in names
+    }
+
+
+def redefined(call, writes=frozenset({"query", "key"})):
+    """A scheme of a user's, whose calls return what `call` makes of the block."""
+    members = {
+        "writes": lambda self, roles: writes,
+        "__call__": lambda self, key, block, context: call(block),
+        "__module__": __name__,
+        "__qualname__": "redefined.Own",
+    }
+    return dataclasses.dataclass(frozen=True)(type("Own", (Scheme,), members))()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda block: {"query": block["query"]}, r"returns \['query'\], but its writes"),
+        (lambda block: dict(block), r"returns \['key', 'out', 'query', 'value'\], but"),
+        (lambda block: None, "returns None, but its writes"),
+        (
+            lambda block: {"query": block["query"][:1], "key": block["key"]},
+            r"returns query of shape \(1, 2, 12\), not \(24, 2, 12\)",
+        ),
+        (
+            lambda block: {"query": block["query"] * jnp.nan, "key": block["key"]},
+            "returns query with values that are not finite",
+        ),
+    ],
+)
+def test_what_a_users_scheme_returns_is_checked(call, words):
+    with pytest.raises(InputError, match=words):
+        rewrite(KEY, attention(), redefined(call))
+
+
+def test_a_users_scheme_writes_roles_that_are_there():
+    with pytest.raises(InputError, match="not among the roles"):
+        rewrite(KEY, attention(), redefined(dict, writes=frozenset({"query", "sink"})))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_arrays_come_back_in_the_order_of_c_and_of_their_kind(transposed):
+    """A file format that ignores strides would store others transposed."""
+    rules = mimetic_jax.attention_rules(flat=True, transposed=transposed)
+    tree = {role: {"kernel": np.ones((D, D), np.float32)} for role in ("query", "key")}
+    tree |= {role: {"kernel": np.ones((D, D), np.float32)} for role in ("value", "out")}
+    new = rewrite(KEY, tree, Mimetic(), num_heads=H, rules=rules)
+    for leaf in jax.tree.leaves(new):
+        assert isinstance(leaf, np.ndarray)
+        assert leaf.flags.c_contiguous
+
+
+@pytest.mark.parametrize("scheme", [Mimetic(), Mimetic(alpha_vo=None, beta_vo=None)])
+def test_layers_of_dense_attention_are_not_read_as_its_width(scheme):
+    for call in (plan, lambda *arguments, **options: rewrite(KEY, *arguments, **options)):
+        with pytest.raises(InputError, match="stacked=True, flat=True"):
+            call({"attn": scanned()}, scheme)
+
+
+def test_layers_are_in_the_order_of_depth_and_the_plan_shows_it():
+    """block, block1, block2 are layers 0, 1 and 2, though block sorts behind block2 elsewhere."""
+    tree = {name: attention() for name in ("block1", "block", "block2")}
+    scheme = Mimetic(beta_vo=(-0.1, -0.2, -0.3), alpha_vo=0.01)
+    assert "Mimetic.beta_vo by depth: block, block1, block2" in str(plan(tree, scheme))
+    new = rewrite(KEY, tree, scheme)
+    for name, beta in (("block", -0.1), ("block1", -0.2), ("block2", -0.3)):
+        product = np.einsum("dhk,hkd->", new[name]["value"]["kernel"], new[name]["out"]["kernel"])
+        assert product / D == pytest.approx(beta, abs=0.02)
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(6, 4), (2, 4)])
+def test_heads_that_do_not_pair_are_not_checked(heads, groups):
+    tree = attention(heads, groups)
+    tree = {role: tree[role] for role in ("query", "key")}
+    with pytest.raises(InputError, match=rf"{heads}.*{groups}|{groups}.*{heads}"):
+        check({"attn": tree})
+
+
+@pytest.mark.parametrize("name", ["alpha_qk", "beta_qk", "alpha_vo", "beta_vo"])
+@pytest.mark.parametrize("value", [1e20, -1e30, 1e300])
+def test_a_constant_whose_powers_overflow_is_refused(name, value):
+    with pytest.raises(InputError, match=f"{name} .*1,000,000"):
+        Mimetic(**{name: value})
+
+
+@pytest.mark.parametrize("dtype", ["float8_e8m0fnu", "int32", "bool"])
+def test_a_dtype_that_holds_no_weights_is_refused(dtype):
+    dtype = jnp.dtype(dtype)
+    with pytest.raises(InputError, match=f"{dtype} can't hold"):
+        rewrite(KEY, attention(dtype=dtype), Mimetic())
+    with pytest.raises(InputError, match=f"{dtype} can't hold"):
+        identity_gauge()(KEY, (D, H, K), dtype)
+
+
+def test_a_size_beyond_memory_is_refused_before_it_is_drawn():
+    with pytest.raises(InputError, match="GiB"):
+        weights.query_key(KEY, 10**7, 1)
+
+
+def test_paths_with_one_hash_are_named():
+    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
+    tree = {name: attention() for name in ("plumless", "buckeroo")}
+    with pytest.raises(InputError, match=r"buckeroo and plumless|plumless and buckeroo"):
+        rewrite(KEY, tree, Mimetic())
+
+
+def test_advice_does_not_lead_in_a_circle():
+    """A table without a rule is what is wrong, not the choice of the zoo's rules."""
+    tree = {"pos": jnp.ones((16, D))}
+    with pytest.raises(InputError) as caught:
+        rewrite(KEY, tree, SinCos(), rules=zoo.BIG_VISION)
+    assert "give rules=zoo.BIG_VISION" not in str(caught.value)
+
+
+def test_the_first_layer_of_an_mlp_has_its_second_beside_it():
+    """Else a classifier of that name would get the scheme too."""
+    rules = mimetic_jax.mlp_rules(first="Dense_0", second="Dense_1")
+    pair = {"Dense_0": {"kernel": jnp.ones((8, 32))}, "Dense_1": {"kernel": jnp.ones((32, 8))}}
+    tree = {"block": pair, "Dense_0": {"kernel": jnp.ones((8, 10))}}
+    with pytest.raises(InputError, match="Dense_0/kernel has the name of mlp_in, but no leaf"):
+        rewrite(KEY, tree, mimetic_jax.schemes.MeanShift(), rules=rules)
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "words"),
+    [
+        (attention(6, 4), {}, r"4.*6|6.*4"),
+        (attention(width=0), {}, "empty"),
+        (
+            {"q": {"kernel": np.ones((D, 0, K))}, "query": {"kernel": np.ones((D, 0, K))},
+             "key": {"kernel": np.ones((D, 0, K))}},
+            {},
+            "empty",
+        ),
+    ],
+)  # fmt: skip
+def test_trees_that_cannot_be_written(tree, options, words):
+    with pytest.raises(InputError, match=words) as caught:
+        rewrite(KEY, {"attn": tree}, Mimetic(), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_deleted_array_and_a_shape_are_named():
+    deleted = jax.tree.map(jnp.asarray, attention())
+    jax.tree.map(lambda leaf: leaf.delete(), deleted)
+    with pytest.raises(InputError, match="deleted array"):
+        rewrite(KEY, deleted, mimetic_jax.schemes.NormMatched(Mimetic()))
+    shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, attention()))
+    with pytest.raises(InputError, match="shape"):
+        mimetic_jax.fit(shapes)
+
+
+@pytest.mark.parametrize("key", [np.zeros(3, np.uint32), jnp.zeros((3,), jnp.uint32), 0, "seed"])
+def test_what_is_no_key(key):
+    with pytest.raises(InputError, match="key"):
+        rewrite(key, attention(), Mimetic())
+
+
+def test_a_gradient_by_a_constant_is_that_of_the_product():
+    def lean(beta):
+        new = rewrite(KEY, jax.tree.map(jnp.asarray, attention()), Mimetic(beta_qk=beta))
+        return jnp.einsum("dhk,dhk->", new["query"]["kernel"], new["key"]["kernel"])
+
+    by_differences = (lean(0.71) - lean(0.69)) / 0.02
+    assert float(jax.grad(lean)(0.7)) == pytest.approx(float(by_differences), rel=0.02)
+
+
+def test_arguments_in_another_order():
+    """`initialize(key, module, …)` instead of `initialize(module, key, …)`."""
+    from flax import nnx
+
+    module = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match=r"module|key"):
+        mimetic_jax.nnx.initialize(KEY, module, Zero())
+
+
+def test_a_mesh_that_is_set_changes_no_bit():
+    tree = jax.tree.map(jnp.asarray, attention())
+    alone = rewrite(KEY, tree, Mimetic())
+    mesh = jax.make_mesh((1,), ("model",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        together = rewrite(jax.random.key(0), jax.tree.map(jnp.asarray, attention()), Mimetic())
+    jax.tree.map(np.testing.assert_array_equal, together, alone)
+
+
+def test_help_begins_with_the_call():
+    """The default of `rules` isn't written out in it."""
+    import inspect
+
+    for function in (rewrite, plan, check, mimetic_jax.fit):
+        assert len(str(inspect.signature(function))) < 800
