@@ -60,7 +60,7 @@ def draw(
         The written files.
 
     Raises:
-        InputError: if it needs runs, data or files that aren't there.
+        InputError: if runs, data or files are missing.
     """
     figure = FIGURES[name]
     path = out / f"{name.replace('/', '_')}{'_small' * small}"
@@ -183,7 +183,7 @@ def _networks(
 
 
 def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
-    """Networks by what tells them apart: row, arm, moment."""
+    """Networks by row, arm and moment, as far as these differ."""
     every = list(found)
     rows, moments = {row for row, _ in every}, {network.when for _, network in every}
     return {
@@ -239,4 +239,4 @@ _OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
     "stable_rank": _ranks,
     "residual": _residuals,
 }
-"""What the functions take of networks, beside the path."""
+"""Arguments of the functions, besides the path, from networks."""

@@ -36,7 +36,7 @@ def findings(results: Results) -> str:
     """The page, with its numbers.
 
     Raises:
-        InputError: it names a table, row or arm that there isn't.
+        InputError: it names an unknown table, row or arm.
     """
     rows = _Rows(results)
     text = _PLACE.sub(lambda found: _number(found, rows), PATH.read_text())
@@ -134,7 +134,7 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
 
 def _number(found: re.Match[str], rows: _Rows) -> str:
     if found["table"] not in TABLES:
-        raise InputError(f"{PATH}: {found[0]}: there is no table {found['table']}")
+        raise InputError(f"{PATH}: {found[0]}: unknown table {found['table']}")
     one = _arm(found, found["row"], found["ours"], rows)
     form = f".{one.score.digits}f"
     if found["theirs"]:

@@ -126,7 +126,7 @@ def _prose(text: str, names: Set[str]) -> str:
         return f"[{match[0]}]({target})" if target else match[0]
 
     text = re.sub(r"configs/(?P<record>\w+)\.py|docs/(?P<document>\w+\.md)", link, text)
-    # A glob is no emphasis.
+    # A glob is not emphasis.
     parts = text.split("`")
     return wrapped("`".join(p if i % 2 else p.replace("*", r"\*") for i, p in enumerate(parts)))
 

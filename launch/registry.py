@@ -1,4 +1,4 @@
-"""What can be trained: rows of the papers, or of a config file of one's own, as comparisons."""
+"""What can be trained: rows of the papers, or of a user's config file, as comparisons."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Entry:
 
 
 def own_entries(config: str, rows: Sequence[str], flags: Sequence[str]) -> list[Entry]:
-    """Rows of a config file of one's own, as those of a table.
+    """Rows of a user's config file, as those of a table.
 
     Args:
         config: the file.

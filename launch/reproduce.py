@@ -1,4 +1,4 @@
-"""The papers' tables and figures, published beside ours, and tables of one's own. From the root:
+"""The papers' tables and figures, published beside ours, and your own tables. From the root:
 
     python launch/reproduce.py
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
@@ -12,8 +12,8 @@
 
 Without a name: every table and row, its published numbers, how many seeds are done, and what it
 costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
-published and ours side by side, or draw the figure. With a config file: the same for rows of one's
-own, each with arguments of that file; their lines are in WORKDIR/results unless --results is given.
+published and ours side by side, or draw the figure. With a config file: the same for rows of
+your own, each with arguments of that file; their lines are in WORKDIR/results unless --results is given.
 --small scales rows to what one CPU trains in minutes; such runs stay apart. --budget trains the
 most valuable missing rows of the whole registry, or of the name, for so long: first seeds first,
 and of those the cheapest rows. --file names what a row starts from: pretrained weights, or the
@@ -165,7 +165,7 @@ def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
     """The rows that a name means; of several tables those that exist in the form asked for.
 
     Raises:
-        InputError: there is no such name, row or form.
+        InputError: the name, the row or its scaled form is unknown.
     """
     if name in TABLES or name in FIGURES:
         return entries(name, row, small)
@@ -304,7 +304,7 @@ def duration(text: str) -> float:
 
 
 def _seeds(text: str, own: bool) -> list[int]:
-    """The seeds of the command line; none for those of a config file of one's own."""
+    """The seeds of the command line; none for those of a user's config file."""
     if not text:
         return [] if own else list(SEEDS)
     seeds = [int(seed) for seed in text.split(",") if re.fullmatch("[0-9]{1,10}", seed)]
@@ -322,7 +322,7 @@ def folders(given: Sequence[str]) -> dict[str, str]:
     {'': '~/data', 'cifar10': '~/cifar'}
 
     Raises:
-        InputError: for a folder that is empty, or a set that there isn't.
+        InputError: for a folder that is empty, or an unknown data set.
     """
     from mimetic_jax.data import names
     from mimetic_jax.data.text import corpus

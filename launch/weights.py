@@ -1,4 +1,4 @@
-"""What a row takes beside data: a file that runs start from, or the workdir of a first stage."""
+"""What a row needs besides data: a file that runs start from, or the workdir of a first stage."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def _mark_of_workdir(path: pathlib.Path) -> str:
     workdir = Place(path)
     claim = Claim.read(workdir)
     if claim is None:
-        raise InputError(f"--file={workdir} is no workdir of main.py: it has no config.json")
+        raise InputError(f"--file={workdir} is not a workdir of main.py: it has no config.json")
     runs = [
         Run.of(workdir, arm, int(seed))
         for arm in (workdir / "runs").names()
         for seed in (workdir / "runs" / arm).names()
-        if re.fullmatch("[0-9]+", seed)  # beside the seeds is what a user moved away
+        if re.fullmatch("[0-9]+", seed)  # other names are folders that a user moved away
     ]
     if not runs:
         raise InputError(f"--file={workdir} has no run: train the first stage")

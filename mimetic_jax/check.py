@@ -16,17 +16,17 @@ from mimetic_jax.rules import Rule
 from mimetic_jax.table import aligned
 
 _CLEAR = 4.0
-"""Standard errors of noise beyond which a lean counts: one head in 16,000 of noise has it."""
+"""Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerCheck(Layer):
-    """How far the products of one attention layer lean to the identity.
+    """How closely the products of one attention layer are aligned with the identity.
 
     Attributes:
         dim: D.
-        query_key: the lean of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
-        value_out: the lean of W_V W_out, None without both kernels.
+        query_key: the alignment of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
+        value_out: the alignment of W_V W_out, None without both kernels.
     """
 
     dim: int
@@ -35,23 +35,23 @@ class LayerCheck(Layer):
 
     @property
     def noise(self) -> float:
-        """The standard deviation of the lean of independent noise: 1 / D."""
+        """The standard deviation of the alignment of independent noise: 1 / D."""
         return 1 / self.dim
 
 
 class Check(tuple[LayerCheck, ...]):
-    """The leans of every attention layer; prints as a table with a sentence about each pair."""
+    """The alignments of every attention layer; prints as a table with a sentence about each pair."""
 
     def __str__(self) -> str:
         rows = [("layer", "W_Q W_Kᵀ by head", "W_V W_out", "noise")]
         for layer in self:
-            heads = " ".join(f"{lean:+.3f}" for lean in layer.query_key)
+            heads = " ".join(f"{alignment:+.3f}" for alignment in layer.query_key)
             value_out = "" if layer.value_out is None else f"{layer.value_out:+.3f}"
             rows.append((layer.name, heads, value_out, f"± {layer.noise:.3f}"))
         return "\n".join([*aligned(rows), *self._says()])
 
     def _says(self) -> list[str]:
-        heads = [(lean, layer.noise) for layer in self for lean in layer.query_key]
+        heads = [(alignment, layer.noise) for layer in self for alignment in layer.query_key]
         layers = [(x.value_out, x.noise) for x in self if x.value_out is not None]
         return [
             *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
@@ -59,7 +59,7 @@ class Check(tuple[LayerCheck, ...]):
         ]
 
     def plot(self) -> Any:
-        """A figure of the leans over depth, a point for each head; needs matplotlib.
+        """A figure of the alignments over depth, a point for each head; needs matplotlib.
 
         Returns:
             A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.
@@ -81,7 +81,7 @@ class Check(tuple[LayerCheck, ...]):
         figure = Picture(figsize=(6.4, 2.8), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))
-        at = [(i, lean) for i, layer in enumerate(self) for lean in layer.query_key]
+        at = [(i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key]
         one = [(i, x.value_out) for i, x in enumerate(self) if x.value_out is not None]
         titles = ("$W_Q W_K^T$, each head", "$W_V W_{out}$")
         for panel, points, title in zip(axes, (at, one), titles, strict=True):
@@ -91,7 +91,7 @@ class Check(tuple[LayerCheck, ...]):
                 panel.plot(*zip(*points, strict=True), "o", markersize=3)
             panel.set_title(title)
             panel.set_xlabel("layer")
-        axes[0].set_ylabel("lean to the identity")
+        axes[0].set_ylabel("alignment with the identity")
         axes[0].legend()
         return figure
 
@@ -103,14 +103,14 @@ def check(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
 ) -> Check:
-    """How far the attention of a tree leans to the identity, head by head.
+    """How closely the attention of a tree is aligned with the identity, per head.
 
-    The lean of a product B [D, D] is its cosine with the identity,
+    The alignment of a product B [D, D] is its cosine with the identity,
 
         tr B / (‖B‖ √D),
 
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
-    initialization and trained vision transformers have W_Q W_Kᵀ with a positive lean and W_V W_out
+    initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and W_V W_out
     with a negative one. `fit` says which constants α and β such a product has.
 
     Args:
@@ -136,13 +136,13 @@ def check(
         >>> print(check(params))
         layer    W_Q W_Kᵀ by head  W_V W_out  noise
         layer_0  -0.010 +0.002     +0.005     ± 0.016
-        W_Q W_Kᵀ leans to +I in 0, to -I in 0 of 2 heads
-        W_V W_out leans to +I in 0, to -I in 0 of 1 layers
+        W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 2 heads
+        W_V W_out aligned with +I in 0, with -I in 0 of 1 layers
         >>> print(check(rewrite(jax.random.key(1), params, schemes.Mimetic())))
         layer    W_Q W_Kᵀ by head  W_V W_out  noise
         layer_0  +0.572 +0.576     -0.712     ± 0.016
-        W_Q W_Kᵀ leans to +I in 2, to -I in 0 of 2 heads
-        W_V W_out leans to +I in 0, to -I in 1 of 1 layers
+        W_Q W_Kᵀ aligned with +I in 2, with -I in 0 of 2 heads
+        W_V W_out aligned with +I in 0, with -I in 1 of 1 layers
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
@@ -153,7 +153,7 @@ def check(
         pairs = layer.query_key, layer.value_out
         dim = next(pair.left.shape[1] for pair in pairs if pair)
         with blaming(layer.path):
-            query_key, value_out = (_leans(pair) if pair else () for pair in pairs)
+            query_key, value_out = (_alignments(pair) if pair else () for pair in pairs)
         one_out = value_out[0] if value_out else None
         layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
     if not layers:
@@ -161,12 +161,12 @@ def check(
     return Check(layers)
 
 
-def _leans(pair: Pair) -> tuple[float, ...]:
+def _alignments(pair: Pair) -> tuple[float, ...]:
     pair.check_finite()
-    return tuple(map(_lean, pair.left, pair.right))
+    return tuple(map(_alignment, pair.left, pair.right))
 
 
-def _lean(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
+def _alignment(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
     """The cosine of the product left rightᵀ with the identity; 0 of a product that is 0."""
     # ‖left rightᵀ‖² = tr(leftᵀ left · rightᵀ right) costs R columns instead of D.
     square = np.sum((left_DxR.T @ left_DxR) * (right_DxR.T @ right_DxR))
@@ -175,6 +175,6 @@ def _lean(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
     return float(np.sum(left_DxR * right_DxR) / np.sqrt(max(square, 0.0) * len(left_DxR)))
 
 
-def _counted(leans: Sequence[tuple[float, float]]) -> str:
-    up, down = (sum(sign * x > _CLEAR * noise for x, noise in leans) for sign in (1, -1))
-    return f"leans to +I in {up}, to -I in {down} of {len(leans)}"
+def _counted(alignments: Sequence[tuple[float, float]]) -> str:
+    up, down = (sum(sign * x > _CLEAR * noise for x, noise in alignments) for sign in (1, -1))
+    return f"aligned with +I in {up}, with -I in {down} of {len(alignments)}"

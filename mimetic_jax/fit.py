@@ -146,8 +146,8 @@ def fit(
     falls, because a smaller β with that α shows the same diagonal. A large residual says that the
     weights aren't a draw of any `Mimetic`.
 
-    Heads that disagree have one α and β all the same, and large errors. Attention that doesn't
-    lean, such as a default initialization, has β = 0 within its error, and some α.
+    Heads that disagree still share one α and β, with large errors. Attention without the structure,
+    such as a default initialization, has β = 0 within its error, and some α.
 
     Args:
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
@@ -193,20 +193,21 @@ def _fitted(pair: Pair) -> PairFit:
     left, right, draws = pair.left, pair.right, pair.draws
     pair.check_finite()
     dim, rank = left.shape[1], min(left.shape[1:])
-    leans = np.einsum("hdk,hdk->h", left, right) / dim
+    diagonals = np.einsum("hdk,hdk->h", left, right) / dim
     with limited_blas():
         # Singular values of the product, at the cost of K columns instead of D.
         triangles: Any = [np.linalg.qr(factor, mode="r") for factor in (left, right)]
         cores = triangles[0] @ triangles[1].swapaxes(1, 2)
         values = np.linalg.svd(cores, compute_uv=False)[:, :rank]
     powers = np.square(values).sum(axis=1) / dim
-    alpha, beta = _constants(leans.mean(), powers.mean(), rank / dim)
+    alpha, beta = _constants(diagonals.mean(), powers.mean(), rank / dim)
     if powers.mean() == 0:
         return PairFit(0.0, 0.0, 0.0, 0.0, 0.0)
     errors = np.array([alpha / math.sqrt(2 * dim * rank), alpha / math.sqrt(dim * rank)])
     if draws > 1:
         each = [
-            _constants(lean, power, rank / dim) for lean, power in zip(leans, powers, strict=True)
+            _constants(diagonal, power, rank / dim)
+            for diagonal, power in zip(diagonals, powers, strict=True)
         ]
         groups = np.reshape(each, (draws, -1, 2)).mean(axis=1)
         errors = np.maximum(errors, groups.std(axis=0, ddof=1))
@@ -216,9 +217,9 @@ def _fitted(pair: Pair) -> PairFit:
     return PairFit(alpha, beta, float(alpha_error), float(beta_error), residual)
 
 
-def _constants(lean: float, power: float, fraction: float) -> tuple[float, float]:
+def _constants(diagonal: float, power: float, fraction: float) -> tuple[float, float]:
     """α and β from tr B / D and ‖B‖² / D."""
-    alpha, beta = actual_constants(math.sqrt(max(power - lean**2, 0)), lean, fraction)
+    alpha, beta = actual_constants(math.sqrt(max(power - diagonal**2, 0)), diagonal, fraction)
     return (0.0 if alpha < _ZERO_ALPHA * abs(beta) else alpha), beta
 
 

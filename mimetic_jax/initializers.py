@@ -2,7 +2,7 @@
 
 Query and key are drawn jointly, and so are value and out, but a layer's `kernel_init` gets one
 kernel at a time and doesn't know which. An unmodified layer can therefore only have a *fixed
-gauge*: each kernel is a fixed basis plus independent noise, so that products still lean to the
+gauge*: each kernel is a fixed basis plus independent noise, so that products are still aligned with the
 identity. For the joint draw use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
 """
 
@@ -91,7 +91,7 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
     """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
 
     kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. Thus
-    W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h leans to β_qk I on
+    W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h is close to β_qk I on
     the head's own K coordinates: its mean diagonal is β_qk K / D (0.233 at D = 192, K = 64, where
     the joint draw's singular vectors reach 0.395). Noise a and b give the products the
     off-diagonal variance of αZ: a² = √(α_qk² + β_qk²) − β_qk and

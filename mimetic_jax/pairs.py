@@ -18,7 +18,7 @@ from mimetic_jax.schemes.mimetic import pair_sizes
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """Where an attention layer stands in a tree.
+    """The location of an attention layer in a tree.
 
     Attributes:
         path: of the layer.

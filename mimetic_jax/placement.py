@@ -38,7 +38,7 @@ def local_key(key: jax.Array) -> jax.Array:
     check_key(key)
     typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
     data = jax.random.key_data(key) if typed else jnp.copy(key)
-    if isinstance(data, jax.core.Tracer):  # also for a concrete key inside somebody's jit
+    if isinstance(data, jax.core.Tracer):  # also for a concrete key inside a caller's jit
         return key
     # Raw keys are of the caller's default implementation, which other threads don't know.
     local = jnp.asarray(np.asarray(data))
@@ -53,7 +53,7 @@ def without_mesh() -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if not jax.sharding.get_abstract_mesh().empty:
-            # Inside somebody's jit the mesh is part of the program.
+            # Inside a caller's jit the mesh is part of the program.
             with contextlib.suppress(ValueError):
                 nowhere = jax.sharding.Mesh(np.empty((), object), ())
                 stack.enter_context(jax.set_mesh(nowhere))

@@ -482,7 +482,7 @@ def mlp_rules(
 
     Returns:
         Rules for `rewrite`, `plan`, `blocks` and `fit`. One of the two layers without the other
-        beside it is an error, as it is no MLP: a classifier may have the same name.
+        beside it is an error, as it is not an MLP: a classifier may have the same name.
 
     Example:
         >>> for rule in mlp_rules(first="up", second="down"):

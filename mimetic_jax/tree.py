@@ -24,6 +24,7 @@ from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.typed import shown
 from mimetic_jax.weights.checks import check_dtype, counts, pair
+from mimetic_jax.weights.position import square_grid
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
@@ -184,7 +185,7 @@ class Tree:
         if len(tables) != 1 or not tables[0].fits:
             return None, grid
         count, _ = tables[0].canonical_shape
-        grid = grid or _square(count) or _square(count - 1)
+        grid = grid or square_grid(count) or square_grid(count - 1)
         table = self._canonical(tables[0], None)
         return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
 
@@ -255,7 +256,7 @@ class Tree:
         if self._undescribed:
             advice = self._hint() or (
                 ": attention that is fused or named in another way needs rules=(Rule(path, role, "
-                "layout), …) or rules=attention_rules(…), and what is no attention Rule(path, ())"
+                "layout), …) or rules=attention_rules(…), and for other layers Rule(path, ())"
             )
             others = len(self._undescribed) - 1
             raise InputError(
@@ -325,8 +326,3 @@ def _hint_of_scan(leaves: Iterable[Leaf]) -> str:
     return (
         ": stacked layers with flattened heads need rules=attention_rules(stacked=True, flat=True)"
     )
-
-
-def _square(count: int) -> tuple[int, int] | None:
-    side = round(max(count, 0) ** 0.5)
-    return (side, side) if side > 0 and side * side == count else None

@@ -156,7 +156,7 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
         unknown_fields: whether fields that the class lacks are ignored.
 
     Raises:
-        InputError: `data` is no object, or a field is missing, unknown or of another type.
+        InputError: `data` is not an object, or a field is missing, unknown or of another type.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: {shown(data)} is not an object with fields")

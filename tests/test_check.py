@@ -1,4 +1,4 @@
-"""The lean of products to the identity, against NumPy in float64."""
+"""The alignment of products with the identity, against NumPy in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -40,15 +40,18 @@ def test_the_lean_is_the_cosine_with_the_identity():
 
 
 def test_noise_has_the_stated_spread_and_structure_shows():
-    leans = [
-        lean for seed in range(40) for layer in check(params(seed)) for lean in layer.query_key
+    alignments = [
+        alignment
+        for seed in range(40)
+        for layer in check(params(seed))
+        for alignment in layer.query_key
     ]
-    assert np.std(leans) == pytest.approx(1 / D, rel=0.12)
+    assert np.std(alignments) == pytest.approx(1 / D, rel=0.12)
     text = str(check(params()))
-    assert "W_Q W_Kᵀ leans to +I in 0, to -I in 0 of 12 heads" in text
+    assert "W_Q W_Kᵀ aligned with +I in 0, with -I in 0 of 12 heads" in text
     text = str(check(mimetic_jax.rewrite(jax.random.key(1), params(), Mimetic())))
-    assert "W_Q W_Kᵀ leans to +I in 12, to -I in 0 of 12 heads" in text
-    assert "W_V W_out leans to +I in 0, to -I in 3 of 3 layers" in text
+    assert "W_Q W_Kᵀ aligned with +I in 12, with -I in 0 of 12 heads" in text
+    assert "W_V W_out aligned with +I in 0, with -I in 3 of 3 layers" in text
 
 
 def test_stacked_layers_and_half_of_the_kernels():
@@ -65,12 +68,12 @@ def test_stacked_layers_and_half_of_the_kernels():
     )
     assert alone[0].value_out is None
     assert len(alone[0].query_key) == H
-    assert "W_V W_out leans" not in str(alone)
+    assert "W_V W_out aligned" not in str(alone)
 
 
 def test_zeros_have_no_lean():
     tree = jax.tree.map(np.zeros_like, params())
-    assert {lean for layer in check(tree) for lean in layer.query_key} == {0.0}
+    assert {alignment for layer in check(tree) for alignment in layer.query_key} == {0.0}
 
 
 def test_the_picture_has_a_point_for_each_head():

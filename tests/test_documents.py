@@ -19,7 +19,7 @@ from mimetic_jax.data import ImageDataset
 from mimetic_jax.train import Comparison
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -66,7 +66,7 @@ def test_the_site_has_every_document() -> None:
 
 @each_document
 def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
-    """Such as `mimetic_jax/train/loop.py`, or `models/lean.py` inside of the package."""
+    """Such as `mimetic_jax/train/loop.py`, or `models/low_memory.py` inside of the package."""
     text = prose(path)
     folders = "mimetic_jax|configs|launch|papers|benchmarks|tests|results"
     inside = "|".join(p.name for p in (ROOT / "mimetic_jax").iterdir() if p.is_dir())

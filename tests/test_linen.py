@@ -18,7 +18,7 @@ def mimetic(**options):
     return MultiHeadDotProductAttention(num_heads=2, attention_init=Mimetic(), **options)
 
 
-def lean(params):
+def alignment(params):
     return float(np.einsum("dhk,hkd->d", params["value"]["kernel"], params["out"]["kernel"]).mean())
 
 
@@ -33,7 +33,7 @@ def test_tree_is_the_stock_layers():
 def test_output_is_that_of_the_new_weights(transform):
     layer = mimetic()
     output, variables = transform(layer.init_with_output)(KEY, X)
-    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+    assert alignment(variables["params"]) == pytest.approx(-0.4, abs=0.1)
     np.testing.assert_allclose(output, layer.apply(variables, X), atol=1e-6)
 
 
@@ -49,7 +49,7 @@ def test_untouched_leaves_are_the_stock_draw():
 def test_vmap_over_seeds():
     params = jax.vmap(mimetic().init, (0, None))(jax.random.split(KEY, 3), X)["params"]
     members = [jax.tree.map(lambda x, i=i: x[i], params) for i in range(3)]
-    assert all(abs(lean(member) + 0.4) < 0.1 for member in members)
+    assert all(abs(alignment(member) + 0.4) < 0.1 for member in members)
     assert not np.allclose(members[0]["query"]["kernel"], members[1]["query"]["kernel"])
 
 
@@ -67,7 +67,7 @@ def test_scan_and_remat():
     params = variables["params"]["attention"]
     for layer in range(3):
         one = jax.tree.map(lambda x, layer=layer: x[layer], params)
-        assert lean(one) == pytest.approx(-0.4, abs=0.1)
+        assert alignment(one) == pytest.approx(-0.4, abs=0.1)
     np.testing.assert_allclose(output, layers.apply(variables, X, None)[0], atol=1e-6)
 
 
@@ -92,10 +92,10 @@ def test_shared_layer_and_boxed_parameters():
 def test_dropout_and_decode():
     layer = mimetic(dropout_rate=0.5, deterministic=False)
     variables = layer.init({"params": KEY, "dropout": KEY}, X)
-    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+    assert alignment(variables["params"]) == pytest.approx(-0.4, abs=0.1)
     variables = mimetic(decode=True).init(KEY, X)
     assert int(variables["cache"]["cache_index"]) == 0
-    assert lean(variables["params"]) == pytest.approx(-0.4, abs=0.1)
+    assert alignment(variables["params"]) == pytest.approx(-0.4, abs=0.1)
 
 
 @pytest.mark.parametrize(

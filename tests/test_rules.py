@@ -175,11 +175,11 @@ def test_the_first_of_several_layers_may_have_no_number():
     names = ("attention", "attention_1", "attention_2", "attention_10")
     tree = {name: stock(i) for i, name in enumerate(names)}
     new = mimetic_jax.rewrite(KEY, tree, Mimetic(beta_qk=(1.0, 2.0, 3.0, 4.0), alpha_qk=0.0))
-    leans = []
+    alignments = []
     for name in names:
         query, key = new[name]["query"]["kernel"], new[name]["key"]["kernel"]
-        leans.append(np.einsum("dhk,dhk->", query, key) / (H * K))
-    np.testing.assert_allclose(leans, [1, 2, 3, 4], rtol=1e-5)
+        alignments.append(np.einsum("dhk,dhk->", query, key) / (H * K))
+    np.testing.assert_allclose(alignments, [1, 2, 3, 4], rtol=1e-5)
     found = mimetic_jax.fit(new).scheme
     np.testing.assert_allclose(found.beta_qk, [1, 2, 3, 4], rtol=1e-3)
 

@@ -41,7 +41,7 @@ def names() -> list[str]:
 
 
 def path_of(name: str) -> pathlib.Path:
-    """The file of a configuration: a name of `names`, or a path to a file of one's own.
+    """The file of a configuration: a name of `names`, or a path to a user's file.
 
     >>> path_of("cifar10_vit").name
     'cifar10_vit.py'

@@ -1,7 +1,7 @@
 """Local files opened so that nothing in their place blocks or misleads the caller.
 
 A pipe that nobody writes to, or a device, would block a reader forever; a symbolic link that
-somebody planted in a shared folder would lead a writer to another file.
+another user planted in a shared folder would lead a writer to another file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Our models, in Flax Linen, and the seam where models of others plug in.
+"""Our models, in Flax Linen, and the interface to models of others.
 
-Models know no scheme: the trainer initializes them, then rewrites. What else training must know of
-a model stands beside it, as the `Traits` of its class.
+Models don't import schemes: the trainer initializes a model, then rewrites its parameters. The
+`Traits` of a model's class hold what else training must know.
 """
 
 from mimetic_jax.models.attention import Attention
@@ -9,9 +9,9 @@ from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mixer import Mixer
+from mimetic_jax.models.model import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
-from mimetic_jax.models.seam import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Sizes, Traits

@@ -13,7 +13,7 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, Dropout, stack
-from mimetic_jax.models.lean import LayerNorm, add_table
+from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.weights.position import sincos_1d
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import BaseInit, Initializer, base_init
-from mimetic_jax.models.lean import gelu
+from mimetic_jax.models.low_memory import gelu
 
 
 def patch_grid(model: Any, image: tuple[int, ...]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Attention that knows the grid of its tokens: gated positions, and convolution beside it."""
+"""Attention that uses the grid of its tokens: gated positions, and an added convolution."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class GatedAttention(Attention):
 
 
 class ConvAttention(Attention):
-    """Attention with a convolution C beside it, a learned 3×3 filter per head that wraps around.
+    """Attention with an added convolution C, a learned 3×3 filter per head that wraps around.
 
     - "conv_logits": softmax(q kᵀ / √K + γ C)
     - "conv_added": softmax(q kᵀ / √K) + γ C

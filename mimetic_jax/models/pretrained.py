@@ -1,7 +1,7 @@
 """Pretrained vision transformers: checkpoints of vit_jax, timm and Hugging Face as our parameters.
 
 The three store the same function under other names and in other orientations. Tables of names say
-what each tensor is; shapes must then fit exactly, and nothing is left out without a word.
+what each tensor is; shapes must then fit exactly, and nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from flax import traverse_util
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.tensor_files import check_floating, read_file
+from mimetic_jax.weights.position import square_grid
 
 Names = tuple[tuple[str, str | None], ...]
 
@@ -103,7 +104,7 @@ def load_pretrained(
     Args:
         path: the file.
         params: the tree of `ViT.init`, `scan` or not, or the same tree of `jax.ShapeDtypeStruct`.
-        grid: (h, w) of the model's patches, where the position table is no square.
+        grid: (h, w) of the model's patches, where the position table is not square.
         say: prints a line.
 
     Returns:
@@ -166,7 +167,7 @@ class PretrainedFile:
             leaf = leaves[name]
             shape = leaf.shape if names == [name] else leaf.shape[1:]
             arrays = [_fit(tensors[source], source, shape) for source in names]
-            new[name] = _placed_like(arrays[0] if names == [name] else np.stack(arrays), leaf)
+            new[name] = _as_leaf(arrays[0] if names == [name] else np.stack(arrays), leaf)
         return traverse_util.unflatten_dict(new, sep="/")
 
     def fits(self, params: Any) -> bool:
@@ -217,7 +218,9 @@ class PretrainedFile:
         for name, leaf in leaves.items():
             names = _sources(name, leaf)
             if all(source in self.tensors for source in names):
-                arrays = [_by_head(self.tensors[source], source, head_width) for source in names]
+                arrays = [
+                    _with_head_axis(self.tensors[source], source, head_width) for source in names
+                ]
                 found[name] = arrays[0] if names == [name] else np.stack(arrays)
         return found
 
@@ -231,7 +234,9 @@ def _ours(
     ]
     if not kinds:
         seen = ", ".join(sorted(stored)[:6])
-        raise InputError(f"{path} is no ViT of vit_jax, timm or Hugging Face: it holds {seen}, …")
+        raise InputError(
+            f"{path} is not a ViT of vit_jax, timm or Hugging Face: it holds {seen}, …"
+        )
     found = {}
     for name, array in stored.items():
         ours = _rename(kinds[0], name, array.shape)
@@ -325,21 +330,16 @@ def _on_grid(
     count, stored = rows - prefix, table.array.shape[1] - prefix
     if grid is not None and grid[0] * grid[1] != count:
         raise InputError(f"a grid of {grid[0]}x{grid[1]} doesn't fit the model's {count} patches")
-    there, here = _square(stored), grid or _square(count)
+    there, here = square_grid(stored), grid or square_grid(count)
     if there == here or (stored == count and there is None):
         return table
     if there is None or here is None:
         raise InputError(
             f"{table.name} has shape {table.shape} in the file and {rows} rows here, and "
-            f"{count if here is None else stored} patches are no square grid"
+            f"{count if here is None else stored} patches are not a square grid"
         )
     say(f"{table.name} is resampled from {there[0]}x{there[1]} to {here[0]}x{here[1]} patches")
     return table._replace(array=np.asarray(resample(table.array, there, here, prefix)))
-
-
-def _square(count: int) -> tuple[int, int] | None:
-    side = round(max(count, 0) ** 0.5)
-    return (side, side) if side * side == count else None
 
 
 def _fit(tensor: _Tensor, path: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -352,7 +352,7 @@ def _fit(tensor: _Tensor, path: str, shape: tuple[int, ...]) -> np.ndarray:
     return tensor.array.reshape(shape)
 
 
-def _by_head(tensor: _Tensor, path: str, head_width: int) -> np.ndarray:
+def _with_head_axis(tensor: _Tensor, path: str, head_width: int) -> np.ndarray:
     """The array with the heads of an attention leaf on an axis of their own."""
     array = tensor.array
     if path.endswith("attention/out/kernel") and array.ndim == 2:
@@ -365,7 +365,7 @@ def _by_head(tensor: _Tensor, path: str, head_width: int) -> np.ndarray:
         return array
     if split % head_width:
         raise InputError(
-            f"{tensor.name} has {split} columns, no multiple of head width {head_width}"
+            f"{tensor.name} has {split} columns, not a multiple of head width {head_width}"
         )
     return array.reshape(shape)
 
@@ -379,7 +379,7 @@ def _flattened(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _placed_like(array: np.ndarray, leaf: Any) -> jax.Array:
+def _as_leaf(array: np.ndarray, leaf: Any) -> jax.Array:
     """The array with the leaf's dtype and sharding."""
     array = array.astype(leaf.dtype)
     sharding = getattr(leaf, "sharding", None)

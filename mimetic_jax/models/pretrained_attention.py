@@ -45,7 +45,7 @@ def pretrained_attention(path: str | os.PathLike[str], head_dim: int = HEAD_DIM)
         chosen = r"block_\d+/attention/(query|key|value|out)/kernel"
         flat = {n: tensor.array for n, tensor in tensors.items() if re.fullmatch(chosen, n)}
     return traverse_util.unflatten_dict(
-        {name: _by_head(path, name, array, head_dim) for name, array in flat.items()}, sep="/"
+        {name: _split_heads(path, name, array, head_dim) for name, array in flat.items()}, sep="/"
     )
 
 
@@ -64,7 +64,7 @@ def _gpt2(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def _by_head(
+def _split_heads(
     path: str | os.PathLike[str], name: str, array: np.ndarray, head_dim: int
 ) -> np.ndarray:
     out = name.endswith("out/kernel")

@@ -20,7 +20,7 @@ from mimetic_jax.models.layers import (
     space_to_depth,
     stack,
 )
-from mimetic_jax.models.lean import LayerNorm
+from mimetic_jax.models.low_memory import LayerNorm
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.models.windows import WindowAttention
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import classify, stack
-from mimetic_jax.models.lean import LayerNorm, add_table
+from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 from mimetic_jax.models.vit import Block
 from mimetic_jax.weights.bases import semi_orthogonal

@@ -55,16 +55,16 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What stands beside a module: set `traits = Traits(…)` in its class. Every trait is optional.
+    """Facts about a module: set `traits = Traits(…)` in its class. Every trait is optional.
 
     Attributes:
         grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
-            `SinCos` and `Impulse` need where the position table is no square.
+            `SinCos` and `Impulse` need where the position table is not square.
         rules: roles and layouts of the parameters, for `rewrite`; stock Flax names unless given.
         sharding: ordered (regular expression, placement) pairs over parameter paths; see
             `train.cluster.mesh.shardings`. Kernels and embeddings are sharded over "fsdp" unless
             given.
-        no_decay: regular expression of the parameters that weight decay spares where a
+        no_decay: regular expression of the parameters without weight decay where a
             configuration sets `optimizer.no_decay`.
         sizes: (module, shape of an example) → `Sizes`; without it a plan prints no activations and
             no communication.

@@ -14,8 +14,8 @@ from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
 from mimetic_jax.models.layers import MLP, Dropout, classify, patch_embed, patch_grid, stack
-from mimetic_jax.models.lean import LayerNorm, add_table
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
+from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
 
 VARIANTS = {

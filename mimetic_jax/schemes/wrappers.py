@@ -72,7 +72,7 @@ class Shuffled(_Control):
     entries of all heads of a kernel are permuted together. Biases, where `like` writes them, are
     permuted too: zeros stay zeros.
 
-    A permutation keeps the mean, so this is no control for the constant form of `MeanShift`.
+    A permutation keeps the mean, so this is not a control for the constant form of `MeanShift`.
 
     Attributes:
         like: the scheme whose entries are permuted.

@@ -18,7 +18,7 @@ class Source:
     Args:
         task: of the configuration.
         config: of an arm.
-        given: data that is there already, instead of what the configuration names.
+        given: data as an object, instead of what the configuration names.
     """
 
     def __init__(self, task: ModuleType, config: ConfigDict, given: Any = None) -> None:

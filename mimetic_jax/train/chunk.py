@@ -22,9 +22,9 @@ from mimetic_jax.train.store.chunks import About, Chunk, Members
 from mimetic_jax.train.store.claim import Made
 
 _SHARE, _SHARE_ON_CPU = 0.8, 0.5
-"""Of the free memory, what a chunk may take."""
+"""Share of the free memory that a chunk may take."""
 _MOST_ON_CPU = 64
-"""On a CPU, training more members at once is no faster: see benchmarks/population.py."""
+"""On a CPU, more members at once don't train faster: see benchmarks/population.py."""
 _FACTORIZATIONS = {"eigh", "svd", "qr", "householder_product", "cholesky", "schur", "eig"}
 
 
@@ -131,7 +131,7 @@ class ChunkJournal(Journal):
         return self._first
 
     def _best(self, steps: Sequence[int]) -> list[int]:
-        return []  # of which member?
+        return []  # members have different best steps
 
 
 def initial_members(program: Program, config: ConfigDict, seeds: np.ndarray) -> TrainState:
@@ -223,7 +223,7 @@ def lanes_of(seeds: Sequence[int], program: Program) -> list[int]:
 
 
 def _bytes(program: Program, data: Any, members: int) -> int:
-    """Memory of a dispatch of so many members beside the data."""
+    """Memory of a dispatch of so many members, without the data."""
     # The arrays are the same for all members, since their data is resident.
     arrays = program.feed.session(data, stream(0, "data"), 0, program.steps).arrays()
     memory = program.together(members, arrays).memory_analysis()

@@ -17,7 +17,7 @@ from mimetic_jax import paths
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.models import fields_of
-from mimetic_jax.models.seam import left_out
+from mimetic_jax.models.model import left_out
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.arm import Arm, Source
 from mimetic_jax.train.cluster import preemption
@@ -337,11 +337,11 @@ class Comparison:
 
 
 def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:
-    """The configuration with data and a model that are there already."""
+    """The configuration with data and a model given as objects."""
     config = config.copy_and_resolve_references()
     if data is not None:
         if config.task != "images":
-            raise InputError(f"data of one's own is for task images, this is {config.task}")
+            raise InputError(f"data given as arrays is for task images, not for {config.task}")
         config.data.name = getattr(data, "name", "")
     if model is not None:
         config.model = Config(fields_of(model))

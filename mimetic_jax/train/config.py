@@ -20,7 +20,7 @@ from mimetic_jax.train.settings import setting
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
-    """The configuration of each arm: the whole one, without its arms, with the arm's overrides.
+    """The configuration of each arm: that of the comparison with the arm's overrides.
 
     Raises:
         InputError: if a name can't be that of a folder, or if an override names an unknown field,
@@ -134,7 +134,7 @@ def _check_expressions(name: str, rules: Iterable[tuple[str, Any]]) -> None:
 
 
 def _check_population(config: ConfigDict) -> None:
-    """What a population can't have, since its members are trained in one program."""
+    """Check for fields that a population can't have: its members share one program."""
     for name, value in (
         ("init_from", config.init_from),
         ("optimizer.plateau", config.optimizer.plateau),

@@ -130,7 +130,7 @@ class BracketData(Section):
 
     affects: ClassVar[Affects] = DATA
 
-    name: Literal["dyck"] = field("dyck", "there is no other set")
+    name: Literal["dyck"] = field("dyck", "always dyck")
     length: int = field(196, "tokens of a word", AT_ONCE)
     pairs: int = field(64, "kinds of brackets", dyck.PAIRS)
     open_probability: float = field(0.6, "of opening one where one could also be closed", SHARE)

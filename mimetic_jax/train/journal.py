@@ -1,4 +1,4 @@
-"""What is kept of runs while they train: evaluations, metrics, checkpoints; and what is due."""
+"""Journals of runs while they train: evaluations, metrics, checkpoints, and when each is due."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Diverged(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds beside the state.
+    """What a checkpoint holds besides the state.
 
     Attributes:
         made: see `Made`.
@@ -73,7 +73,7 @@ class Journal(abc.ABC):
         label: of the runs, for messages.
         seeds: of the runs.
         folder: of the checkpoints' folder.
-        made: what makes the checkpoints.
+        made: the code, config and data that made the checkpoints.
         config: of the arm, checked.
         program: of the configuration.
         say: prints a line of progress.

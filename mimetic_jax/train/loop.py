@@ -17,7 +17,7 @@ from mimetic_jax.train.journal import Diverged, History, Journal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Progress, Say, clock
 from mimetic_jax.train.state import order_key, stream
-from mimetic_jax.train.timing import Idle, Watch
+from mimetic_jax.train.timing import StallReport, WaitingTime
 
 
 class Loop:
@@ -70,7 +70,7 @@ class Loop:
         first = self.journals[0]
         key = order_key(stream(first.seeds[0], "data"))
         session = feed.session(self.data, key, first.step, end)
-        self.idle, self.watch = Idle(), Watch(self.stall_seconds, self.say)
+        self.waiting, self.stalls = WaitingTime(), StallReport(self.stall_seconds, self.say)
         try:
             if self._running():  # A dispatch of no steps compiles outside the measured time.
                 self._now("compiling")
@@ -84,13 +84,13 @@ class Loop:
                     feed.max_dispatch, *(one.next_due - one.step for one in running.values())
                 )
                 began = time.perf_counter()
-                self.idle.dispatching()
+                self.waiting.dispatching()
                 metrics = self.group.steps(arrays, count, self._rate_scales())
-                self.idle.dispatched(metrics)
+                self.waiting.dispatched(metrics)
                 if any(one.step + count < end for one in running.values()):
-                    self.watch.now("waiting for data")
+                    self.stalls.now("waiting for data")
                     arrays = session.arrays()  # while the device computes
-                self.watch.now("waiting for the device")
+                self.stalls.now("waiting for the device")
                 history = self.group.history(metrics, count)
                 self._count(running, history, (time.perf_counter() - began) / len(running))
                 self._show(running, history)
@@ -103,15 +103,15 @@ class Loop:
                 if stopping:
                     self._stop()
         finally:
-            self.watch.close()
-            self.idle.close()
+            self.stalls.close()
+            self.waiting.close()
             session.close()
 
     def _running(self) -> dict[int, Journal]:
         return {i: one for i, one in self.open.items() if not one.ended}
 
     def _now(self, doing: str) -> None:
-        self.watch.now(doing)
+        self.stalls.now(doing)
         self.progress.now(doing)
 
     def _runs(self) -> int:
@@ -148,7 +148,7 @@ class Loop:
         due = [one for one in self.open.values() if one.log_due]
         if not due:
             return
-        waited = self.idle.share() if session.waits else 0.0
+        waited = self.waiting.share() if session.waits else 0.0
         lines = [one.log(waited) for one in due]
         if not self.progress.live:
             self._say_steps(due, lines, waited)
@@ -174,14 +174,14 @@ class Loop:
             tested = self.group.test()
             for i in which:
                 self.open[i].evaluated(tested[self.slots[i]])
-            self.idle.interrupted()
+            self.waiting.interrupted()
 
     def _save(self, everything: bool) -> None:
         for i, journal in self.open.items():
             if everything or journal.checkpoint_due:
                 self._now("writing a checkpoint")
                 journal.save(self.group.state(i))
-                self.idle.interrupted()
+                self.waiting.interrupted()
 
     def _finish(self) -> None:
         """Close the journals of runs that took their last step."""

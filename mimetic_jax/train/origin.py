@@ -23,7 +23,7 @@ class Origin:
         platform, device_kind, devices: of JAX; the number of devices of all processes.
         jax: its version.
         code: the version of this package.
-        commit: of this code, with "-dirty" if it differs; None where there is no git.
+        commit: of this code, with "-dirty" if it differs; None without git.
     """
 
     platform: str = ""
@@ -48,14 +48,14 @@ class Origin:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of this code, with "-dirty" if the code differs; None where there is no git."""
+    """The commit of this code, with "-dirty" if the code differs; None without git."""
     found = _git("rev-parse", "HEAD")
     changed = found and _git("status", "--porcelain", "--", *_CODE)
     return f"{found}-dirty" if changed else found
 
 
 def _git(*arguments: str) -> str | None:
-    if not (ROOT / ".git").exists():  # installed: a repository above it is somebody else's
+    if not (ROOT / ".git").exists():  # installed: a repository above it is another project's
         return None
     try:
         done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)

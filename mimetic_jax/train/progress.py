@@ -135,7 +135,7 @@ def _bar(stream: TextIO, text: str) -> Any:
         monitor_interval = 0  # no thread that watches bars
 
     # miniters=0: any number of steps is drawn, at most ten times a second. Sizes are given, since
-    # tqdm draws nothing on a terminal that doesn't tell its own.
+    # tqdm draws nothing on a terminal that doesn't report its size.
     return Bar(
         desc=text,
         bar_format="{percentage:3.0f} %|{bar}| {desc}",

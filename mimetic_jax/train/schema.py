@@ -16,7 +16,7 @@ from ml_collections import ConfigDict, config_dict
 
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models import find_model, model_fields
-from mimetic_jax.models.seam import left_out
+from mimetic_jax.models.model import left_out
 from mimetic_jax.train.fields import (
     MODEL_RANGES,
     RESULT,

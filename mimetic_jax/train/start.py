@@ -99,7 +99,7 @@ class _Source:
         else:
             found = cls(place, file=False)
         if not place.exists():
-            raise InputError(f"there is no init_from {place}")
+            raise InputError(f"init_from {place} doesn't exist")
         if not found.file and not found.run.checkpoints.is_folder():
             raise InputError(
                 f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "

@@ -1,4 +1,4 @@
-"""Time beside a training: how long devices wait for the host, and a line when nothing happens."""
+"""Timing of training: how long devices wait for the host, and a line when nothing happens."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 import jax
 
 
-class Idle:
+class WaitingTime:
     """Measures the time between one dispatch's end and the next one's start.
 
     A thread waits for each dispatch, since the host is busy with the next batch by then.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mimetic_jax_idle")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mimetic_jax_waiting")
         self._ended: Future[float] | None = None
         self._began = time.perf_counter()
-        self._idle = self._total = 0.0
+        self._waited = self._total = 0.0
 
     def dispatching(self) -> None:
         """Record the start of a dispatch."""
         now = time.perf_counter()
         if self._ended is not None:
-            self._idle += now - self._ended.result() if self._ended.done() else 0.0
+            self._waited += now - self._ended.result() if self._ended.done() else 0.0
             self._total += now - self._began
         self._began = now
 
@@ -40,9 +40,9 @@ class Idle:
         self._ended = None
 
     def share(self) -> float:
-        """The share of idle time since the last call."""
-        share = self._idle / self._total if self._total else 0.0
-        self._idle = self._total = 0.0
+        """The share of time spent waiting since the last call."""
+        share = self._waited / self._total if self._total else 0.0
+        self._waited = self._total = 0.0
         return share
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ def _ready_at(result: Any) -> float:
     return time.perf_counter()
 
 
-class Watch:
+class StallReport:
     """Prints a line whenever no step has ended for some seconds.
 
     Args:

@@ -1,7 +1,7 @@
 """What a comparison has to train, in units of runs that train at once, and what is finished of it.
 
-Runs have a folder each. The members of a population are runs too, whose books are kept together: a
-unit of them is a chunk.
+Each run has a folder. The members of a population are runs too, but share their files: a unit of
+them is a chunk.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class Work(abc.ABC):
 
     @abc.abstractmethod
     def configs(self) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
-        """(arm, folder, configuration) of what is trained there, where config.json is missing.
+        """(arm, folder, configuration) of what was trained there, where config.json is missing.
 
-        The configuration is None where nothing says it.
+        The configuration is None where no file has it.
         """
 
     @abc.abstractmethod

@@ -67,7 +67,7 @@ def number(name: str, value: Any, within: Range) -> Any:
     mimetic_jax.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
 
     Raises:
-        InputError: it is no number, or out of the range.
+        InputError: it is not a number, or out of the range.
     """
     return converted(name, Annotated[float, within], value)
 

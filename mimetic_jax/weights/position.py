@@ -14,6 +14,16 @@ TEMPERATURE = Range(1e-12, 1e12)
 """Range of temperatures: float64 holds the angles of a million positions."""
 
 
+def square_grid(count: int) -> tuple[int, int] | None:
+    """The sides of a square grid of so many positions, if there is one.
+
+    >>> square_grid(16), square_grid(17)
+    ((4, 4), None)
+    """
+    side = round(max(count, 0) ** 0.5)
+    return (side, side) if side and side * side == count else None
+
+
 def sincos_2d(
     h: int, w: int, dim: int, *, temperature: float = 10_000.0, scale: float = 1.0
 ) -> jax.Array:

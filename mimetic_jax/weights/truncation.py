@@ -57,21 +57,21 @@ def apparent_constants(alpha: float, beta: float, fraction: float = 1.0) -> tupl
     scale = math.hypot(alpha, beta)
     if scale == 0:
         return 0.0, 0.0
-    noise, lean = _measured(alpha / scale, beta / scale, fraction)
-    return scale * noise, scale * lean
+    noise, diagonal = _measured(alpha / scale, beta / scale, fraction)
+    return scale * noise, scale * diagonal
 
 
-def actual_constants(noise: float, lean: float, fraction: float = 1.0) -> tuple[float, float]:
+def actual_constants(noise: float, diagonal: float, fraction: float = 1.0) -> tuple[float, float]:
     """The inverse of `apparent_constants`: α and β from what the truncated matrix shows.
 
     Both functions are homogeneous: c times the matrix has c times the constants. So for each
-    fraction there is a single curve to invert, of the ratio of noise to lean over that of α to β,
+    fraction there is a single curve to invert, of the ratio of noise to diagonal over that of α to β,
     which is tabulated once. The pairs that a matrix of rank ρD can show have |t| ≤ √(ρ (ν² + t²));
     equality is a multiple of a projection, α = 0.
 
     Args:
         noise: ν ≥ 0.
-        lean: t.
+        diagonal: t.
         fraction: ρ = K / D, in (0, 1].
 
     Returns:
@@ -85,15 +85,15 @@ def actual_constants(noise: float, lean: float, fraction: float = 1.0) -> tuple[
         [0.7, 0.7]
     """
     _check(noise, fraction)
-    scale = math.hypot(noise, lean)
+    scale = math.hypot(noise, diagonal)
     if fraction == 1 or scale == 0:
-        return float(noise), float(lean)
+        return float(noise), float(diagonal)
     angles, distances, scales = _inverse(fraction)
-    distance = _distance(lean / scale, fraction)
+    distance = _distance(diagonal / scale, fraction)
     # An angle is arctan |β| / α; distances fall with it.
     angle = np.interp(-distance, -distances, angles)
     size = scale / np.interp(angle, angles, scales)
-    return float(size * np.cos(angle)), float(math.copysign(size * np.sin(angle), lean))
+    return float(size * np.cos(angle)), float(math.copysign(size * np.sin(angle), diagonal))
 
 
 def expected_singular_values(alpha: float, beta: float, dim: int, rank: int) -> np.ndarray:
@@ -131,7 +131,7 @@ def _curves(alpha: float, beta: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
     p = np.exp(1j * angle) / root
     log = 1j * angle - np.log(root)
     count = log / 2 - c * (s * p**2 - p) / 2
-    lean = beta * (log / 2 - c * s * p**2 / 2 + c**2 * (s * p**3 / 3 - p**2 / 4))
+    diagonal = beta * (log / 2 - c * s * p**2 / 2 + c**2 * (s * p**3 / 3 - p**2 / 4))
     power = (
         (s + c) * log / 2
         + 1 / (2 * p)
@@ -139,7 +139,7 @@ def _curves(alpha: float, beta: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
         + c**2 * (p / 2 - 5 * s * p**2 / 4 + 2 * s**2 * p**3 / 3)
         - c**3 * (s * p**2 - p) ** 2 / 4
     )
-    above = [2 / np.pi * (curve[0] - curve).imag for curve in (count, lean, power)]
+    above = [2 / np.pi * (curve[0] - curve).imag for curve in (count, diagonal, power)]
     squares = ((s - 1 / p) * (1 - c * p) ** 2).real
     return above[0], above[1], above[2], np.sqrt(squares.clip(min=0))
 
@@ -150,9 +150,9 @@ def _measured(alpha: float, beta: float, fraction: float) -> tuple[float, float]
         return alpha, beta
     if alpha < 1e-6:  # a multiple of a projection, of which t = ρβ and ‖B‖² = ρ D β²
         return abs(beta) * math.sqrt(fraction - fraction**2), fraction * beta
-    counts, leans, powers, _ = _curves(alpha, beta)
-    lean, power = (float(np.interp(fraction, counts, curve)) for curve in (leans, powers))
-    return math.sqrt(max(power - lean**2, 0)), lean
+    counts, diagonals, powers, _ = _curves(alpha, beta)
+    diagonal, power = (float(np.interp(fraction, counts, curve)) for curve in (diagonals, powers))
+    return math.sqrt(max(power - diagonal**2, 0)), diagonal
 
 
 @functools.lru_cache
@@ -161,13 +161,13 @@ def _inverse(fraction: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     angles = np.linspace(0, np.pi / 2, _ANGLES)
     pairs = [_measured(np.cos(angle), np.sin(angle), fraction) for angle in angles]
     scales = np.array([math.hypot(*pair) for pair in pairs])
-    leans = np.array([lean for _, lean in pairs])
-    return angles, _distance(leans / scales, fraction), scales
+    diagonals = np.array([diagonal for _, diagonal in pairs])
+    return angles, _distance(diagonals / scales, fraction), scales
 
 
-def _distance(lean: np.ndarray | float, fraction: float) -> np.ndarray:
+def _distance(diagonal: np.ndarray | float, fraction: float) -> np.ndarray:
     """√(1 − t² / ρ) for ν² + t² = 1: from 0 at α = 0 to 1 at β = 0, almost linear in between."""
-    return np.sqrt(np.clip(1 - np.square(lean) / fraction, 0, 1))
+    return np.sqrt(np.clip(1 - np.square(diagonal) / fraction, 0, 1))
 
 
 def _check(alpha: float, fraction: float) -> None:

@@ -10,7 +10,7 @@ tables have this in common:
 
 - They describe self-attention only. Cross-attention and attention pooling, whose queries come
   from other tokens than their keys, have no rules: they keep their initialization, or raise an
-  error where their names don't tell them from self-attention that a table has missed.
+  error where their names don't distinguish them from self-attention that a table has missed.
 - An MLP has the roles mlp_in and mlp_out only if it is two layers with an activation between
   them. A gated MLP, (act(x W₀) ∘ x W₁) W₂, has no single first layer, and constants meant for
   two layers don't transfer to it: its leaves stay unchanged.

@@ -20,7 +20,7 @@ tree, and the one that comes back is a module again, whose functions and flags a
 
     model = rewrite(key, model, scheme, rules=EQUINOX, num_heads=4)
 
-Cross-attention is the same class: the attribute's name must tell it apart. The two layers of an
+Cross-attention is the same class: the attribute's name must identify it. The two layers of an
 `equinox.nn.MLP` have the names of any others and keep their initialization.
 
 Read from: equinox 0.13.8, equinox/nn/{_attention,_linear}.py.

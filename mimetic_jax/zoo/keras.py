@@ -13,7 +13,7 @@ The tree is the dictionary of variables by path, {"…/multi_head_attention/quer
         variable.assign(params[variable.path])
 
 Kernels are [D, H, K], or [D, G, K] of key and value, and attention_output [H, K, D]: `num_heads`
-isn't needed. Cross-attention is the same class: the layer's name must tell it apart. The two Dense
+isn't needed. Cross-attention is the same class: the layer's name must identify it. The two Dense
 layers of an MLP have the names of any others and keep their initialization.
 
 Read from: keras 3.15.1, keras/src/layers/attention/{multi_head,grouped_query}_attention.py.

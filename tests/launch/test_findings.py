@@ -142,7 +142,7 @@ def test_a_place_may_name_a_step(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("{attention/table99 row 1: mimetic}", "there is no table attention/table99"),
+        ("{attention/table99 row 1: mimetic}", "unknown table attention/table99"),
         ("{attention/table6 row 1 scaled: mimesis}", "no runs of mimesis; there are those of"),
         ("{structured/table1 row 1: mimetic}", "no runs of mimetic; there are those of none"),
         ("{attention/table6 row 40: mimetic}", "--row=40"),

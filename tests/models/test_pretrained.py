@@ -274,12 +274,12 @@ def test_heads_that_a_file_tells_must_be_the_models(hugging_face, tmp_path):
         (lambda t: t.pop("vit.layernorm.bias"), r"lacks norm/bias, of shape \(24,\) here"),
         (lambda t: t.pop("vit.embeddings.cls_token"), "lacks cls_token"),
         (lambda t: t.update({"vit.gamma": np.ones(3)}), r"vit.gamma of shape \(3,\) has no place"),
-        (lambda t: (t.clear(), t.update(a=np.ones(3))), "is no ViT of vit_jax, timm or"),
+        (lambda t: (t.clear(), t.update(a=np.ones(3))), "is not a ViT of vit_jax, timm or"),
         (
             lambda t: t.update(
                 {"vit.embeddings.position_embeddings": np.ones((1, 13, 24), np.float32)}
             ),
-            r"shape \(1, 13, 24\) in the file and 17 rows here, and 12 patches are no square grid",
+            r"shape \(1, 13, 24\) in the file and 17 rows here, and 12 patches are not a square grid",
         ),
     ],
 )

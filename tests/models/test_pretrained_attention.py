@@ -72,5 +72,5 @@ def test_what_is_no_such_file(tmp_path):
     with pytest.raises(InputError, match=r"heads of width 3 don't divide dim 8"):
         pretrained_attention(tmp_path / "gpt2.npz", head_dim=3)
     np.savez(tmp_path / "other.npz", a=np.ones(3))
-    with pytest.raises(InputError, match=r"is no ViT of vit_jax, timm or Hugging Face"):
+    with pytest.raises(InputError, match=r"is not a ViT of vit_jax, timm or Hugging Face"):
         pretrained_attention(tmp_path / "other.npz")

@@ -134,7 +134,7 @@ def test_arms_keep_the_order_in_which_they_are_set():
 class Seen(ConfigDict):
     """A configuration that notes which fields are read."""
 
-    def watch(self, found: set[str], prefix: str = "") -> Seen:
+    def noting(self, found: set[str], prefix: str = "") -> Seen:
         object.__setattr__(self, "_found", found)
         object.__setattr__(self, "_prefix", prefix)
         return self
@@ -142,7 +142,7 @@ class Seen(ConfigDict):
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if isinstance(value, ConfigDict):
-            return Seen(value).watch(self._found, f"{self._prefix}{name}.")
+            return Seen(value).noting(self._found, f"{self._prefix}{name}.")
         self._found.add(self._prefix + name)
         return value
 
@@ -156,7 +156,7 @@ def test_a_program_reads_only_fields_that_affect_programs(tiny):
     config, found = tiny(), set()
     task = task_module(config.task)
     info, mesh = task.describe(config), make_mesh()
-    seen = Seen(config).watch(found)
+    seen = Seen(config).noting(found)
     Program(seen, *task.build(seen, info, mesh), mesh)
     known = schema("images")
     for name in found & known.keys():

@@ -1,4 +1,4 @@
-"""Groups whose books are kept together: a member is the run of its seed, whatever trains beside."""
+"""Populations: a member is the run of its seed, whatever the other members are."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     )
     jax.tree.map(np.testing.assert_array_equal, newest, new)
     assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
-    with pytest.raises(InputError, match=r"there is no init_from .*checkpoints/4"):
+    with pytest.raises(InputError, match=r"init_from .*checkpoints/4 doesn't exist"):
         warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
 
 
@@ -62,9 +62,9 @@ def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("nowhere", "there is no init_from .*nowhere"),
+        ("nowhere", "init_from .*nowhere doesn't exist"),
         ("", "neither a run's folder"),
-        ("weights.npz", "there is no init_from .*weights.npz"),
+        ("weights.npz", "init_from .*weights.npz doesn't exist"),
     ],
 )
 def test_bad_sources(tiny, tmp_path, source, words):
@@ -173,7 +173,7 @@ def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, tmp_pa
     quiet(config).train(tmp_path / "teacher")
     config.init_from = str(tmp_path / "teacher/runs/run/{seed}")
     config.seeds = (0, 1, 7)
-    with pytest.raises(InputError, match=r"there is no init_from .*run/7"):
+    with pytest.raises(InputError, match=r"init_from .*run/7 doesn't exist"):
         quiet(config).train(tmp_path / "student")
     assert not (tmp_path / "student").exists()
 

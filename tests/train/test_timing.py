@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from mimetic_jax.train.timing import Watch
+from mimetic_jax.train.timing import StallReport
 
 
 def test_says_what_it_waits_for_and_for_how_long():
@@ -13,10 +13,10 @@ def test_says_what_it_waits_for_and_for_how_long():
         if len(said) == 2:
             twice.set()
 
-    watch = Watch(0.05, say)
-    watch.now("waiting for data")
+    report = StallReport(0.05, say)
+    report.now("waiting for data")
     assert twice.wait(30)
-    watch.close()
+    report.close()
     assert said[:2] == [
         "nothing has happened for 0 s: waiting for data",
         "nothing has happened for 0 s: waiting for data",
@@ -25,7 +25,7 @@ def test_says_what_it_waits_for_and_for_how_long():
 
 def test_zero_is_never():
     before = threading.active_count()
-    watch = Watch(0, print)
-    watch.now("waiting")
+    report = StallReport(0, print)
+    report.now("waiting")
     assert threading.active_count() == before
-    watch.close()
+    report.close()

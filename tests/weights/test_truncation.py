@@ -26,8 +26,8 @@ def draws(alpha, beta, dim, rank, count=4):
         target = alpha * random.standard_normal((dim, dim)) / math.sqrt(dim) + beta * np.eye(dim)
         left, sigma, right = np.linalg.svd(target)
         product = left[:, :rank] * sigma[:rank] @ right[:rank]
-        lean = product.trace() / dim
-        found.append((math.sqrt(np.square(product).sum() / dim - lean**2), lean))
+        diagonal = product.trace() / dim
+        found.append((math.sqrt(np.square(product).sum() / dim - diagonal**2), diagonal))
         values.append(sigma[:rank])
     return np.mean(found, axis=0), np.mean(values, axis=0)
 
@@ -36,10 +36,10 @@ def draws(alpha, beta, dim, rank, count=4):
 @pytest.mark.parametrize(("alpha", "beta"), CONSTANTS)
 def test_law_is_that_of_svd(alpha, beta, dim, rank):
     measured, values = draws(alpha, beta, dim, rank)
-    noise, lean = apparent_constants(alpha, beta, rank / dim)
+    noise, diagonal = apparent_constants(alpha, beta, rank / dim)
     # Fluctuations of both, and the limit's error, are of order 1/D.
     assert measured[0] == pytest.approx(noise, abs=1.5 * alpha / dim)
-    assert measured[1] == pytest.approx(lean, abs=1.5 * alpha / dim)
+    assert measured[1] == pytest.approx(diagonal, abs=1.5 * alpha / dim)
     expected = expected_singular_values(alpha, beta, dim, rank)
     np.testing.assert_allclose(values, expected, atol=0.03 * math.hypot(alpha, beta))
 
@@ -65,11 +65,11 @@ def test_limits():
     assert apparent_constants(0, 0, 0.5) == actual_constants(0, 0, 0.5) == (0, 0)
     # A multiple of a projection: its entries are the same whatever the basis.
     projection = 0.5 * np.diag(np.arange(64) < 16)
-    noise, lean = apparent_constants(0, 0.5, 0.25)
-    assert lean == pytest.approx(projection.trace() / 64)
-    assert noise == pytest.approx(math.sqrt(np.square(projection).sum() / 64 - lean**2))
+    noise, diagonal = apparent_constants(0, 0.5, 0.25)
+    assert diagonal == pytest.approx(projection.trace() / 64)
+    assert noise == pytest.approx(math.sqrt(np.square(projection).sum() / 64 - diagonal**2))
     assert expected_singular_values(0, -0.5, 64, 16).tolist() == [0.5] * 16
-    # More lean than any matrix of that rank can have.
+    # More diagonal than any matrix of that rank can have.
     assert actual_constants(0.1, 0.5, 0.25)[0] == pytest.approx(0, abs=1e-12)
 
 

@@ -33,7 +33,7 @@ def equinox_layers(H, G, K):
     model = Model(layers, equinox.nn.MLP(D, D, 2 * D, 1, key=jax.random.key(2)))
     model = rewrite(KEY, model, SCHEME, rules=zoo.EQUINOX, num_heads=H)
     assert model.mlp.activation is not None
-    assert "leans to +I in 1, to -I in 1" in str(check(model, rules=zoo.EQUINOX, num_heads=H))
+    assert "aligned with +I in 1, with -I in 1" in str(check(model, rules=zoo.EQUINOX, num_heads=H))
     return lambda x: [layer(x, x, x) for layer in model.attention], ("attention/0", "attention/1")
 
 
@@ -113,9 +113,9 @@ def test_the_law_is_in_what_a_layer_puts_out(build, H, G, K):
     layers, _ = build(H, G, K)
     rows = [layers(row[None]) for row in jnp.eye(D)]
     maps = [np.concatenate([row[layer] for row in rows]) for layer in range(2)]
-    lean = 0.4 if H == G else 0.15
-    assert maps[0].diagonal().mean() < -lean + 0.05
-    assert maps[1].diagonal().mean() > lean - 0.05
+    alignment = 0.4 if H == G else 0.15
+    assert maps[0].diagonal().mean() < -alignment + 0.05
+    assert maps[1].diagonal().mean() > alignment - 0.05
     # By its queries and keys a token of several attends most to itself.
     if H == 1:
         tokens = 12 * jnp.eye(D)[:T]

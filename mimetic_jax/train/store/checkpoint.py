@@ -38,7 +38,7 @@ class Checkpoints:
         folder: that holds them; made if missing.
         keep: number of the newest to keep, ≥ 2, since one may turn out damaged.
         say: prints a line when a checkpoint is skipped.
-        also: given the steps of all checkpoints, which to keep beside the newest.
+        also: given the steps of all checkpoints, which to keep besides the newest.
 
     Raises:
         InputError: the folder has links, pipes or devices, which its readers would follow.
@@ -83,20 +83,20 @@ class Checkpoints:
             )
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest whole checkpoint and its record; None where there is none at all.
+        """The newest undamaged checkpoint and its record; None without any checkpoint.
 
-        A damaged one is reported and the one before it tried. Nothing is deleted: see `set_aside`.
+        A damaged one is reported, and the one before it is tried. Nothing is deleted: see `set_aside`.
 
         Args:
             shapes: the state's shapes, dtypes and shardings.
 
         Raises:
-            InputError: if there are checkpoints but none is whole: nothing starts over by itself.
+            InputError: all checkpoints are damaged: a run never starts over by itself.
         """
         return self._first_whole(self.steps()[::-1], lambda step: shapes)
 
     def read(self, steps: Sequence[int]) -> TrainState | None:
-        """The state of the first whole one of some checkpoints, whatever its shapes, on one device.
+        """The state of the first undamaged checkpoint of `steps`, on one device.
 
         Raises:
             InputError: as `restore`.
@@ -189,7 +189,7 @@ class Checkpoints:
 
 
 def newest_record(folder: Place, step: int | None = None) -> dict[str, Any] | None:
-    """The record of the newest checkpoint that has a whole one; its state isn't read.
+    """The newest undamaged record of a checkpoint; its state isn't read.
 
     Args:
         folder: of a run's checkpoints; it may be missing.
@@ -218,12 +218,12 @@ def content_digest(record: dict[str, Any]) -> str:
 def read_variables(
     folder: Place, say: Callable[[str], None], step: int | None = None
 ) -> dict[str, Any]:
-    """The model's variables of a checkpoint, whatever their shapes, on one device.
+    """The model's variables of a checkpoint, on one device.
 
     Args:
         folder: of the run's checkpoints.
         say: prints a line when a checkpoint is passed over.
-        step: of which; the newest whole one unless given.
+        step: of the checkpoint; the newest undamaged one unless given.
 
     Raises:
         InputError: if none can be read.
@@ -232,12 +232,12 @@ def read_variables(
     try:
         steps = checkpoints.steps()
         if step is not None and step not in steps:
-            raise InputError(f"there is no checkpoint {step} in {folder}, which has {steps}")
+            raise InputError(f"{folder} has no checkpoint {step}, only {steps}")
         state = checkpoints.read(steps[::-1] if step is None else [step])
     finally:
         checkpoints.close()
     if state is None:
-        raise InputError(f"there is no checkpoint in {folder}")
+        raise InputError(f"{folder} has no checkpoint")
     return state.variables
 
 

@@ -24,7 +24,7 @@ _ABOUT = "record"
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a chunk's file says of it beside its arrays.
+    """The description of a chunk in its file, besides the arrays.
 
     Attributes:
         count: examples on which each evaluation tests.

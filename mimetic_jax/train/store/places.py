@@ -48,7 +48,7 @@ class Place:
         """The place of a workdir; "~" is the home folder.
 
         Raises:
-            InputError: an empty path, or an address that is no bucket's.
+            InputError: an empty path, or an address that is not a bucket's.
         """
         if isinstance(path, Place):
             return path

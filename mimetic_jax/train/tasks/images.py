@@ -165,7 +165,7 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
 
 
 def load(config: ConfigDict, given: Any = None) -> Any:
-    """The data set of a configuration, resident or streamed; or arrays that are there already.
+    """The data set of a configuration, resident or streamed; or arrays given as an `ImageDataset`.
 
     Raises:
         InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
@@ -178,7 +178,7 @@ def load(config: ConfigDict, given: Any = None) -> Any:
             return datasets.load_own(*where, settings.size, settings.subset, limits)
         return datasets.load_dataset(*where, settings.subset, settings.classes, limits)
     if not isinstance(given, datasets.ImageDataset):
-        raise InputError(f"data of one's own is an ImageDataset, not a {type(given).__name__}")
+        raise InputError(f"data given as arrays is an ImageDataset, not a {type(given).__name__}")
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
         raise InputError(f"{given.name} is a known data set: give yours another name")
     return datasets.part(given, settings.subset)

@@ -13,7 +13,7 @@ import griffe
 _EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n *\S.*)*", re.MULTILINE)
 
 
-class Fences(griffe.Extension):
+class CodeBlocks(griffe.Extension):
     """Put a fence around each example of each docstring."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where models plug in: one of ours by name, or a Flax module of the user's by its import path."""
+"""The interface to models: one of ours by name, or a user's Flax module by its import path."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def find_model(name: str) -> type[nn.Module]:
         raise unknown(f"class of {module_name}", class_name, modules)
     found = getattr(module, class_name)
     if not _is_module(found):
-        raise InputError(f"model {name} is no flax.linen.Module, it is {found!r}"[:200])
+        raise InputError(f"model {name} is {found!r}, not a flax.linen.Module"[:200])
     return found
 
 
@@ -73,8 +73,8 @@ def model_fields(name: str) -> dict[str, Any]:
     """The fields of a model that a configuration may set, with the defaults of its class.
 
     These are the fields of the module's dataclass whose values are plain data; a dtype is given by
-    its name. A field without a default is None, and the configuration must set it. Not among them
-    is what the data decides: `num_classes`, `vocab`.
+    its name. A field without a default is None, and the configuration must set it. Fields that the
+    data decides are left out: `num_classes`, `vocab`.
 
     Args:
         name: as for `find_model`.
@@ -157,7 +157,7 @@ class Model:
         name: as for `find_model`.
         module: a Linen module: images [B, h, w, C] → logits [B, classes], or tokens [B, N] → logits
             [B, N, V]. Calls with `train` get the keyword `train` if the module has it.
-        traits: what stands beside it.
+        traits: of its class.
     """
 
     name: str

@@ -10,7 +10,7 @@ import pytest
 
 def test_each_example_has_a_fence_and_no_other_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
-    from docs.fences import fenced
+    from docs.code_blocks import fenced
 
     docstring = """Two examples.
 

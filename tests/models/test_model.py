@@ -110,7 +110,7 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
         ("vitt", {}, "unknown model 'vitt'.*did you mean 'vit'"),
         ("no_such_module:Model", {}, "no_such_module can't be imported .ModuleNotFoundError"),
         ("tests.plugged:TinyMLPMixr", {}, "did you mean 'TinyMLPMixer'"),
-        ("tests.plugged:NotAModule", {}, "is no flax.linen.Module"),
+        ("tests.plugged:NotAModule", {}, "not a flax.linen.Module"),
         ("tests.plugged:TinyMLPMixer", {"widht": 3}, "field of model .*did you mean 'width'"),
         (
             "tests.plugged:WrongShape",

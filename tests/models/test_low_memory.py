@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import print_saved_residuals
 
-from mimetic_jax.models.lean import add_table, gelu, layer_norm
+from mimetic_jax.models.low_memory import add_table, gelu, layer_norm
 
 X = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
 TABLE = X[:1] / 2
