@@ -40,7 +40,7 @@ class LayerCheck(Layer):
 
 
 class Check(tuple[LayerCheck, ...]):
-    """The alignments of every attention layer; prints as a table with a sentence about each pair."""
+    """The alignments of all attention layers; prints as a table with a sentence about each pair."""
 
     def __str__(self) -> str:
         rows = [("layer", "W_Q W_Kᵀ by head", "W_V W_out", "noise")]
@@ -110,7 +110,8 @@ def check(
         tr B / (‖B‖ √D),
 
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
-    initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and W_V W_out
+    initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
+    W_V W_out
     with a negative one. `fit` says which constants α and β such a product has.
 
     Args:

@@ -1,4 +1,4 @@
-"""Files that a public host reads: the workflow runs the README's tests, the citation is complete."""
+"""Files that a public host reads: the workflow runs README's tests, the citation is complete."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def actual_constants(noise: float, diagonal: float, fraction: float = 1.0) -> tu
     """The inverse of `apparent_constants`: α and β from what the truncated matrix shows.
 
     Both functions are homogeneous: c times the matrix has c times the constants. So for each
-    fraction there is a single curve to invert, of the ratio of noise to diagonal over that of α to β,
+    fraction there is one curve to invert, of the ratio of noise to diagonal over that of α to β,
     which is tabulated once. The pairs that a matrix of rank ρD can show have |t| ≤ √(ρ (ν² + t²));
     equality is a multiple of a projection, α = 0.
 

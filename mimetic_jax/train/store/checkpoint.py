@@ -85,7 +85,7 @@ class Checkpoints:
     def restore(self, shapes: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest undamaged checkpoint and its record; None without any checkpoint.
 
-        A damaged one is reported, and the one before it is tried. Nothing is deleted: see `set_aside`.
+        A damaged one is reported, and the one before it tried. Nothing is deleted: see `set_aside`.
 
         Args:
             shapes: the state's shapes, dtypes and shardings.
