@@ -13,8 +13,8 @@
 Without a name: every table and row, its published numbers, how many seeds are done, and what it
 costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
 published and ours side by side, or draw the figure. With a config file: the same for rows of
-your own, each with arguments of that file; their lines are in WORKDIR/results unless --results is
-given.
+your own, each with arguments of that file; their lines are in WORKDIR/results, unless --results
+names another folder.
 --small scales rows to what one CPU trains in minutes; such runs stay apart. --budget trains the
 most valuable missing rows of the whole registry, or of the name, for so long: first seeds first,
 and of those the cheapest rows. --file names what a row starts from: pretrained weights, or the

@@ -111,8 +111,7 @@ def check(
 
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
     initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
-    W_V W_out
-    with a negative one. `fit` says which constants α and β such a product has.
+    W_V W_out with a negative one. `fit` says which constants α and β such a product has.
 
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,

@@ -3,8 +3,8 @@
 Query and key are drawn jointly, and so are value and out, but a layer's `kernel_init` gets one
 kernel at a time and doesn't know which. An unmodified layer can therefore only have a *fixed
 gauge*: each kernel is a fixed basis plus independent noise, so that products are still aligned
-with the
-identity. For the joint draw use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
+with the identity. For the joint draw use `attention`, `rewrite`, or the layers in `linen` and
+`nnx`.
 """
 
 from __future__ import annotations
