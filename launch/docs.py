@@ -80,7 +80,7 @@ def _origins(rows: Sequence[Entry], results: Results) -> str:
     lines = [line for spec in dict.fromkeys(e.spec for e in rows) for line in results.of(spec)]
     made = dict.fromkeys(
         f"`{line.command}` on {line.devices} x {line.device_kind}, "
-        f"commit {(line.commit or 'unknown')[:7]}"
+        f"jax {line.jax or 'unknown'}, commit {(line.commit or 'unknown')[:7]}"
         for line in lines
     )
     return wrapped(f"Runs: {'; '.join(made)}.") if made else ""
