@@ -180,7 +180,7 @@ def campaign(tmp_path, signals, command):
         code = None
         while code != 0:
             process, said = start(folders[-1])
-            time.sleep(chance.uniform(0, seconds / 2))
+            time.sleep(chance.uniform(0, seconds))
             numbers = chance.choice(signals)
             for number in numbers:
                 process.send_signal(number)

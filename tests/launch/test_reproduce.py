@@ -415,7 +415,7 @@ def test_an_unfinished_first_stage_is_an_error(finished, rows_that_start, tmp_pa
         (["tests/started", "--row=1"], "a,b.npz", "can't hold the comma of"),
         (["tests/started", "--row=2"], "vit.npz", "tests/started row 2 needs a first stage"),
         (["tests/started", "--row=1"], "stage", "tests/started row 1 needs a file of a ViT"),
-        (["tests/started", "--row=2"], "empty", "no workdir of main.py: it has no config.json"),
+        (["tests/started", "--row=2"], "empty", "not a workdir of main.py: it has no config.json"),
         (["tests/started"], "stage", "rows 2, 3 start from different weights: add --row"),
     ],
 )
