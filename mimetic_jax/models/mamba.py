@@ -74,7 +74,7 @@ class Mamba(nn.Module):
     traits: ClassVar[Traits] = Traits(
         sharding=(
             (r"mixer/(z|x|dt)/kernel$", ("fsdp?", "tensor")),
-            (r"mixer/out/kernel$", ("tensor", "fsdp?")),
+            (r"mixer/out_proj/kernel$", ("tensor", "fsdp?")),
             (r"kernel$|embed", "fsdp"),
         ),
         no_decay=r"(^|/)(bias|scale|embedding|A_log|D|dt_bias)$",
@@ -138,7 +138,7 @@ class Block(nn.Module):
 
 
 class Mixer(nn.Module):
-    """The state space layer: out(norm(y ∘ silu(z))), y the recurrence of x under b and c, + D x.
+    """The state space layer: out_proj(norm((y + D x) ∘ silu(z))), y the recurrence of `ssd`.
 
     x, b and c pass a causal depthwise convolution and SiLU first.
 
@@ -186,7 +186,7 @@ class Mixer(nn.Module):
         y = ssd.chunked(*terms, self.chunk) if long else ssd.dual(*terms)
         y = (y + skip[:, None] * x).reshape(*u.shape[:2], inner)
         y = nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(y * nn.silu(z))
-        return dense("out", width, _scaled(self.out_scale, init))(y.astype(self.dtype))
+        return dense("out_proj", width, _scaled(self.out_scale, init))(y.astype(self.dtype))
 
 
 class CausalConv(nn.Module):

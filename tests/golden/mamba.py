@@ -79,7 +79,7 @@ def _fill(mixer: Any, path: str) -> None:
         "dt_bias": weight(f"{path}/dt_bias", (mixer.nheads,)),
         "D": weight(f"{path}/D", (mixer.nheads,)),
         "norm.weight": weight(f"{path}/norm/scale", (inner,)),
-        "out_proj.weight": weight(f"{path}/out/kernel", (inner, mixer.d_model)).T,
+        "out_proj.weight": weight(f"{path}/out_proj/kernel", (inner, mixer.d_model)).T,
     }
     mixer.load_state_dict({name: _torch(array) for name, array in values.items()})
 

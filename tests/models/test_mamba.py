@@ -98,10 +98,10 @@ def test_a_token_changes_nothing_before_it(variables: Any, chunk: int) -> None:
 
 
 def test_initial_values_are_the_references() -> None:
-    """Kernels within PyTorch's bounds, those of out over √L; A, Δ and D in their ranges."""
+    """Kernels within PyTorch's bounds, those of out_proj over √L; A, Δ and D in their ranges."""
     params = jax.jit(MODEL.clone(width=64, depth=4, heads=64).init)(KEY, TOKENS)["params"]
     mixer = params["block_1"]["mixer"]
-    bounds = {"z": 64**-0.5, "dt": 64**-0.5, "out": 128**-0.5 / 2, "conv": 0.5}
+    bounds = {"z": 64**-0.5, "dt": 64**-0.5, "out_proj": 128**-0.5 / 2, "conv": 0.5}
     for name, bound in bounds.items():
         assert bound * 0.95 < np.abs(mixer[name]["kernel"]).max() <= bound * 1.0001
     decay, step = np.exp(mixer["A_log"]), np.log1p(np.exp(mixer["dt_bias"]))
