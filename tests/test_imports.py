@@ -97,6 +97,7 @@ WINGS = {  # inside data
     "text": {"home", "remote"},
     "sets": {"files", "home", "remote"},
     "feed": {"files", "sets", "text"},
+    "recall": set(),
 }
 
 
