@@ -426,4 +426,5 @@ _PARTS_OF_SSM = [
 
 def _of_parts(name: str) -> MimeticSSM:
     chosen = name.split("_")
-    return MimeticSSM(**{field: None for part, field in _SSM.items() if part not in chosen})
+    off: Any = {field: None for part, field in _SSM.items() if part not in chosen}
+    return MimeticSSM(**{"noise": 0.0, **off})

@@ -42,6 +42,7 @@ class Mamba(nn.Module):
         chunk: tokens up to which a sequence is computed as attention, in N² products; a longer one
             is computed in chunks of as many.
         base: the initialization that schemes start from: "torch", the reference's, or "timm".
+        embedding_std: standard deviation of the embedding's initial values.
         scan: one compiled block, run L times, see `GPT`.
         remat: recompute each block in the backward pass, see `GPT`.
         dtype: of the projections; parameters, the recurrence and norms stay float32.
@@ -67,6 +68,7 @@ class Mamba(nn.Module):
     taps: int = 4
     chunk: int = 256
     base: str = "torch"
+    embedding_std: float = 0.02
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
@@ -86,7 +88,7 @@ class Mamba(nn.Module):
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]."""
         self._check()
         embedding: Any = self.param(
-            "embedding", nn.initializers.normal(0.02), (self.vocab, self.width)
+            "embedding", nn.initializers.normal(self.embedding_std), (self.vocab, self.width)
         )
         x = embedding[tokens].astype(self.dtype)
         names = ("heads", "expand", "state", "groups", "taps", "chunk", "base", "dtype")

@@ -38,10 +38,11 @@ class MimeticSSM(Scheme):
         power: exponent of the spread over heads; 0: the same A in all.
         step: Δ where the input adds nothing to the bias.
         correlation: ρ.
-        noise: standard deviation around the identity filter.
+        noise: standard deviation around the identity filter. None by default: a model of two layers
+            whose filters see one token alone learns to copy more slowly (configs/copying.py).
 
     Example:
-        >>> sorted(MimeticSSM(step=None, noise=None).writes(frozenset({"ssm_a", "ssm_b", "ssm_c"})))
+        >>> sorted(MimeticSSM(step=None).writes(frozenset({"ssm_a", "ssm_b", "ssm_c"})))
         ['ssm_a', 'ssm_c']
 
     Reference: Mimetic Initialization Helps State Space Models Learn to Recall (Trockman,
@@ -52,7 +53,7 @@ class MimeticSSM(Scheme):
     power: Annotated[float, NOT_NEGATIVE] = 0.0
     step: Annotated[float, STEP] | None = 1.0
     correlation: Annotated[float, CORRELATION] | None = 1.0
-    noise: Annotated[float, NOT_NEGATIVE] | None = 0.0
+    noise: Annotated[float, NOT_NEGATIVE] | None = None
 
     def __post_init__(self) -> None:
         if self.decay is None and self.power:

@@ -47,6 +47,7 @@ MODEL_RANGES = {
     "heads": Range(1, 2**16),
     "mlp_ratio": Range(0, 1024, above=True),
     "patch": Range(1, 2**14),
+    "embedding_std": NOT_NEGATIVE,
     "token_std": NOT_NEGATIVE,
     "width": Range(1, 2**20),
 }

@@ -15,6 +15,7 @@ from mimetic_jax.models import Mamba
 from mimetic_jax.schemes import Block, Context, Layers, MimeticSSM, NormMatched, Shuffled
 
 KEY = jax.random.key(0)
+EVERY = MimeticSSM(noise=0.0)
 SHAPES = {
     "ssm_a": (8,),
     "ssm_dt_bias": (8,),
@@ -44,7 +45,7 @@ def params(**fields: Any) -> Any:
 
 def test_every_part_is_what_the_layer_makes_of_it() -> None:
     """Of the values that the layer's formula takes: A, Δ, the products of B and C, the filters."""
-    new = draw(MimeticSSM())
+    new = draw(EVERY)
     np.testing.assert_allclose(-np.exp(new["ssm_a"]), -1e-3, rtol=1e-5)
     np.testing.assert_allclose(np.log1p(np.exp(new["ssm_dt_bias"])), 1, rtol=1e-6)
     np.testing.assert_allclose(new["ssm_dt_bias"], 0.54, atol=2e-3)
@@ -63,7 +64,7 @@ def test_sixteen_combinations(chosen: tuple[bool, ...]) -> None:
         with pytest.raises(InputError, match="are all None"):
             MimeticSSM(**off)
         return
-    new, every = draw(MimeticSSM(**off)), draw(MimeticSSM())
+    new, every = draw(MimeticSSM(**{"noise": 0.0, **off})), draw(EVERY)
     assert set(new) == set().union(*(PARTS[part] for part, on in switched.items() if on))
     for role, array in new.items():
         np.testing.assert_array_equal(array, every[role])
@@ -87,7 +88,7 @@ def test_power_spreads_the_decay_over_heads() -> None:
         np.testing.assert_allclose(np.quantile(u, (0.25, 0.5, 0.75)), (4.75, 8.5, 12.25), rtol=0.05)
 
 
-@pytest.mark.parametrize("like", [MimeticSSM(), MimeticSSM(decay=1.0, power=4, noise=0.1)])
+@pytest.mark.parametrize("like", [EVERY, MimeticSSM(decay=1.0, power=4, noise=0.1)])
 def test_controls(like: MimeticSSM) -> None:
     """Norms alone, or all entries: neither leans."""
     target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
@@ -103,7 +104,7 @@ def test_controls(like: MimeticSSM) -> None:
 def test_layers_of_a_model(scan: bool) -> None:
     """Only those of the range; a key gives a stacked layer its own noise."""
     before = params(scan=scan)
-    new = rewrite(KEY, before, Layers(MimeticSSM(correlation=0.5), 0.5, 1))
+    new = rewrite(KEY, before, Layers(MimeticSSM(correlation=0.5, noise=0.1), 0.5, 1))
     found = zip(blocks(before), blocks(new), strict=True)
     changed = [
         {role for role in old if not np.array_equal(old[role], block[role])}
@@ -113,7 +114,7 @@ def test_layers_of_a_model(scan: bool) -> None:
     assert changed == [set(), *[set().union(*PARTS.values())] * 2]
     noise = [block["ssm_c"] - 0.5 * block["ssm_b"] for _, _, block in blocks(new)][1:]
     assert np.abs(noise[0] - noise[1]).max() > 0.1
-    assert len(plan(before, MimeticSSM())) == (5 if scan else 15)
+    assert len(plan(before, EVERY)) == (5 if scan else 15)
 
 
 EYE = jnp.eye(4)
