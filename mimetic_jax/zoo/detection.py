@@ -14,8 +14,9 @@ _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 
 
 def best(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
-    """The name of the table whose rules describe most leaves of a tree, attention or state space layers among
-    them.
+    """The name of the table whose rules describe most leaves of a tree.
+
+    Attention or state space layers must be among them.
 
     A leaf counts if its path matches and its rank is that of the layout. Of tables that describe
     equally many the first is chosen.
