@@ -329,8 +329,8 @@ def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[Conf
     config.batch = 64
     config.steps = args.steps
     config.model = model(name, **{field: args[field] for field in sizes})
-    if name == "mamba":  # at the reference's .02 the first block drowns the tokens
-        config.model.embedding_std = args.width**-0.5
+    if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
+        config.model.embedding_std = 1.0
     config.arms = arms.chosen(args.init, *arms.recall(name))
 
     config.optimizer.learning_rate = args.rate
@@ -338,7 +338,9 @@ def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[Conf
     config.optimizer.warmup = 50
     config.optimizer.clip = 1.0
 
-    config.eval.every = max(1, args.steps // 20)
+    config.data.num_test = 128
+
+    config.eval.every = max(1, args.steps // 16)
     config.log_every = 50
     config.checkpoint_every = 500
     return config, args
