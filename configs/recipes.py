@@ -338,7 +338,7 @@ def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[Conf
     config.optimizer.warmup = 50
     config.optimizer.clip = 1.0
 
-    config.data.num_test = 128
+    config.data.num_test = 64
 
     config.eval.every = max(1, args.steps // 16)
     config.log_every = 50
