@@ -22,6 +22,7 @@ from mimetic_jax.schemes import (
     Layers,
     MeanShift,
     Mimetic,
+    MimeticSSM,
     NormMatched,
     Orthogonal,
     Polar,
@@ -378,3 +379,52 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         **_grid("qk", mimetic, (0, 20, 40), (25, 50, 100)),
     }
     return compared, others, groups
+
+
+def recall(model: str) -> tuple[Arms, Arms, Groups]:
+    """Arms of recall by "mamba" or "gpt": compared, others and groups.
+
+    Groups: parts, each of the four alone and all but each; combinations, all 16 of them; powers, as
+    the paper spreads A.
+    """
+    if model == "gpt":
+        compared, others, _ = language(depth=2)
+        others["vision"] = {"scheme": (Mimetic(),)}
+        names = ("vision", "query_key", "value_out", "random_basis", "shuffled", "positive")
+        others = {name: others[name] for name in names}
+        return compared, others, {"constants": {"default": {}, **compared, **others}}
+    mimetic = MimeticSSM()
+    compared = {
+        "default": {},
+        "norm_matched": {"scheme": (NormMatched(mimetic),)},
+        "mimetic": {"scheme": (mimetic,)},
+    }
+    combinations = {name: _of_parts(name) for name in _PARTS_OF_SSM}
+    powers = {f"power_{c}": MimeticSSM(decay=1.0, power=c) for c in (2, 4, 8)}
+    others = {
+        "shuffled": {"scheme": (Shuffled(mimetic),)},
+        **{name: {"scheme": (scheme,)} for name, scheme in (combinations | powers).items()},
+    }
+    every: Arms = {"default": {}, **others}
+    alone_or_without = [name for name in _PARTS_OF_SSM if name.count("_") in (0, 2)]
+    groups = {
+        "parts": {name: every[name] for name in alone_or_without},
+        "combinations": {"default": {}, **{name: every[name] for name in _PARTS_OF_SSM}},
+        "powers": {name: every[name] for name in powers},
+    }
+    return compared, others, groups
+
+
+_SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}
+_PARTS_OF_SSM = [
+    "_".join(chosen)
+    for count in range(1, len(_SSM) + 1)
+    for chosen in itertools.combinations(_SSM, count)
+]
+"""The parts of `MimeticSSM` that an arm has, such as a_delta."""
+
+
+def _of_parts(name: str) -> MimeticSSM:
+    chosen = name.split("_")
+    off: Any = {field: None for part, field in _SSM.items() if part not in chosen}
+    return MimeticSSM(**{"noise": 0.0, **off})

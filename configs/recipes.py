@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from configs import arms
-from configs.default import arguments, default
+from configs.default import arguments, default, model
 from mimetic_jax.data import describe
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
@@ -304,3 +307,40 @@ def words(
     config.log_every = 100
     config.checkpoint_every = 500
     return config
+
+
+def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[ConfigDict, ConfigDict]:
+    """Small models of recall, three seeds of each arm, and the arguments that were given.
+
+    Args:
+        text: the model, a key of `rates`, then arguments as in configs/copying.py.
+        rates: the learning rate of each model.
+        defaults: of further arguments, `steps` among them.
+    """
+    name, _, rest = (text or "mamba").partition(",")
+    if name not in rates:
+        raise unknown("model", name, rates)
+    sizes: dict[str, Any] = {"width": 64, "depth": 2, "heads": 4}
+    sizes |= {"state": 32} if name == "mamba" else {"positions": "sinusoidal"}
+    args = arguments(rest, **sizes, rate=rates[name], init="all", **defaults)
+    config = default("recall")
+    config.name = name
+    config.seeds = (0, 1, 2)
+    config.batch = 64
+    config.steps = args.steps
+    config.model = model(name, **{field: args[field] for field in sizes})
+    if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
+        config.model.embedding_std = 1.0
+    config.arms = arms.chosen(args.init, *arms.recall(name))
+
+    config.optimizer.learning_rate = args.rate
+    config.optimizer.schedule = "constant"
+    config.optimizer.warmup = 50
+    config.optimizer.clip = 1.0
+
+    config.data.num_test = 64
+
+    config.eval.every = max(1, args.steps // 16)
+    config.log_every = 50
+    config.checkpoint_every = 500
+    return config, args

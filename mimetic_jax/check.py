@@ -1,18 +1,20 @@
-"""Does a model's attention have the structure? A number per head, before or after training."""
+"""Do a model's layers have the structure? A number per head, before or after training."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.extras import need
 from mimetic_jax.pairs import Layer, Pair, attention_pairs
+from mimetic_jax.rewrite import blocks
 from mimetic_jax.rules import Rule
+from mimetic_jax.schemes import Block
 from mimetic_jax.table import aligned
 
 _CLEAR = 4.0
@@ -39,10 +41,57 @@ class LayerCheck(Layer):
         return 1 / self.dim
 
 
+@dataclasses.dataclass(frozen=True)
+class StateSpaceCheck(Layer):
+    """How far a state space layer is from one that forgets nothing and reads by content.
+
+    Attributes:
+        dim: D.
+        read_write: the alignment of W_C W_Bᵀ, in [-1, 1].
+        decay: the smallest and the largest −A of its heads; None without A_log.
+        step: the smallest and the largest Δ of its heads at an input of 0, likewise.
+    """
+
+    dim: int
+    read_write: float
+    decay: tuple[float, float] | None
+    step: tuple[float, float] | None
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the alignment of independent noise: 1 / D."""
+        return 1 / self.dim
+
+
 class Check(tuple[LayerCheck, ...]):
-    """The alignments of all attention layers; prints as a table with a sentence about each pair."""
+    """The alignments of all attention layers; prints as a table with a sentence about each pair.
+
+    Attributes:
+        state_spaces: of the state space layers, which have a table of their own.
+    """
+
+    state_spaces: tuple[StateSpaceCheck, ...]
+
+    def __new__(
+        cls, layers: Iterable[LayerCheck], state_spaces: Iterable[StateSpaceCheck] = ()
+    ) -> Self:
+        found = super().__new__(cls, layers)
+        found.state_spaces = tuple(state_spaces)
+        return found
 
     def __str__(self) -> str:
+        tables = [self._attention()] if self else []
+        return "\n".join([*tables, *([self._state_spaces()] if self.state_spaces else [])])
+
+    def _state_spaces(self) -> str:
+        rows = [("layer", "W_C W_Bᵀ", "noise", "-A by head", "Δ by head")]
+        for layer in self.state_spaces:
+            alignment, noise = f"{layer.read_write:+.3f}", f"± {layer.noise:.3f}"
+            rows.append((layer.name, alignment, noise, _range(layer.decay), _range(layer.step)))
+        alignments = _counted([(layer.read_write, layer.noise) for layer in self.state_spaces])
+        return "\n".join([*aligned(rows), f"W_C W_Bᵀ {alignments} layers"])
+
+    def _attention(self) -> str:
         rows = [("layer", "W_Q W_Kᵀ by head", "W_V W_out", "noise")]
         for layer in self:
             heads = " ".join(f"{alignment:+.3f}" for alignment in layer.query_key)
@@ -103,7 +152,7 @@ def check(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
 ) -> Check:
-    """How closely the attention of a tree is aligned with the identity, per head.
+    """How closely the attention and state space layers of a tree are aligned with the identity.
 
     The alignment of a product B [D, D] is its cosine with the identity,
 
@@ -111,7 +160,9 @@ def check(
 
     0 ± 1/D for independent noise and at most √(K/D) in size for a product of rank K. Mimetic
     initialization and trained vision transformers have W_Q W_Kᵀ with a positive alignment and
-    W_V W_out with a negative one. `fit` says which constants α and β such a product has.
+    W_V W_out with a negative one. `fit` says which constants α and β such a product has. Of a
+    state space layer it is W_C W_Bᵀ, over all groups, with its A and Δ beside it:
+    `schemes.MimeticSSM`.
 
     Args:
         params: a parameter tree, before or after training; layers may be stacked, kernels fused,
@@ -121,10 +172,11 @@ def check(
         rules: what leaves are; stock Flax names unless given.
 
     Returns:
-        A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
+        A tuple with a `LayerCheck` per attention layer, which prints as a table; `plot` draws it.
+        Its `state_spaces` has a `StateSpaceCheck` per state space layer.
 
     Raises:
-        InputError: as `blocks`; or if the tree has no attention, or products aren't square or
+        InputError: as `blocks`; or if the tree has neither, or products aren't square or
             finite.
 
     Example:
@@ -156,9 +208,40 @@ def check(
             query_key, value_out = (_alignments(pair) if pair else () for pair in pairs)
         one_out = value_out[0] if value_out else None
         layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
-    if not layers:
-        raise InputError("the tree has no attention with a query and key, or value and out")
-    return Check(layers)
+    state_spaces = [
+        _state_space(path, index, block)
+        for path, index, block in blocks(
+            params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+        )
+        if {"ssm_b", "ssm_c"} <= block.keys()
+    ]
+    if not (layers or state_spaces):
+        raise InputError(
+            "the tree has no attention with a query and key, or value and out, and no state space "
+            "layer"
+        )
+    return Check(layers, state_spaces)
+
+
+def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
+    written, read = (np.asarray(block[role], float) for role in ("ssm_b", "ssm_c"))
+    log_decay, bias = (
+        np.asarray(block[role], float) if role in block else None
+        for role in ("ssm_a", "ssm_dt_bias")
+    )
+    with blaming(path):
+        (alignment,) = _alignments(Pair(read[None], written[None], 1))
+    decay = None if log_decay is None else _ends(np.exp(log_decay))
+    step = None if bias is None else _ends(np.logaddexp(0, bias))  # softplus
+    return StateSpaceCheck(path, index, len(read), alignment, decay, step)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
 def _alignments(pair: Pair) -> tuple[float, ...]:

@@ -2,8 +2,9 @@
 
 A layout names the axes of a stored array as einops does: "d (h k)" is a kernel with flattened
 heads, "d (three h k)" one that holds query, key and value, "d (h+2g) k" one that holds them with
-fewer heads of key and value than of query, "l d h k" one whose layers are stacked by `nn.scan`.
-Schemes see canonical arrays, whatever the storage.
+fewer heads of key and value than of query, "d (2i+2s+m)" the input projection of a state space
+layer, "l d h k" a kernel whose layers are stacked by `nn.scan`. Schemes see canonical arrays,
+whatever the storage.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import einops
@@ -47,16 +49,31 @@ ROLES = {
     "relative_bias": "r h",
     "shared_bias": "u v",
     "position": "n d",
+    "ssm_a": "m",
+    "ssm_dt_bias": "m",
+    "ssm_b": "d s",
+    "ssm_c": "d s",
+    "ssm_conv": "u c",
+    "ssm_conv_bias": "c",
+    "ssm_norm": "i",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
 n tokens or positions, u rows and v columns of a filter or of a table, c channels, r the rows and
 columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one over tokens
 `token_in` and `token_out`. Both biases of attention logits belong to windows: `relative_bias` has a
-column per head and is indexed by query − key, `shared_bias` is indexed by key − query."""
+column per head and is indexed by query − key, `shared_bias` is indexed by key − query.
+
+A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
+of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_dt_bias` the bias of Δ before softplus,
+`ssm_norm` the scale of the gated norm."""
 
 _FUSED = {2: "two", 3: "three"}
-_GROUPED, _HEADS = "(h+2g)", "hgg"
-"""H query heads, G key heads and G value heads along one axis, and einops' name for that axis."""
+_GROUPED = "(h+2g)"
+"""H query heads, G key heads and G value heads along one axis."""
+_JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
+"""Parts of different sizes along one axis. Their letters are einops' name for that axis."""
+_GIVEN = {"h": "num_heads", "g": "num_kv_heads"}
+"""Sizes that the caller gives."""
 _AXIS = r"(?:1|[a-z]+|\([a-z]+(?: [a-z]+)*\))"
 _LAYOUT = re.compile(rf"{_AXIS}(?: {_AXIS})*")
 
@@ -66,11 +83,12 @@ class Rule:
     """What a leaf is and how it is stored.
 
     Attributes:
-        path: regular expression for the whole path of the leaf, or for its end from a "/" on. The
-            part before the match is the path of the block.
+        path: regular expression for the whole path of the leaf, or for its end from a "/" on, or a
+            "." as in the flat names of PyTorch. The part before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
-            axis named two or three; or query, key and value, in their order along an axis (h+2g);
-            or (), for a leaf that stays unchanged although its name is common in attention.
+            axis named two or three; or one for each part of an axis such as (h+2g) or (2i+2s+m),
+            in their order, "" for a part that has none; or (), for a leaf that stays unchanged
+            although its name is common in attention.
         layout: the stored axes: those of the role in any order, l for stacked layers, 1 for an
             axis of size 1; parentheses enclose axes that are flattened into one.
         heads: number of heads, for a flattened leaf to which `num_heads` doesn't apply.
@@ -101,10 +119,14 @@ class Rule:
         for field in ("path", "within", "exclude"):
             _check_expression(field, getattr(self, field))
         _check_expression("path", self._expression)
-        for role in (*self.roles, *filter(None, [self.partner])):
+        for role in filter(None, (*self.parts, self.partner)):
             if role not in ROLES:
                 raise unknown("role", role, ROLES)
-        if len(self.roles) > 1 and len(self.roles) not in _FUSED:
+        if self.joined and len(self.parts) != len(self.joined):
+            raise InputError(
+                f"layout {self.layout!r} has {len(self.joined)} parts, but the role is {self.role}"
+            )
+        if not self.joined and len(self.parts) > 1 and len(self.roles) not in _FUSED:
             raise InputError(f"a leaf holds one, two or three roles, not {len(self.roles)}")
         if len(set(self.roles)) < len(self.roles):
             raise InputError(f"a leaf can't hold the same role twice: {self.role}")
@@ -112,18 +134,18 @@ class Rule:
             raise InputError(
                 f"layout {self.layout!r} is not a list of axes such as 'd h k' or 'l d (three h k)'"
             )
-        heads = [_head_axis(ROLES[role].split()) for role in self.roles]
-        if len(self.roles) > 1 and "" in heads:
-            raise InputError(
-                f"{self.roles[heads.index('')]} has no heads, so it can't share a leaf"
-            )
-        if self.grouped and heads != ["h", "g", "g"]:
-            raise InputError(f"layout {self.layout!r} holds query, key and value, not {self.role}")
+        for role in self.roles if len(self.parts) > 1 else ():
+            axis = self.part_axis(role)
+            if not axis:
+                raise InputError(f"{role} has no heads, so it can't share a leaf")
+            if axis not in self.axes(role).split():
+                raise InputError(f"layout {self.layout!r} has no axis of {role} in its place")
         stored = Counter(_names(self.stored))
         for role in self.roles:
             expected = _names(self.canonical(role))
             if stored != Counter(expected):
-                axes = " ".join(axis for axis in expected if axis != "l").replace(_HEADS, _GROUPED)
+                axes = " ".join(axis for axis in expected if axis != "l")
+                axes = axes.replace(self.joined, f"({self._sum})") if self.joined else axes
                 raise InputError(
                     f"layout {self.layout!r} of {role} must have the axes {axes!r} "
                     "(and l, for stacked layers)"
@@ -153,12 +175,17 @@ class Rule:
     @property
     def _expression(self) -> str:
         # Without groups of its own, so that \1 in the path is the path's own first group.
-        return rf"(?:^|/)(?:{self.path})\Z"
+        return rf"(?:^|[/.])(?:{self.path})\Z"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The role of each part of the leaf, "" of one that has none."""
+        return (self.role,) if isinstance(self.role, str) else self.role
 
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles that the leaf holds."""
-        return (self.role,) if isinstance(self.role, str) else self.role
+        return tuple(filter(None, self.parts))
 
     @property
     def rank(self) -> int:
@@ -171,9 +198,21 @@ class Rule:
         return "l" in _names(self.stored)
 
     @property
-    def grouped(self) -> bool:
-        """Whether the leaf holds H heads of the query and G of key and value along one axis."""
-        return _GROUPED in self.layout
+    def joined(self) -> str:
+        """A letter per part of an axis with parts of different sizes: "hgg" of (h+2g), or ""."""
+        terms = re.findall(r"(\d*)([a-z])", self._sum)
+        return "".join(letter * int(count or 1) for count, letter in terms)
+
+    @property
+    def _sum(self) -> str:
+        found = _JOINED.search(self.layout)
+        return found[1] if found else ""
+
+    def part_axis(self, role: str) -> str:
+        """The axis along which the leaf holds this role beside others."""
+        if self.joined:
+            return self.joined[self.parts.index(role)]
+        return _head_axis(self.axes(role).split())
 
     def flattens(self, axis: str) -> bool:
         """Whether the leaf stores this axis with others as one."""
@@ -182,11 +221,11 @@ class Rule:
     @property
     def stored(self) -> str:
         """The layout as einops reads it."""
-        return self.layout.replace(_GROUPED, _HEADS)
+        return self.layout.replace(f"({self._sum})", self.joined) if self.joined else self.layout
 
     def axes(self, role: str) -> str:
         """The canonical axes of a role, by the names in this layout."""
-        if len(self.roles) == 1 or self.grouped:
+        if len(self.parts) == 1 or self.joined:
             return ROLES[role]
         # A leaf with an axis for query and key has equally many heads of both.
         return ROLES[role].replace("g", "h")
@@ -194,18 +233,25 @@ class Rule:
     def canonical(self, role: str) -> str:
         """The axes to which the leaf is rearranged before the role's heads are taken from it."""
         axes = self.axes(role).split()
-        if len(self.roles) > 1:
-            fused = _HEADS if self.grouped else f"({_FUSED[len(self.roles)]} h)"
-            axes = [fused if axis == _head_axis(axes) else axis for axis in axes]
+        if len(self.parts) > 1:
+            fused = self.joined or f"({_FUSED[len(self.parts)]} h)"
+            axes = [fused if axis == self.part_axis(role) else axis for axis in axes]
         return " ".join([*(["l"] if self.stacked else []), *axes])
 
-    def sizes(self, path: str, shape: tuple[int, ...], heads: Mapping[str, int | None]) -> Any:
+    def sizes(
+        self,
+        path: str,
+        shape: tuple[int, ...],
+        heads: Mapping[str, int | None],
+        beside: Mapping[str, int] = MappingProxyType({}),
+    ) -> dict[str, int]:
         """The size of each axis of a stored leaf.
 
         Args:
             path: the leaf's path, for error messages.
             shape: the stored shape.
             heads: the numbers of heads "h" and "g" or None, for layouts that flatten heads.
+            beside: sizes of axes of other leaves of the block, for the parts of a joined axis.
 
         Raises:
             InputError: if the shape doesn't fit the layout, or a number of heads is missing.
@@ -221,21 +267,16 @@ class Rule:
         known = {name: number for number, name in _FUSED.items()} | {
             name: count for name, count in given.items() if count is not None
         }
-        if self.grouped:
-            if given["h"] is None or given["g"] is None:
-                raise InputError(
-                    f"{path} stores the heads of query, key and value along one axis: give "
-                    "num_heads and num_kv_heads"
-                )
-            found = {"h": given["h"], "g": given["g"]}
-            known[_HEADS] = given["h"] + 2 * given["g"]
+        if self.joined:
+            found = self._part_sizes(path, shape, {**beside, **given})
+            known[self.joined] = sum(found[letter] for letter in self.joined)
         for group, size in zip(groups, shape, strict=True):
             names = group.strip("()").split()
             if names == ["1"]:
                 if size != 1:
                     raise InputError(f"{problem}: axis 1 has size {size}")
                 continue
-            if len(names) > 1 or names == [_HEADS]:
+            if len(names) > 1 or names == [self.joined]:
                 found |= {name: known[name] for name in names if name in known}
             open_names = [name for name in names if name not in found]
             if len(open_names) > 1:
@@ -245,10 +286,36 @@ class Rule:
                 grouped = "g" in names and given["g"] != given["h"]
                 count = f"num_kv_heads {given['g']}" if grouped else f"num_heads {given['h']}"
                 problem = f"{count} does not divide"
-                if _HEADS in names:
-                    problem = f"num_heads {given['h']} and num_kv_heads {given['g']} do not fit"
+                if self.joined in names:
+                    parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.joined))
+                    problem = f"{' and '.join(parts)} do not fit"
                 raise InputError(f"{problem} the {size} columns of {path}")
             found |= dict.fromkeys(open_names, size // product)
+        return found
+
+    def _part_sizes(
+        self, path: str, shape: tuple[int, ...], known: Mapping[str, int | None]
+    ) -> dict[str, int]:
+        """The size of each part of a joined axis; one that isn't known is what the others leave."""
+        found = {x: size for x in self.joined if (size := known.get(x)) is not None}
+        missing = [x for x in dict.fromkeys(self.joined) if x not in found]
+        if any(x in _GIVEN for x in missing):
+            raise InputError(
+                f"{path} stores the heads of query, key and value along one axis: give "
+                f"{' and '.join(_GIVEN.values())}"
+            )
+        if len(missing) > 1:
+            raise InputError(
+                f"{path} stores {self._sum} along one axis, and no leaf beside it shows "
+                f"{' or '.join(missing)}"
+            )
+        for x in missing:
+            size, times = shape[_groups(self.stored).index(self.joined)], self.joined.count(x)
+            rest = size - sum(found.get(other, 0) for other in self.joined)
+            if rest < times or rest % times:
+                others = " and ".join(f"{name} {number}" for name, number in found.items())
+                raise InputError(f"{path} has {size} columns, which are not {self._sum}: {others}")
+            found[x] = rest // times
         return found
 
 
@@ -333,15 +400,13 @@ class Leaf:
     @property
     def _part(self) -> tuple[slice, ...] | None:
         """Where the role's heads are in the leaf, if it shares the leaf with other roles."""
-        if len(self.rule.roles) == 1:
+        rule = self.rule
+        if len(rule.parts) == 1:
             return None
-        axes = {role: self.rule.axes(role).split() for role in self.rule.roles}
-        heads = {role: _head_axis(axes[role]) for role in axes}
-        before = self.rule.roles[: self.rule.roles.index(self.role)]
-        start = sum(self._sizes[heads[role]] for role in before)
-        leading = self.rule.stacked + axes[self.role].index(heads[self.role])
-        part = slice(start, start + self._sizes[heads[self.role]])
-        return (*[slice(None)] * leading, part)
+        axis, at = rule.part_axis(self.role), rule.parts.index(self.role)
+        start = sum(self._sizes[letter] for letter in (rule.joined or axis * at)[:at])
+        leading = rule.stacked + rule.axes(self.role).split().index(axis)
+        return (*[slice(None)] * leading, slice(start, start + self._sizes[axis]))
 
     @property
     def _canonical(self) -> str:
@@ -516,6 +581,14 @@ def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
     return tuple(f"{role}_bias" for role in roles)
 
 
+def _within(blocks: str, rules: tuple[Rule, ...], stacked: bool = False) -> tuple[Rule, ...]:
+    """The rules for these blocks alone; of stacked layers, if so."""
+    return tuple(
+        dataclasses.replace(rule, within=blocks, layout=f"{'l ' * stacked}{rule.layout}")
+        for rule in rules
+    )
+
+
 _LOGIT_BIASES = (
     Rule(r"relative_bias", "relative_bias", "r h"),
     Rule(r"shared_bias", "shared_bias", "u v"),
@@ -528,17 +601,28 @@ _MIXERS = (
     Rule(r"depthwise/kernel", "depthwise", "u v 1 c"),
     Rule(r"depthwise/bias", "depthwise_bias", "c"),
 )
+_STATE_SPACE = (
+    Rule(r"b/kernel", "ssm_b", "d s"),
+    Rule(r"c/kernel", "ssm_c", "d s"),
+    Rule(r"conv/kernel", "ssm_conv", "u c"),
+    Rule(r"conv/bias", "ssm_conv_bias", "c"),
+    Rule(r"A_log", "ssm_a", "m"),
+    Rule(r"dt_bias", "ssm_dt_bias", "m"),
+    Rule(r"norm/scale", "ssm_norm", "i"),
+)
 FLAX = (
     # Our models with `scan=True`.
     *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
-    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks/attention$") for r in _LOGIT_BIASES),
+    *_within("blocks/attention$", _LOGIT_BIASES, stacked=True),
     *mlp_rules(stacked=True, within="blocks/mlp$"),
-    *(Rule(r.path, r.role, f"l {r.layout}", within="blocks$") for r in _MIXERS),
+    *_within("blocks$", _MIXERS, stacked=True),
+    *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
     *_MIXERS,
+    *_within(r"block_\d+/mixer$", _STATE_SPACE),
     *attention_rules(),
     *_LOGIT_BIASES,
     *mlp_rules(),
     Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
 )
-"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, relative position
-biases and position table of our own models."""
+"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, state space layers,
+relative position biases and position table of our own models."""

@@ -9,7 +9,7 @@ import copy
 import itertools
 import re
 import zlib
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -71,13 +71,17 @@ class Tree:
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._undescribed: list[str] = []
+        claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         for index, (path, value) in enumerate(named):
             described = ((rule, rule.block(path)) for rule in self.rules)
             rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
             if rule:
-                self._claim(index, block, rule, np.shape(value))
+                claims.append((index, block, rule, np.shape(value)))
             elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in self.rules):
                 self._undescribed.append(path)
+        # Parts along one axis come last: other leaves of the block show their sizes.
+        for claim in sorted(claims, key=lambda claim: bool(claim[2].joined)):
+            self._claim(*claim)
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
         path = self.paths[index]
@@ -88,7 +92,9 @@ class Tree:
             )
         sizes: dict[str, int] | InputError
         try:
-            sizes = rule.sizes(path, shape, self._heads)
+            others = self.blocks[block].values() if rule.joined else ()
+            beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
+            sizes = rule.sizes(path, shape, self._heads, beside)
         except InputError as error:  # fine for a Dense that only shares a name with attention
             sizes = error
         for role in rule.roles:

@@ -38,7 +38,7 @@ ALLOWED = {
         "weights",
     },
     "pairs": {"errors", "rewrite", "rules", "schemes"},
-    "check": {"errors", "extras", "pairs", "rules", "table"},
+    "check": {"errors", "extras", "pairs", "rewrite", "rules", "schemes", "table"},
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},
     "initializers": {"errors", "schemes", "typed", "weights"},
     "linen": {"errors", "rewrite", "schemes"},
@@ -97,6 +97,7 @@ WINGS = {  # inside data
     "text": {"home", "remote"},
     "sets": {"files", "home", "remote"},
     "feed": {"files", "sets", "text"},
+    "recall": set(),
 }
 
 

@@ -28,10 +28,13 @@ POSITIONS = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
 SQUARE = np.eye(4, dtype=np.float32)
 DRAWS = {
     "conv_filters": lambda key: weights.conv_filters(key, 3, 4),
+    "correlated": lambda key: weights.correlated(key, SQUARE, 0.5),
     "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
         key, 4, 8, np.zeros(2), np.zeros((3, 4))
     ),
+    "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
     "impulse_query_key": lambda key: weights.impulse_query_key(key, POSITIONS, (4, 4), 2),
+    "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
     "mean_shift_per_input": lambda key: weights.mean_shift_per_input(key, SQUARE),
     "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8),
     "norm_matched": lambda key: weights.norm_matched(key, SQUARE),

@@ -21,6 +21,9 @@ OF_OTHER_TREES = [
     (schemes.ImpulseMixing(), "token_in token_out", (16, 16)),
     (schemes.ImpulseBias(), "relative_bias", (25, 2)),
     (schemes.ImpulseBias(), "shared_bias", (5, 5)),
+    (schemes.MimeticSSM(correlation=0.5), "ssm_b ssm_c", (8, 4)),
+    (schemes.MimeticSSM(power=2.0), "ssm_a ssm_dt_bias", (4,)),
+    (schemes.MimeticSSM(noise=0.1), "ssm_conv", (4, 6)),
 ]
 """A scheme, the roles that it writes, and the shape of their arrays."""
 
@@ -83,7 +86,8 @@ def test_schemes(scheme, dtype):
 def test_schemes_of_other_trees(scheme, roles, shape):
     params = {role: noise(*shape) for role in roles.split()}
     layouts = {"depthwise": "u v c", "token_in": "n f", "token_out": "f n"}
-    layouts |= {"relative_bias": "r h", "shared_bias": "u v"}
+    layouts |= {"relative_bias": "r h", "shared_bias": "u v", "ssm_b": "d s", "ssm_c": "d s"}
+    layouts |= {"ssm_a": "m", "ssm_dt_bias": "m", "ssm_conv": "u c"}
     rules = [Rule(role, role, layouts[role]) for role in params]
     jax.eval_shape(lambda key, params: rewrite(key, params, scheme, rules=rules), KEY, params)
 

@@ -409,8 +409,8 @@ def test_grouped_heads_need_their_numbers(counts, words):
 @pytest.mark.parametrize(
     ("role", "layout", "words"),
     [
-        (("query", "key"), "d (h+2g) k", "holds query, key and value, not"),
-        ("query", "d (h+2g) k", "holds query, key and value, not query"),
+        (("query", "key"), "d (h+2g) k", "has 3 parts, but the role is"),
+        ("query", "d (h+2g) k", "has 3 parts, but the role is query"),
         (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
         (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
     ],

@@ -10,7 +10,7 @@ from mimetic_jax.errors import InputError
 INSTALLED = {
     "digits": "comes with scikit-learn",
     "python_docs": "comes with Python",
-    "dyck": "is drawn from a key",
+    **dict.fromkeys(("dyck", "copying", "associative", "induction"), "is drawn from a key"),
 }
 """Data sets that are read from no folder, and where they come from."""
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import Initializer
+from mimetic_jax.models.position import rotated
 
 
 class Attention(nn.Module):
@@ -27,6 +28,7 @@ class Attention(nn.Module):
         qkv_bias: whether query, key and value have biases; out has one.
         fused_qkv: one product for the three projections; the parameters stay separate.
         causal: token n attends to tokens 0 … n only.
+        rotary: queries and keys turn with their position, see `position.rotated`.
         dtype: of the computation; parameters are float32.
 
     Raises:
@@ -47,6 +49,7 @@ class Attention(nn.Module):
     qkv_bias: bool = True
     fused_qkv: bool = False
     causal: bool = False
+    rotary: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -61,6 +64,10 @@ class Attention(nn.Module):
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
+        if self.rotary and (width // self.num_heads) % 2:
+            raise InputError(
+                f"rotary positions need heads of even width, not {width // self.num_heads}"
+            )
         if self.fused_qkv and not self.is_initializing():
             query, key, value = self._fused(x)
         else:
@@ -76,6 +83,8 @@ class Attention(nn.Module):
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""
+        if self.rotary:
+            query, key = rotated(query), rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         return _attended(query, key, value, self.causal, implementation)
 

@@ -22,6 +22,8 @@ _EMBEDDINGS = {
     "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
 }
 
+_POSITIONS = ("sinusoidal", "learned", "rotary")
+
 
 class GPT(nn.Module):
     """A causal language model: output n depends on tokens 0 … n.
@@ -40,7 +42,8 @@ class GPT(nn.Module):
         positions: "sinusoidal", a fixed table of any length, added to √D times the embedding:
             tied embeddings must be small for the logits, and sines of amplitude 1 would drown
             them. Or "learned", a table `pos_embed` as small as the embedding, which is added
-            unscaled.
+            unscaled. Or "rotary": queries and keys turn with their position, at any length, and
+            the scaled embedding enters the blocks alone.
         max_length: rows of the learned table; the longest input.
         dropout: rate after positions, attention and MLP layers.
         embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
@@ -117,7 +120,9 @@ class GPT(nn.Module):
             table: Any = self.param("pos_embed", init.position, (1, self.max_length, self.width))
             x = add_table(x, table[:, :length])
         else:
-            x = x * self.width**0.5 + sincos_1d(length, self.width)
+            x = x * self.width**0.5
+            if self.positions == "sinusoidal":
+                x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
         fields = {
             "heads": self.heads,
@@ -125,6 +130,7 @@ class GPT(nn.Module):
             "base": self.base,
             "train": train,
             "dropout": self.dropout,
+            "rotary": self.positions == "rotary",
             "dtype": self.dtype,
         }
         x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
@@ -139,8 +145,8 @@ class GPT(nn.Module):
     def _check(self, length: int) -> None:
         if self.width % self.heads:
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
-        if self.positions not in ("sinusoidal", "learned"):
-            raise unknown("positions", self.positions, ("sinusoidal", "learned"))
+        if self.positions not in _POSITIONS:
+            raise unknown("positions", self.positions, _POSITIONS)
         if self.embedding not in _EMBEDDINGS:
             raise unknown("embedding", self.embedding, _EMBEDDINGS)
         if self.dropout_of not in ("tokens", "elements"):
@@ -160,6 +166,7 @@ class Block(nn.Module):
     base: str
     train: bool
     dropout: float
+    rotary: bool
     dtype: Any
 
     @nn.compact
@@ -175,6 +182,7 @@ class Block(nn.Module):
             kernel_init=init.linear,
             bias_init=init.linear_bias(x.shape[-1]),
             causal=True,
+            rotary=self.rotary,
             dtype=self.dtype,
             name="attention",
         )

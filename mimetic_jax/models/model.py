@@ -16,6 +16,7 @@ from mimetic_jax.errors import InputError, said_by, unknown
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
+from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
@@ -26,6 +27,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "convmixer": ConvMixer,
     "convnext": ConvNeXt,
     "gpt": GPT,
+    "mamba": Mamba,
     "mixer": Mixer,
     "swin": Swin,
     "token_vit": TokenViT,

@@ -1,4 +1,4 @@
-"""Position tables for another resolution."""
+"""Positions: tables for another resolution, and rotations."""
 
 from __future__ import annotations
 
@@ -56,3 +56,32 @@ def resample(
     patches = jax.image.resize(patches, (new_h, new_w, width), "cubic", antialias=True)
     patches = patches.reshape(1, -1, width).astype(table.dtype)
     return jnp.concatenate([table[:, :prefix], patches], axis=1)
+
+
+def rotated(x: jax.Array, temperature: float = 10_000.0) -> jax.Array:
+    """Queries or keys turned by their position, so that products depend on distances alone.
+
+    (x_j, x_{j + K/2}) turns by the angle n · temperature^(−2j / K) at position n.
+
+    Args:
+        x: [B, N, H, K], K even.
+        temperature: ratio of the highest to the lowest frequency.
+
+    Returns:
+        The same shape and dtype; computed in float32.
+
+    Example:
+        >>> turned = rotated(jnp.ones((1, 2, 1, 2)))
+        >>> print(turned[0, :, 0].round(1))  # by 0 and by 1
+        [[ 1.   1. ]
+         [-0.3  1.4]]
+
+    Reference: RoFormer (Su et al. 2021), eq. 34, its pairs half a head apart as in GPT-NeoX.
+    """
+    length, half = x.shape[1], x.shape[-1] // 2
+    rates = temperature ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angles = jnp.arange(length, dtype=jnp.float32)[:, None, None] * rates
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    turned = [first * cos - second * sin, first * sin + second * cos]
+    return jnp.concatenate(turned, axis=-1).astype(x.dtype)

@@ -16,6 +16,9 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
+| ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
+| ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
+| ssm_norm (scale of the gated norm)  | [I]       |              |           |
 
 `rewrite` finds the blocks of a tree and applies a scheme, or a tuple of schemes from left to
 right, each to the result of the one before.
@@ -30,6 +33,7 @@ from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
+from mimetic_jax.schemes.ssm import MimeticSSM
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Layers",
     "MeanShift",
     "Mimetic",
+    "MimeticSSM",
     "NormMatched",
     "Orthogonal",
     "Polar",

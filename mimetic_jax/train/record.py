@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from mimetic_jax.errors import unknown
@@ -21,6 +22,7 @@ class Record(Origin):
         score: the name of its score.
         value: what it reached, in the units of tables.
         curve: (step, value) of every evaluation; empty for a member of a large population.
+        elsewhere: the last value on other test sets, by name, such as that at twice the length.
         loss: of the last evaluation.
         examples: on which each evaluation tests.
         steps: taken.
@@ -34,6 +36,7 @@ class Record(Origin):
     score: str
     value: float
     curve: tuple[tuple[int, float], ...] = ()
+    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
     loss: float | None = None
     examples: int = 0
     steps: int = 0
@@ -60,6 +63,7 @@ class Record(Origin):
             score=score.name,
             value=score.value(evaluations),
             curve=tuple(score.curve(evaluations)),
+            elsewhere=score.elsewhere(evaluations),
             loss=values["loss"],
             steps=steps,
             **dataclasses.asdict(origin),

@@ -90,14 +90,27 @@ class ArmResult:
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
-        sign = 1 if self.score.higher else -1
         return [
-            next(
-                (step for step, value in self.runs[seed].curve if sign * (value - final) >= 0), None
-            )
+            self._step_to(seed, final)
             for seed, final in sorted(target.reached.items())
             if seed in self.runs
         ]
+
+    def steps_to_goal(self) -> list[int | None]:
+        """First evaluated step of each seed that reaches the goal of the score."""
+        assert self.score.goal is not None
+        return [self._step_to(seed, self.score.goal) for seed in sorted(self.runs)]
+
+    def elsewhere(self, name: str) -> list[float]:
+        """The last score of each seed on another test set."""
+        return [
+            run.elsewhere[name] for _, run in sorted(self.runs.items()) if name in run.elsewhere
+        ]
+
+    def _step_to(self, seed: int, target: float) -> int | None:
+        sign = 1 if self.score.higher else -1
+        curve = self.runs[seed].curve
+        return next((step for step, value in curve if sign * (value - target) >= 0), None)
 
 
 def summarize(workdir: Place, results: Sequence[ArmResult]) -> str:
@@ -204,6 +217,12 @@ def table(results: Sequence[ArmResult]) -> str:
     columns["steps to default's score"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
+    if score.goal is not None:
+        columns[f"steps to {score.goal:g}"] = [_reached(x.steps_to_goal()) for x in finished]
+    for name in _elsewhere(finished):
+        columns[f"{score.label} at {name} [95 % CI]"] = [
+            _interval_cell(result, name) for result in finished
+        ]
     columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
     verdicts = [
         _verdict(result, baseline, difference)
@@ -253,6 +272,8 @@ def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]
             for baseline in baselines
             if (difference := result.versus(baseline))
         },
+        **{f"{result.score.name}_{x}": result.elsewhere(x) for x in _elsewhere([result])},
+        **({"steps_to_goal": result.steps_to_goal()} if result.score.goal is not None else {}),
         "steps_to": {baseline.arm: result.steps_to(baseline) for baseline in baselines},
     }
 
@@ -270,12 +291,31 @@ def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:
 def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:
     if default is None:
         return ""
-    steps = result.steps_to(default)
+    return _reached(result.steps_to(default))
+
+
+def _reached(steps: Sequence[int | None]) -> str:
+    """The mean step of those that got there."""
     reached = [step for step in steps if step is not None]
     if not reached:
         return "never"
     some = "" if len(reached) == len(steps) else f" ({len(reached)} of {len(steps)} seeds)"
     return f"{np.mean(reached):.0f}{some}"
+
+
+def _elsewhere(results: Sequence[ArmResult]) -> list[str]:
+    """Names of the other test sets, in order."""
+    runs = (run for result in results for run in result.runs.values())
+    return list(dict.fromkeys(name for run in runs for name in run.elsewhere))
+
+
+def _interval_cell(result: ArmResult, name: str) -> str:
+    values = result.elsewhere(name)
+    if not values:
+        return ""
+    found, form = paired_difference(values, [0.0] * len(values)), f".{result.score.digits}f"
+    ends = "" if found.low is None else f" [{found.low:{form}}, {found.high:{form}}]"
+    return f"{found.mean:{form}}{ends}"
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:

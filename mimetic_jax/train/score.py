@@ -21,6 +21,7 @@ class Score:
         chosen_by: the number whose lowest value selects the evaluation that counts, such as the
             loss on a validation text; the last one counts where this is empty.
         digits: of a table, after the point.
+        goal: a value of the column, the steps to which a table shows; None: no such column.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Score:
     higher: bool = True
     chosen_by: str = ""
     digits: int = 2
+    goal: float | None = None
 
     def goodness(self, values: Mapping[str, float]) -> float:
         """How good an evaluation is: more is better.
@@ -56,9 +58,22 @@ class Score:
             counts = chosen.index(min(chosen))
         return self.curve(evaluations)[counts][1]
 
+    def elsewhere(self, evaluations: Evaluations) -> dict[str, float]:
+        """The last score on other test sets, by what their numbers add to its name.
+
+        >>> RECALL.elsewhere([(9, {"recall": 0.5, "loss": 1.0, "recall_x2": 0.25})])
+        {'x2': 25.0}
+        """
+        return {
+            name.removeprefix(f"{self.name}_"): self.scale * value
+            for name, value in evaluations[-1][1].items()
+            if name.startswith(f"{self.name}_")
+        }
+
 
 ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
 PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
 BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
+RECALL = Score("recall", "answers %", scale=100.0, goal=95.0)
 
-SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS)}
+SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, RECALL)}

@@ -41,17 +41,21 @@ from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.same_noise import same_noise_query_key, same_noise_value_out
 from mimetic_jax.weights.selection import select, select_indices
+from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, step_bias
 
 __all__ = [
     "anti_correlated",
     "conv_covariance_2022",
     "conv_filters",
+    "correlated",
     "dct",
     "empirical_covariance",
     "exchangeable_mlp",
     "factorize",
+    "identity_filters",
     "impulse_matrices",
     "impulse_query_key",
+    "log_decay",
     "mean_shift",
     "mean_shift_per_input",
     "mixer_token_mixing",
@@ -68,6 +72,7 @@ __all__ = [
     "sincos_1d",
     "sincos_2d",
     "sinusoidal",
+    "step_bias",
     "swin_bias",
     "swin_shared_bias",
     "tfixup",

@@ -51,6 +51,7 @@ from mimetic_jax.zoo.hugging_face import (
     HUGGING_FACE_VIT,
 )
 from mimetic_jax.zoo.keras import KERAS
+from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
 from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
 
@@ -76,6 +77,8 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "EQUINOX": EQUINOX,
     "HAIKU": HAIKU,
     "KERAS": KERAS,
+    "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
+    "BONSAI_MAMBA2": BONSAI_MAMBA2,
 }
 """All tables by name."""
 
@@ -106,6 +109,7 @@ __all__ = [
     "BIG_VISION",
     "BONSAI_DINOV3",
     "BONSAI_GEMMA3",
+    "BONSAI_MAMBA2",
     "BONSAI_QWEN3",
     "DIFFUSERS_UNET",
     "EASYDEL_PHI3",
@@ -123,6 +127,7 @@ __all__ = [
     "KERAS",
     "MAXTEXT",
     "MAXTEXT_GPT3",
+    "STATE_SPACES_MAMBA2",
     "TABLES",
     "VIT_JAX",
     "detect",

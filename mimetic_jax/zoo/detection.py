@@ -10,11 +10,13 @@ import numpy as np
 from mimetic_jax import paths
 from mimetic_jax.rules import Rule
 
-_PAIRS = ({"query", "key"}, {"value", "out"})
+_PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 
 
 def best(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
-    """The name of the table whose rules describe most leaves of a tree, attention among them.
+    """The name of the table whose rules describe most leaves of a tree.
+
+    Attention or state space layers must be among them.
 
     A leaf counts if its path matches and its rank is that of the layout. Of tables that describe
     equally many the first is chosen.
@@ -26,7 +28,7 @@ def best(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
 
 
 def _described(leaves: Sequence[tuple[str, int]], rules: Sequence[Rule]) -> int:
-    """How many leaves the rules describe; 0 without a pair of attention kernels."""
+    """How many leaves the rules describe; 0 without two kernels that are drawn together."""
     roles: set[str] = set()
     count = 0
     for path, rank in leaves:

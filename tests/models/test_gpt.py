@@ -71,12 +71,22 @@ def norm(x: np.ndarray, p: dict[str, np.ndarray]) -> np.ndarray:
     return centered / deviation * p["scale"] + p["bias"]
 
 
+def turned(x: np.ndarray) -> np.ndarray:
+    """As complex numbers, times e^(i n ω): [B, H, N, K]."""
+    length, width = x.shape[-2:]
+    waves = np.exp(1j * np.outer(np.arange(length), 10_000 ** (-np.arange(0, width, 2) / width)))
+    product = (x[..., : width // 2] + 1j * x[..., width // 2 :]) * waves
+    return np.concatenate([product.real, product.imag], axis=-1)
+
+
 def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
     """Hidden states in float64."""
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     length, width = ids.shape[1], p["embedding"].shape[1]
     if positions == "learned":
         x = p["embedding"][ids] + p["pos_embed"][0, :length]
+    elif positions == "rotary":
+        x = p["embedding"][ids] * np.sqrt(width)
     else:
         place, feature = np.meshgrid(np.arange(length), np.arange(width), indexing="ij")
         angle = place / 10_000 ** (feature // 2 * 2 / width)
@@ -90,6 +100,8 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
             + block["attention"][name]["bias"][:, None]
             for name in ("query", "key", "value")
         )
+        if positions == "rotary":
+            query, key = turned(query), turned(key)
         logits = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
         shares = np.exp(logits) * np.tri(length)
         heads = shares / shares.sum(-1, keepdims=True) @ value
@@ -101,7 +113,7 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
     return norm(x, p["norm"])
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_formula_in_float64(positions: str) -> None:
     fields = {"positions": positions, "max_length": 9, "depth": 2}
     variables, x = noisy(**fields), tokens()
@@ -115,7 +127,7 @@ def test_formula_in_float64(positions: str) -> None:
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_a_token_changes_nothing_before_it(positions: str) -> None:
     variables, x = noisy(positions=positions, max_length=9), tokens()
     changed = x.at[:, 4].set((x[:, 4] + 1) % SMALL["vocab"])
@@ -317,7 +329,8 @@ def test_it_learns_a_cycle() -> None:
     ("change", "words"),
     [
         ({"heads": 5}, "heads 5 does not divide width 12"),
-        ({"positions": "rotary"}, "unknown positions 'rotary'"),
+        ({"positions": "rotory"}, "unknown positions 'rotory': .*did you mean 'rotary'"),
+        ({"positions": "rotary", "heads": 4}, "heads of even width, not 3"),
         ({"positions": "learned", "max_length": 6}, "7 tokens are more than the 6 positions"),
         ({"dropout": 1.0}, r"dropout 1.0 is not in \[0, 1\)"),
         ({"embedding_dropout": -0.1}, r"embedding_dropout -0.1 is not in \[0, 1\)"),

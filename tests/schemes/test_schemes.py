@@ -192,6 +192,7 @@ def test_sincos_for_text_needs_no_grid():
         schemes.Impulse.released(),
         schemes.Empirical("population.json"),
         Mimetic.port(),
+        schemes.MimeticSSM(decay=None, correlation=0.5),
     ],
 )
 def test_schemes_survive_json(scheme):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Examples, Shapes, shaped
-from mimetic_jax.data.feed.held import HeldData, HeldFeed
+from mimetic_jax.data.feed.feed import Count, Examples, Shapes, Sums, shaped
+from mimetic_jax.data.feed.held import HeldData, HeldFeed, summed
 from mimetic_jax.data.feed.order import padded_batches
 
 Draw: TypeAlias = Callable[[jax.Array], Examples]
@@ -22,16 +23,17 @@ _TEST_SEED = 0
 class Generated(HeldFeed):
     """A feed of examples that are functions of (key, step, row).
 
-    The test set is a fixed number of examples from a key of its own, the same in every run.
+    A test set is a fixed number of examples from a key of its own, the same in every run.
 
     Args:
         draw: the rule.
         batch: B, examples per step.
-        num_test: examples of the test set.
+        num_test: examples of each test set.
         test_batch: examples per batch of it.
         steps_per_epoch: what counts as an epoch; no example comes again in the next.
         max_dispatch: steps per dispatch, at most.
         sharding: of a batch over the mesh.
+        tests: the rule of each test set, by the prefix of its sums; that of training unless given.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class Generated(HeldFeed):
         steps_per_epoch: int,
         max_dispatch: int,
         sharding: NamedSharding,
+        tests: Mapping[str, Draw] | None = None,
     ) -> None:
         super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
         self._draw, self.num_test = draw, num_test
+        self._tests = tests or {"": draw}
 
     def place(self, dataset: Any) -> HeldData:
         return HeldData((), (), self._batches(*padded_batches(self.num_test, self.test_batch)))
@@ -62,10 +66,10 @@ class Generated(HeldFeed):
         return key
 
     def examples(self, arrays: tuple[()], shared: jax.Array, step: jax.Array) -> Examples:
-        return self._drawn(jax.random.fold_in(shared, step), jnp.arange(self.batch))
+        return _drawn(self._draw, jax.random.fold_in(shared, step), jnp.arange(self.batch))
 
     def test_examples(self, test: tuple[()], numbers: jax.Array) -> Examples:
-        return self._drawn(jax.random.key(_TEST_SEED), numbers)
+        return _drawn(self._draw, jax.random.key(_TEST_SEED), numbers)
 
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return self.test_examples((), jnp.arange(count))[0]
@@ -77,6 +81,18 @@ class Generated(HeldFeed):
     def data_bytes(self) -> int:
         return 0
 
-    def _drawn(self, key: jax.Array, rows: jax.Array) -> Examples:
-        keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-        return jax.vmap(self._draw)(keys)
+    def _summed(
+        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
+    ) -> Sums:
+        """Sums over every test set, each named with the prefix of its own."""
+        key, sums = jax.random.key(_TEST_SEED), dict[str, jax.Array]()
+        for prefix, draw in self._tests.items():
+            examples = functools.partial(_drawn, draw, key)
+            found = summed(examples, count, variables, numbers, weights)
+            sums |= {prefix + name: value for name, value in found.items()}
+        return sums
+
+
+def _drawn(draw: Draw, key: jax.Array, rows: jax.Array) -> Examples:
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
+    return jax.vmap(draw)(keys)

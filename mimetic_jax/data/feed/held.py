@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -82,12 +84,25 @@ class HeldFeed:
         numbers: jax.Array,
         weights: jax.Array,
     ) -> Sums:
-        def batch_sums(batch: tuple[jax.Array, jax.Array]) -> Sums:
-            return count(variables, self.test_examples(test, batch[0]), batch[1])
+        examples = functools.partial(self.test_examples, test)
+        return summed(examples, count, variables, numbers, weights)
 
-        def add(total: Sums, batch: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
-            return jax.tree.map(jnp.add, total, batch_sums(batch)), None
 
-        shapes = jax.eval_shape(batch_sums, (numbers[0], weights[0]))
-        nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-        return jax.lax.scan(add, nothing, (numbers, weights))[0]
+def summed(
+    examples: Callable[[jax.Array], Examples],
+    count: Count,
+    variables: Any,
+    numbers: jax.Array,
+    weights: jax.Array,
+) -> Sums:
+    """Sums of `count` over batches of the examples of these numbers, both [S, B]; traced."""
+
+    def batch_sums(batch: tuple[jax.Array, jax.Array]) -> Sums:
+        return count(variables, examples(batch[0]), batch[1])
+
+    def add(total: Sums, batch: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
+        return jax.tree.map(jnp.add, total, batch_sums(batch)), None
+
+    shapes = jax.eval_shape(batch_sums, (numbers[0], weights[0]))
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    return jax.lax.scan(add, nothing, (numbers, weights))[0]

@@ -19,6 +19,12 @@ def text():
     return config
 
 
+def recall():
+    config = default("recall")
+    config.batch, config.data.length, config.data.num_test, config.eval.batch = 4, 8, 10, 4
+    return config
+
+
 def dyck():
     config = default("dyck")
     config.batch, config.data.length, config.data.num_test = 4, 8, 10
@@ -31,7 +37,9 @@ def images():
     return config
 
 
-@pytest.mark.parametrize("config", [images(), text(), dyck()], ids=lambda config: config.task)
+@pytest.mark.parametrize(
+    "config", [images(), text(), recall(), dyck()], ids=lambda config: config.task
+)
 def test_shapes_are_those_of_the_data(config):
     task = task_module(config.task)
     info, dataset = task.describe(config), None

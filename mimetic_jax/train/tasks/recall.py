@@ -1,0 +1,188 @@
+"""Answers that are in what comes before: copying, associative recall, induction."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding
+from ml_collections import ConfigDict
+
+from mimetic_jax.data.feed.feed import Examples, Sums
+from mimetic_jax.data.feed.generated import Generated
+from mimetic_jax.data.recall.sequences import SETS
+from mimetic_jax.errors import unknown
+from mimetic_jax.models import Model
+from mimetic_jax.train.cluster.mesh import BATCH
+from mimetic_jax.train.score import RECALL, Score
+from mimetic_jax.train.step import Metrics
+from mimetic_jax.train.tasks.task import Evaluation, Task
+
+STEPS_PER_EPOCH = 1000
+"""Sequences are drawn anew forever: so many steps count as an epoch."""
+
+
+class AnswersTask(Task):
+    """A model of tokens that is trained and scored on some of them.
+
+    Attributes:
+        model: tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
+            [B, N, D].
+    """
+
+    unit = "tokens"
+    name: ClassVar[str]
+    """Of the accuracy, in words."""
+
+    def __init__(
+        self, config: ConfigDict, tokens: int, length: int, mesh: Mesh | None = None
+    ) -> None:
+        fields = config.model.to_dict()
+        model = Model.of(fields.pop("name"), fields, vocab=tokens)
+        super().__init__(model, (length,), jnp.int32, tokens, mesh)
+        self.batch, self.length = config.batch, length
+        self.per_step = config.batch * length
+
+    def asked(self, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        """Whether an answer counts, [B, N]."""
+        raise NotImplementedError
+
+    def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Examples:
+        return examples
+
+    def loss(
+        self, params: Any, model_state: Any, batch: Examples, key: jax.Array
+    ) -> tuple[jax.Array, tuple[Metrics, Any]]:
+        """Mean cross-entropy of the answers, in nats, and their accuracy."""
+        output, model_state = self.outputs({"params": params, **model_state}, batch[0], key)
+        losses, right, asked = self._answers(params, output, batch)
+        count = jnp.maximum(asked.sum(), 1)
+        value = jnp.where(asked, losses, 0).sum() / count
+        accuracy = (right & asked).sum() / count
+        return value, ({"loss": value, "accuracy": accuracy}, model_state)
+
+    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        """Over answers: `correct` and `count` as int32, and the sum of `loss`."""
+        output, _ = self.outputs(variables, examples[0])
+        losses, right, asked = self._answers(variables["params"], output, examples)
+        asked &= weights[:, None] > 0
+        return {
+            "correct": (right & asked).sum(dtype=jnp.int32),
+            "count": asked.sum(dtype=jnp.int32),
+            "loss": jnp.where(asked, losses, 0).sum(),
+        }
+
+    def evaluation(self, sums: dict[str, Any]) -> Evaluation:
+        return Evaluation.of_counts(sums, self.name, "tokens")
+
+    def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)
+        return tokens, tokens
+
+    def output_shape(self) -> tuple[int, ...]:
+        return 1, self.length, self._outputs
+
+    def progress(self, means: dict[str, float]) -> str:
+        return f"loss {means['loss']:.4f}  {self.name} {100 * means['accuracy']:5.1f} %"
+
+    def _answers(
+        self, params: Any, output: jax.Array, examples: Examples
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Losses, whether the guess is right, and whether it counts: all [B, N]."""
+        inputs, targets = examples
+        logits = output
+        if self.model.traits.output is not None:
+            embedding, bias = self.model.traits.output(params)
+            logits = output @ embedding.T + bias
+        # A target that isn't asked for may be none of the tokens.
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets.clip(min=0))
+        return losses, logits.argmax(-1) == targets, self.asked(inputs, targets)
+
+
+class RecallTask(AnswersTask):
+    """The sets of `data.recall`, tested at several lengths.
+
+    Attributes:
+        sequences: their distribution.
+    """
+
+    score: Score = RECALL
+    name = "answers"
+
+    def __init__(self, config: ConfigDict, sequences: Any, mesh: Mesh | None = None) -> None:
+        super().__init__(config, sequences.tokens, sequences.inputs(), mesh)
+        self.sequences = sequences
+
+    def asked(self, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        return targets >= 0
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """As `Task.init`, after a check that the model takes the longest test sequences."""
+        longest = jnp.zeros((1, self.sequences.inputs(self.sequences.times[-1])), jnp.int32)
+        jax.eval_shape(self.model.init, key, longest)
+        return super().init(key)
+
+    def evaluation(self, sums: dict[str, Any]) -> Evaluation:
+        """At the trained length `recall` and `loss`, and with "_x2" … those at multiples of it."""
+        values: dict[str, float] = {}
+        for times in self.sequences.times:
+            prefix, suffix = _named(times)
+            of = {name: sums[prefix + name] for name in ("correct", "count", "loss")}
+            found = Evaluation.of_counts(of, self.name, self.unit).values
+            values |= {f"recall{suffix}": found["accuracy"], f"loss{suffix}": found["loss"]}
+        shown = "  ".join(
+            f"{'answers' if times == 1 else f'x{times}'} {100 * values[name]:5.1f} %"
+            for times in self.sequences.times
+            for name in [f"recall{_named(times)[1]}"]
+        )
+        count = int(sums["count"])
+        return Evaluation(values, count, f"{shown}  loss {values['loss']:.4f}  ({count:,} answers)")
+
+
+def _named(times: int) -> tuple[str, str]:
+    """The prefix of the sums at a multiple of the length, and the suffix of its numbers."""
+    return ("", "") if times == 1 else (f"x{times}_", f"_x{times}")
+
+
+def describe(config: ConfigDict, dataset: Any = None) -> Any:
+    """The sequences of a configuration, by the fields that its set has.
+
+    Raises:
+        InputError: for another set, or numbers that don't fit.
+    """
+    fields = config.data.to_dict()
+    if (name := fields.pop("name")) not in SETS:
+        raise unknown("data", name, SETS)
+    known = SETS[name].__dataclass_fields__
+    return SETS[name](**{field: value for field, value in fields.items() if field in known})
+
+
+def load(config: ConfigDict) -> Any:
+    """The sequences of a configuration: nothing is read."""
+    return describe(config)
+
+
+def build(config: ConfigDict, info: Any, mesh: Mesh) -> tuple[RecallTask, Generated]:
+    """The task, and the feed that draws its sequences."""
+    sequences = describe(config)  # of this arm, where `info` may be another's
+    tests = {
+        _named(times)[0]: lambda key, times=times: sequences.example(key, times)
+        for times in sequences.times
+    }
+    return RecallTask(config, sequences, mesh), generated(config, sequences, mesh, tests)
+
+
+def generated(config: ConfigDict, words: Any, mesh: Mesh, tests: Any = None) -> Generated:
+    """The feed of a distribution, with its `example` and `num_test`."""
+    return Generated(
+        words.example,
+        config.batch,
+        words.num_test,
+        config.eval.batch,
+        STEPS_PER_EPOCH,
+        config.max_dispatch,
+        NamedSharding(mesh, BATCH),
+        tests,
+    )

@@ -1,0 +1,121 @@
+"""Sequences of recall: every answer follows from what comes before, checked in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError
+from mimetic_jax.data.recall.sequences import SETS, Associative, Copying, Induction
+
+SMALL = [
+    Copying(vocabulary=5, length=7),
+    Associative(vocabulary=40, pairs=5, queries=3),
+    Induction(vocabulary=6, length=9),
+]
+by_set = pytest.mark.parametrize("sequences", SMALL, ids=lambda s: type(s).__name__)
+
+
+def drawn(sequences: Any, times: int = 1, count: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    keys = jax.random.split(jax.random.key(1), count)
+    inputs, targets = jax.jit(jax.vmap(lambda key: sequences.example(key, times)))(keys)
+    return np.asarray(inputs), np.asarray(targets)
+
+
+def answers(sequences: Any, inputs: list[int]) -> dict[int, int]:
+    """What a reader who knows the rules gives, by position."""
+    if isinstance(sequences, Copying):
+        begin, separator, end = (sequences.vocabulary + i for i in range(3))
+        middle = inputs.index(separator)
+        assert inputs[0] == begin
+        string = inputs[1:middle]
+        return {middle + i: token for i, token in enumerate([*string, end])}
+    if isinstance(sequences, Induction):
+        before = inputs[:-1]
+        assert before.count(inputs[-1]) == 1
+        return {len(before): before[before.index(inputs[-1]) + 1]}
+    pairs = dict(zip(inputs[::2], inputs[1::2], strict=False))
+    seen: set[int] = set()
+    found = {}
+    for at in range(0, len(inputs), 2):
+        if inputs[at] in seen:
+            found[at] = pairs[inputs[at]]
+        seen.add(inputs[at])
+    return found
+
+
+@by_set
+@pytest.mark.parametrize("times", [1, 4])
+def test_every_answer_follows_from_what_comes_before(sequences: Any, times: int) -> None:
+    inputs, targets = drawn(sequences, times)
+    assert inputs.shape == targets.shape == (300, sequences.inputs(times))
+    assert (inputs.min() >= 0, inputs.max() < sequences.tokens) == (True, True)
+    for read, asked in zip(inputs.tolist(), targets.tolist(), strict=True):
+        assert {at: token for at, token in enumerate(asked) if token >= 0} == answers(
+            sequences, read
+        )
+
+
+def test_how_many_answers() -> None:
+    counts = [(drawn(s, 2)[1] >= 0).sum(axis=1) for s in SMALL]
+    assert [set(count.tolist()) for count in counts] == [{2 * 7 + 1}, {2 * 3}, {1}]
+
+
+def test_draws_are_uniform() -> None:
+    """Tokens of strings, answers of pairs, and places and answers of induction."""
+    copied = drawn(SMALL[0], count=4000)[0][:, 1:8]
+    assert np.bincount(copied.ravel(), minlength=5) / copied.size == pytest.approx(0.2, abs=0.01)
+    inputs, targets = drawn(SMALL[1], count=4000)
+    asked = targets[targets >= 0]
+    assert (asked.min(), asked.max()) == (20, 39)
+    assert np.bincount(asked - 20) / asked.size == pytest.approx(0.05, abs=0.01)
+    # Each pair is asked for equally often.
+    keys = inputs[:, :10:2]
+    order = (inputs[:, 10::2][:, :, None] == keys[:, None]).argmax(-1)
+    assert np.bincount(order.ravel()) / order.size == pytest.approx(0.2, abs=0.02)
+    inputs, targets = drawn(SMALL[2], count=4000)
+    at = (inputs[:, :-1] == inputs[:, -1:]).argmax(-1)
+    assert np.bincount(at, minlength=8) / 4000 == pytest.approx(1 / 8, abs=0.03)
+    assert np.bincount(targets[:, -1]) / 4000 == pytest.approx(1 / 6, abs=0.03)
+
+
+@by_set
+def test_other_sequences_have_another_fingerprint(sequences: Any) -> None:
+    others = [
+        dataclasses.replace(sequences, **{field.name: changed})
+        for field in dataclasses.fields(sequences)
+        if (changed := {"test_at": (1,), "queries": 2, "pairs": 4}.get(field.name, 60))
+    ]
+    assert len({each.fingerprint() for each in (sequences, *others)}) == 1 + len(others)
+    assert dataclasses.replace(sequences).fingerprint() == sequences.fingerprint()
+
+
+def test_lengths_to_test_at() -> None:
+    assert Copying(test_at=(4, 2)).times == (1, 2, 4)
+    assert "256 test sequences of 34, 66, 130 tokens" in str(Copying())
+    assert set(SETS) == {"copying", "associative", "induction"}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Copying(length=0), "length 0 is not .* at least 2"),
+        (lambda: Copying(vocabulary=2), "vocabulary 2 is not .* at least 3"),
+        (lambda: Copying(test_at=(0,)), r"test_at\[0\] 0 is not .* at least 1"),
+        (lambda: Induction(vocabulary=2**31), "at most 1,048,576"),
+        (
+            lambda: Associative(vocabulary=16, pairs=20, queries=1, test_at=()),
+            "1 x pairs 20 are more than the 8 keys of vocabulary 16",
+        ),
+        (lambda: Associative(vocabulary=16), "4 x pairs 8 are more than the 8 keys"),
+        (lambda: Associative(pairs=4), "queries 8 are more than pairs 4"),
+    ],
+)
+def test_bad_sizes(make: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        make()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,155 @@
+"""State space layers: three forms of one sum, the reference's logits, causality, loops, dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from mimetic_jax import InputError
+from mimetic_jax.models import Mamba, ssd
+from mimetic_jax.models.mamba import DECAYS, STEPS
+from tests.golden import mamba as reference
+
+KEY = jax.random.key(0)
+MODEL = Mamba(**reference.FIELDS)
+TOKENS = jnp.asarray(reference.tokens())
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, Any]:
+    """The weights of the golden arrays."""
+    shapes = jax.eval_shape(MODEL.init, KEY, TOKENS)["params"]
+    flat = traverse_util.flatten_dict(shapes, sep="/")
+    drawn = {path: reference.weight(path, leaf.shape) for path, leaf in flat.items()}
+    return {"params": traverse_util.unflatten_dict(drawn, sep="/")}
+
+
+def logits(model: Mamba, variables: Any, tokens: jax.Array = TOKENS) -> jax.Array:
+    return jax.jit(lambda v: model.apply(v, tokens, method="logits"))(variables)
+
+
+def stacked(params: dict[str, Any]) -> dict[str, Any]:
+    rest = {name: leaf for name, leaf in params.items() if not name.startswith("block_")}
+    blocks = [params[f"block_{layer}"] for layer in range(MODEL.depth)]
+    return rest | {"blocks": jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)}
+
+
+def terms(length: int, groups: int = 2, rate: float = 1.0) -> list[jax.Array]:
+    """x, step, decay, b and c of 4 heads; the state keeps about exp(-rate) per token."""
+    rng = np.random.default_rng(0)
+    x, b, c = (rng.normal(size=(2, length, *s)) for s in ((4, 3), (groups, 5), (groups, 5)))
+    step, decay = rng.uniform(0.1, 1, (2, length, 4)), -rate * rng.uniform(0.5, 2, 4)
+    return [jnp.asarray(array, jnp.float32) for array in (x, step, decay, b, c)]
+
+
+FORMS = {"dual": ssd.dual, **{f"chunks of {q}": q for q in (1, 5, 8, 64)}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("length", "groups", "rate"), [(24, 2, 1), (23, 4, 0.01), (24, 1, 3)])
+def test_three_forms_of_one_sum(form: str, length: int, groups: int, rate: float) -> None:
+    """And of its gradient."""
+    chunk = FORMS[form]
+
+    def other(*terms: jax.Array) -> jax.Array:
+        return ssd.chunked(*terms, chunk) if isinstance(chunk, int) else chunk(*terms)
+
+    def value_and_gradient(function: Any) -> Any:
+        def total(terms: Any) -> Any:
+            y = function(*terms)
+            return (y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum(), y
+
+        (_, y), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(
+            terms(length, groups, rate)
+        )
+        return y, gradient
+
+    found, expected = value_and_gradient(other), value_and_gradient(ssd.recurrent)
+    for array, truth in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(array, truth, rtol=1e-5, atol=1e-5 * np.abs(truth).max())
+
+
+def test_a_decay_that_forgets_at_once_has_finite_gradients() -> None:
+    """Above the diagonal its exponential overflows."""
+    x, step, decay, b, c = terms(40)
+    for form in (ssd.dual, lambda *terms: ssd.chunked(*terms, 16)):
+        gradient = jax.grad(lambda d, form=form: form(x, step, d, b, c).sum())(1e4 * decay)
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("chunk", [256, 8])
+def test_logits_of_the_reference(golden: Any, variables: Any, chunk: int) -> None:
+    expected = golden("mamba")["logits"]
+    found = logits(MODEL.clone(chunk=chunk), variables)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("chunk", [256, 8])
+def test_a_token_changes_nothing_before_it(variables: Any, chunk: int) -> None:
+    model, changed = MODEL.clone(chunk=chunk), TOKENS.at[:, 9].set((TOKENS[:, 9] + 1) % 11)
+    before, after = (np.asarray(logits(model, variables, ids)) for ids in (TOKENS, changed))
+    np.testing.assert_allclose(before[:, :9], after[:, :9], rtol=1e-6, atol=1e-6)
+    assert (np.abs(before - after)[:, 9:].max(-1) > 1e-3).all()
+
+
+def test_initial_values_are_the_references() -> None:
+    """Kernels within PyTorch's bounds, those of out_proj over √L; A, Δ and D in their ranges."""
+    params = jax.jit(MODEL.clone(width=64, depth=4, heads=64).init)(KEY, TOKENS)["params"]
+    mixer = params["block_1"]["mixer"]
+    bounds = {"z": 64**-0.5, "dt": 64**-0.5, "out_proj": 128**-0.5 / 2, "conv": 0.5}
+    for name, bound in bounds.items():
+        assert bound * 0.95 < np.abs(mixer[name]["kernel"]).max() <= bound * 1.0001
+    decay, step = np.exp(mixer["A_log"]), np.log1p(np.exp(mixer["dt_bias"]))
+    assert (decay.min() >= DECAYS[0], decay.max() <= DECAYS[1]) == (True, True)
+    assert decay.mean() == pytest.approx(8.5, abs=1.5)
+    assert (step.min() > 0.99 * STEPS[0], step.max() < 1.01 * STEPS[1]) == (True, True)
+    assert np.median(step) == pytest.approx(0.01, rel=0.6)
+    assert (mixer["D"] == 1).all()
+
+
+def test_a_scan_is_the_same_function(variables: Any) -> None:
+    """Of the same parameters, stacked; remat or not."""
+
+    def gradient(model: Mamba, params: Any) -> Any:
+        def loss(params: Any) -> jax.Array:
+            return jnp.square(model.apply({"params": params}, TOKENS)).sum()
+
+        return jax.jit(jax.grad(loss))(params)
+
+    unrolled = variables["params"]
+    expected = stacked(gradient(MODEL, unrolled))
+    for remat in (False, True):
+        found = gradient(MODEL.clone(scan=True, remat=remat), stacked(unrolled))
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), found, expected
+        )
+
+
+def test_bfloat16_computes_close_to_float32(variables: Any) -> None:
+    exact, rough = (
+        jax.jit(MODEL.clone(dtype=dtype).apply)(variables, TOKENS)
+        for dtype in (jnp.float32, jnp.bfloat16)
+    )
+    assert rough.dtype == jnp.float32
+    assert 0 < np.abs(exact - rough).mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"heads": 5}, r"heads 5 does not divide the inner width 24 \(expand 2 x width 12\)"),
+        ({"groups": 3}, "groups 3 does not divide heads 4"),
+        ({"state": 0}, "state 0 is not positive"),
+        ({"chunk": 0}, "chunk 0 is not positive"),
+        ({"base": "mamba"}, "unknown base initialization 'mamba'"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        jax.eval_shape(MODEL.clone(**change).init, KEY, TOKENS)
+    assert "\n" not in str(caught.value)

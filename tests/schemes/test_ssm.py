@@ -1,0 +1,192 @@
+"""State space layers: each part of the mimetic start, in every tree that stores one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, Rule, blocks, plan, rewrite
+from mimetic_jax.models import Mamba
+from mimetic_jax.schemes import Block, Context, Layers, MimeticSSM, NormMatched, Shuffled
+
+KEY = jax.random.key(0)
+EVERY = MimeticSSM(noise=0.0)
+SHAPES = {
+    "ssm_a": (8,),
+    "ssm_dt_bias": (8,),
+    "ssm_b": (64, 32),
+    "ssm_c": (64, 32),
+    "ssm_conv": (4, 96),
+    "ssm_conv_bias": (96,),
+    "ssm_norm": (32,),
+}
+BLOCK = Block.of({role: 0.1 * jax.random.normal(KEY, shape) for role, shape in SHAPES.items()})
+PARTS = {
+    "decay": {"ssm_a"},
+    "step": {"ssm_dt_bias"},
+    "correlation": {"ssm_c"},
+    "noise": {"ssm_conv", "ssm_conv_bias"},
+}
+MODEL = Mamba(vocab=11, width=16, depth=3, heads=4, state=8, groups=2)
+
+
+def draw(scheme: Any) -> dict[str, np.ndarray]:
+    return {role: np.asarray(x) for role, x in scheme(KEY, BLOCK, Context()).items()}
+
+
+def params(**fields: Any) -> Any:
+    return MODEL.clone(**fields).init(KEY, jnp.zeros((1, 3), jnp.int32))["params"]
+
+
+def test_every_part_is_what_the_layer_makes_of_it() -> None:
+    """Of the values that the layer's formula takes: A, Δ, the products of B and C, the filters."""
+    new = draw(EVERY)
+    np.testing.assert_allclose(-np.exp(new["ssm_a"]), -1e-3, rtol=1e-5)
+    np.testing.assert_allclose(np.log1p(np.exp(new["ssm_dt_bias"])), 1, rtol=1e-6)
+    np.testing.assert_allclose(new["ssm_dt_bias"], 0.54, atol=2e-3)
+    np.testing.assert_array_equal(new["ssm_c"], BLOCK["ssm_b"])
+    tokens = np.random.default_rng(0).normal(size=(9, 96))
+    padded = np.pad(tokens, ((3, 0), (0, 0)))
+    filtered = sum(new["ssm_conv"][u] * padded[u : u + 9] for u in range(4))
+    np.testing.assert_allclose(filtered + new["ssm_conv_bias"], tokens)
+
+
+@pytest.mark.parametrize("chosen", list(itertools.product((True, False), repeat=4)))
+def test_sixteen_combinations(chosen: tuple[bool, ...]) -> None:
+    switched = dict(zip(PARTS, chosen, strict=True))
+    off = {part: None for part, on in switched.items() if not on}
+    if not any(chosen):
+        with pytest.raises(InputError, match="are all None"):
+            MimeticSSM(**off)
+        return
+    new, every = draw(MimeticSSM(**{"noise": 0.0, **off})), draw(EVERY)
+    assert set(new) == set().union(*(PARTS[part] for part, on in switched.items() if on))
+    for role, array in new.items():
+        np.testing.assert_array_equal(array, every[role])
+
+
+@pytest.mark.parametrize("rho", [1.0, 0.7, 0.0, -0.5])
+def test_correlation_leans_the_product_to_the_identity(rho: float) -> None:
+    """tr(W_C W_Bᵀ) = ρ ‖W_B‖², and W_C has the norm of W_B."""
+    read, written = draw(MimeticSSM(correlation=rho))["ssm_c"], np.asarray(BLOCK["ssm_b"])
+    assert np.trace(read @ written.T) / np.sum(written**2) == pytest.approx(rho, abs=0.05)
+    assert np.linalg.norm(read) == pytest.approx(np.linalg.norm(written), rel=0.05)
+
+
+def test_power_spreads_the_decay_over_heads() -> None:
+    """A = -exp(-c A_log), A_log = log U(1, 16): quantiles of u^-c."""
+    block = Block.of({"ssm_a": jnp.zeros(4000)})
+    for power in (2, 4, 8):
+        log_a = MimeticSSM(decay=1.0, power=power)(KEY, block, Context())["ssm_a"]
+        u = np.exp(-np.asarray(log_a, np.float64) / power)
+        assert (u.min() >= 1, u.max() <= 16) == (True, True)
+        np.testing.assert_allclose(np.quantile(u, (0.25, 0.5, 0.75)), (4.75, 8.5, 12.25), rtol=0.05)
+
+
+@pytest.mark.parametrize("like", [EVERY, MimeticSSM(decay=1.0, power=4, noise=0.1)])
+def test_controls(like: MimeticSSM) -> None:
+    """Norms alone, or all entries: neither leans."""
+    target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
+    written = np.asarray(BLOCK["ssm_b"]).ravel()
+    for role, array in target.items():
+        assert np.linalg.norm(matched[role]) == pytest.approx(np.linalg.norm(array), rel=1e-5)
+        np.testing.assert_array_equal(np.sort(shuffled[role].ravel()), np.sort(array.ravel()))
+    for control in (matched, shuffled):
+        assert abs(np.corrcoef(control["ssm_c"].ravel(), written)[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_layers_of_a_model(scan: bool) -> None:
+    """Only those of the range; a key gives a stacked layer its own noise."""
+    before = params(scan=scan)
+    new = rewrite(KEY, before, Layers(MimeticSSM(correlation=0.5, noise=0.1), 0.5, 1))
+    found = zip(blocks(before), blocks(new), strict=True)
+    changed = [
+        {role for role in old if not np.array_equal(old[role], block[role])}
+        for (_, _, old), (_, _, block) in found
+        if "ssm_a" in old
+    ]
+    assert changed == [set(), *[set().union(*PARTS.values())] * 2]
+    noise = [block["ssm_c"] - 0.5 * block["ssm_b"] for _, _, block in blocks(new)][1:]
+    assert np.abs(noise[0] - noise[1]).max() > 0.1
+    assert len(plan(before, EVERY)) == (5 if scan else 15)
+
+
+EYE = jnp.eye(4)
+D, I, S, M = 12, 24, 10, 4  # noqa: E741
+
+
+def fused(transposed: bool, stacked: bool = False) -> tuple[tuple[Rule, ...], dict[str, Any]]:
+    """A layer with one input projection, as PyTorch or Flax stores it, and its rules."""
+    axes = ("d", "(2i+2s+m)")[:: -1 if transposed else 1]
+    layout = f"{'l ' * stacked}{' '.join(axes)}"
+    rules = (
+        Rule("in_proj", ("", "", "ssm_b", "ssm_c", ""), layout),
+        Rule("A", "ssm_a", f"{'l ' * stacked}m"),
+        Rule("N", "ssm_norm", f"{'l ' * stacked}i"),
+    )
+    shape = (D, 2 * I + 2 * S + M)[:: -1 if transposed else 1]
+    shapes = {"in_proj": shape, "A": (M,), "N": (I,)}
+    rng = np.random.default_rng(0)
+    front = (3,) * stacked
+    return rules, {n: np.float32(rng.normal(size=(*front, *s))) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_parts_of_a_fused_projection(transposed: bool, stacked: bool) -> None:
+    """Columns z, x, b, c, dt: only those of c change. Sizes are those that other leaves show."""
+    rules, tree = fused(transposed, stacked)
+    new = rewrite(KEY, {"mixer": tree}, MimeticSSM(decay=None), rules=rules)["mixer"]["in_proj"]
+    old = tree["in_proj"]
+    if transposed:
+        new, old = (np.swapaxes(array, -1, -2) for array in (new, old))
+    b, c = slice(2 * I, 2 * I + S), slice(2 * I + S, 2 * I + 2 * S)
+    np.testing.assert_array_equal(new[..., c], old[..., b])
+    rest = np.ones(old.shape[-1], bool)
+    rest[c] = False
+    np.testing.assert_array_equal(new[..., rest], old[..., rest])
+
+
+def rewritten(**leaves: Any) -> Any:
+    """The fused layer with other leaves beside its projection; without those that are None."""
+    rules, tree = fused(False)
+    tree = {name: leaf for name, leaf in (tree | leaves).items() if leaf is not None}
+    return rewrite(KEY, tree, MimeticSSM(), rules=rules)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: MimeticSSM(decay=0), "decay 0 is not"),
+        (lambda: MimeticSSM(decay=None, power=2), "power 2.0 of a decay of None"),
+        (lambda: MimeticSSM(correlation=1.5), "correlation 1.5 is not"),
+        (lambda: MimeticSSM().writes(frozenset({"ssm_b"})), "only ssm_b was found"),
+        (
+            lambda: MimeticSSM()(KEY, Block.of({"ssm_b": EYE, "ssm_c": EYE[:, :3]}), Context()),
+            r"ssm_b \(4, 4\) and ssm_c \(4, 3\) differ",
+        ),
+        (
+            lambda: rewritten(N=None),
+            "in_proj stores 2i.2s.m along one axis, and no leaf beside it shows i or s",
+        ),
+        (
+            lambda: rewritten(A=np.ones(5)),
+            "in_proj has 72 columns, which are not 2i.2s.m: i 24 and m 5",
+        ),
+        (lambda: Rule("a", ("ssm_b", "ssm_c"), "d (2i+2s+m)"), "has 5 parts, but the role is"),
+        (
+            lambda: Rule("a", ("ssm_b", "", "", "ssm_c", ""), "d (2i+2s+m)"),
+            "has no axis of ssm_b in its place",
+        ),
+    ],
+)
+def test_bad_input(call: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
