@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -180,7 +181,9 @@ def campaign(tmp_path, signals, command):
         code = None
         while code != 0:
             process, said = start(folders[-1])
-            time.sleep(chance.uniform(0, seconds))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                # Reads meanwhile: a process whose pipe is full stands still.
+                process.communicate(timeout=chance.uniform(0, seconds))
             numbers = chance.choice(signals)
             for number in numbers:
                 process.send_signal(number)
