@@ -113,7 +113,7 @@ def test_a_product_that_is_not_square_is_named():
 
 
 @pytest.mark.parametrize("scan", [False, True])
-def test_state_space_layers_show_their_lean_their_decay_and_their_step(scan):
+def test_state_space_layers_show_their_alignment_their_decay_and_their_step(scan):
     model = Mamba(vocab=9, width=32, depth=2, heads=4, state=16, scan=scan)
     tree = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
     found = check(tree)
@@ -131,5 +131,5 @@ def test_state_space_layers_show_their_lean_their_decay_and_their_step(scan):
     assert after.read_write == pytest.approx(lean, abs=1e-6)
     assert after.decay == pytest.approx((1e-3, 1e-3), rel=1e-5)
     assert after.step == pytest.approx((1, 1), rel=1e-5)
-    assert "W_C W_Bᵀ leans to +I in 2, to -I in 0 of 2 layers" in str(check(new))
+    assert "W_C W_Bᵀ aligned with +I in 2, with -I in 0 of 2 layers" in str(check(new))
     assert "0.001 to 0.001" in str(check(new))

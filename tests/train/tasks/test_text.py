@@ -162,7 +162,7 @@ def test_plan(text):
         ({"data.valid": 13}, "valid 13 isn't between 1 and the window's length 12"),
         ({"data.length": 10_000, "data.valid": 1}, "too short for windows of 10000"),
         ({"model.heads": 5}, "heads 5 does not divide width 18"),
-        ({"model.positions": "rotary"}, "unknown positions 'rotary'"),
+        ({"model.positions": "spiral"}, "unknown positions 'spiral'"),
         ({"optimizer.name": "adamm"}, "did you mean 'adam"),
     ],
 )
