@@ -21,7 +21,7 @@ class MimeticSSM(Scheme):
 
     - A ≈ 0⁻, so that exp(A Δ) ≈ 1: A = −decay · u^−power, u ~ U(1, 16) by head;
     - Δ ≈ 1: the bias of Δ is log(e^Δ − 1), .54;
-    - W_C W_Bᵀ leans to I: W_C = ρ W_B + √(1 − ρ²) noise, W_B as the layer has it;
+    - W_C W_Bᵀ is aligned with I: W_C = ρ W_B + √(1 − ρ²) noise, W_B as the layer has it;
     - the causal convolution is near the identity: 1 at its last tap, plus noise; its bias is 0.
 
     Each part is left as it is where its field is None: 16 combinations.

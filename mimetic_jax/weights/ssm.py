@@ -70,8 +70,8 @@ def step_bias(step: float) -> float:
 def correlated(key: jax.Array, like: jax.Array, correlation: float = 1.0) -> jax.Array:
     """Noise correlated with another array: ρ W + √(1 − ρ²) σ ε, σ the root mean square of W.
 
-    As W_C of W_B, C_n · B_m leans to x_n · x_m: what is read under x is what was written under it.
-    W_C W_Bᵀ leans to +I with ρ.
+    As W_C of W_B, C_n · B_m follows x_n · x_m: what is read under x is what was written under it.
+    W_C W_Bᵀ is aligned with +I by ρ.
 
     Args:
         key: a `jax.random` key; concrete or traced.
