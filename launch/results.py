@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launch.registry import Spec
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import Origin, Record
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from launch.marks import Marks, runs_of, stale
 from launch.registry import Entry
 from launch.results import Results
+from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
-from mimetic_jax.train.score import ACCURACY
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,

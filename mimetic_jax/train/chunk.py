@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from mimetic_jax import paths
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.journal import History, Journal, Tested
-from mimetic_jax.train.origin import Origin
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say
+from mimetic_jax.train.record import Origin
 from mimetic_jax.train.state import TrainState, stream, streams
 from mimetic_jax.train.store.chunks import About, Chunk, Members
 from mimetic_jax.train.store.claim import Made
