@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import population
-from benchmarks.population import Ours, Way
+from benchmarks.many_networks import Ours, Way
 from configs import mlp_population
 
 
@@ -69,7 +69,7 @@ def test_rates_and_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("model", ["convnext", "vit"])
 def test_the_peer_is_the_same_network(model: str) -> None:
     pytest.importorskip("torch")
-    from benchmarks.torch_population import Trainer
+    from benchmarks.torch_networks import Trainer
 
     ours = Ours(model, images=16)
     trainer = Trainer(ours.config, ours.info, ours.pixels, ours.labels, "cpu")
