@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments, model
-from mimetic_jax.schemes import ImpulseMixing, NormMatched
+from mimetic_jax.schemes import ImpulseMixing
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -25,13 +25,5 @@ def get_config(text: str = "") -> ConfigDict:
     config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
     config.name = "mixer_cifar"
     config.model = model("mixer")
-    impulse = ImpulseMixing()
-    config.arms = arms.chosen(
-        args.init,
-        {
-            "default": {},
-            "norm_matched": {"scheme": (NormMatched(impulse),)},
-            "impulse": {"scheme": (impulse,)},
-        },
-    )
+    config.arms = arms.chosen(args.init, arms.controlled("impulse", ImpulseMixing()))
     return config
