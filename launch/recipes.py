@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Set
 
+from launch import tables
 from mimetic_jax.command import shipped
 from papers import TABLES
 from papers.record import Row, Table
@@ -133,8 +134,9 @@ def _is_of(row: Row, table: Table, config: str) -> bool:
 
 def _scores(row: Row) -> str:
     if row.best:  # of arms that share the printed score
-        return f"best of {len(row.published)} arms {next(iter(row.published.values()))}"
-    return ", ".join(f"{arm} {score}" for arm, score in row.published.items())
+        score = next(iter(row.published.values()))
+        return f"best of {len(row.published)} arms {tables.printed(score)}"
+    return ", ".join(f"{arm} {tables.printed(score)}" for arm, score in row.published.items())
 
 
 def _commands(text: str) -> str:
