@@ -61,6 +61,16 @@ def chosen(
     return ConfigDict(picked, sort_keys=False)
 
 
+def controlled(name: str, *schemes: Scheme) -> Arms:
+    """The default, schemes, and their control: the last of them replaced by noise of its norms."""
+    *before, last = schemes
+    return {
+        "default": {},
+        "norm_matched": {"scheme": (*before, NormMatched(last))},
+        name: {"scheme": schemes},
+    }
+
+
 def attention(scale: float = 1.0) -> Arms:
     """Arms of the self-attention paper; `scale` is γ of the sin-cos positions."""
     positions, mimetic = SinCos(scale=scale), Mimetic()
@@ -225,12 +235,6 @@ def structured() -> tuple[Arms, Arms]:
     and out untransposed: `Mimetic.port()`. None of its arms touches a bias.
     """
     impulse = Impulse.released()
-    compared: Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(impulse),)},
-        "mimetic": {"scheme": (Mimetic.port(),)},
-        "impulse": {"scheme": (impulse,)},
-    }
     others: Arms = {
         "shuffled": {"scheme": (Shuffled(impulse),)},
         "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
@@ -238,7 +242,7 @@ def structured() -> tuple[Arms, Arms]:
         "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
         "conditioned": {"scheme": (Conditioned(),)},
     }
-    return compared, others
+    return _beside_port(impulse), others
 
 
 def windows(strength: float) -> Arms:
@@ -246,13 +250,13 @@ def windows(strength: float) -> Arms:
 
     The mimetic arm is that of `structured`. `strength` is the gain of the bias, not published.
     """
-    impulse = ImpulseBias(strength=strength)
-    return {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(impulse),)},
-        "mimetic": {"scheme": (Mimetic.port(),)},
-        "impulse": {"scheme": (impulse,)},
-    }
+    return _beside_port(ImpulseBias(strength=strength))
+
+
+def _beside_port(impulse: Scheme) -> Arms:
+    compared = controlled("impulse", impulse)
+    compared["mimetic"] = {"scheme": (Mimetic.port(),)}
+    return {name: compared[name] for name in ("default", "norm_matched", "mimetic", "impulse")}
 
 
 def filters(b: float) -> Arms:
@@ -341,11 +345,7 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
     """Arms of the self-attention paper's language models: compared, others and groups."""
     mimetic = mimetic_language()
     turning = tuple(0.4 * layer / max(depth - 1, 1) - 0.2 for layer in range(depth))
-    compared: Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(mimetic),)},
-        "mimetic": {"scheme": (mimetic,)},
-    }
+    compared = controlled("mimetic", mimetic)
     others: Arms = {
         "shuffled": {"scheme": (Shuffled(mimetic),)},
         "query_key": {"scheme": (mimetic_language(alpha_vo=None, beta_vo=None),)},
@@ -394,11 +394,7 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
         others = {name: others[name] for name in names}
         return compared, others, {"constants": {"default": {}, **compared, **others}}
     mimetic = MimeticSSM()
-    compared = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(mimetic),)},
-        "mimetic": {"scheme": (mimetic,)},
-    }
+    compared = controlled("mimetic", mimetic)
     combinations = {name: _of_parts(name) for name in _PARTS_OF_SSM}
     powers = {f"power_{c}": MimeticSSM(decay=1.0, power=c) for c in (2, 4, 8)}
     others = {

@@ -4,9 +4,6 @@ Paper: Mimetic Initialization of Self-Attention Layers, table 2, rows GPSA.
 Command:
     python main.py --config=configs/cifar10_gpsa.py --config.data.dir=DIR \
         --config.model.dtype=bfloat16 --workdir=runs/cifar10_gpsa
-Hardware: not stated.
-Published: 8 heads 90.03, 4 heads 90.83, 4 heads with mimetic value and out 91.21; plain attention
-    with the paper's initialization 91.38 (192/12, patch 2, 100 epochs).
 Differs from the paper: as configs/cifar10_vit.py. ConViT has the gate in 10 of 12 layers and its
     class token in the last two alone; where all layers have it, the mean over patches is pooled.
     With 8 heads only 4 are local, as in ConViT's code. Positions are sin-cos, as in the other rows.

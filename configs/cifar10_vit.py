@@ -6,13 +6,6 @@ Paper: Mimetic Initialization of Self-Attention Layers, table 1; tables 2 and 5 
 Command:
     python main.py --config=configs/cifar10_vit.py:width=192,depth=12,heads=3 \
         --config.data.dir=DIR --config.model.dtype=bfloat16 --workdir=runs/cifar10_192_12_3
-Hardware: not stated.
-Published, base -> mimetic: 96/6/3 84.75 -> 87.90; 96/12/3 84.75 -> 88.84; 192/6/3 85.85 -> 89.68;
-    192/12/1 85.25 -> 89.88; 192/12/3 86.07 -> 90.78; 192/12/6 86.74 -> 91.38;
-    192/24/3 86.36 -> 91.85; 384/12/3 86.26 -> 91.56; 384/12/6 84.40 -> 92.17;
-    384/12/12 86.39 -> 92.30 (width/depth/heads; patch 2, 100 epochs, batch 512).
-    Tables 2 and 5, which agree with the 6 heads: mimetic 91.38, mimetic_learned 88.70, sincos
-    87.39, query_key 89.17, value_out 87.23, positive 89.65, t_fixup 85.38, zero 87.41.
 Differs from the paper: it states RandAugment, Cutout, batch, learning rate, decay and epochs. What
     it doesn't state is taken from the same authors' CIFAR script (locuslab/convmixer-cifar10) or
     chosen. Theirs: the triangle, decay on all parameters, no smoothing, and cutout in the form of

@@ -5,7 +5,6 @@ Paper: Mimetic Initialization of MLPs, figure 2 (ViT). Figure 4 is a ConvNeXt's:
 Command:
     python main.py --config=configs/cifar_mlp_vit.py:epochs=10 --config.data.dir=DIR \
         --config.model.dtype=bfloat16 --workdir=runs/cifar_mlp_10
-Hardware: not stated.
 Published: figures alone. The gain is there after 10, 20 and 50 epochs (each a training of its own,
     5 seeds), smaller on top of mimetic attention.
 Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", taken to be that of

@@ -6,7 +6,6 @@ Command:
         --config.model.dtype=bfloat16 --workdir=runs/convnext_cifar_10
     python main.py --config=configs/convnext_cifar.py:epochs=20,init=sweep \
         --config.data.dir=DIR --config.model.dtype=bfloat16 --workdir=runs/convnext_cifar_sweep
-Hardware: not stated.
 Published: figures alone. After 10 and 20 epochs (each a training of its own, 5 seeds) mean_shift
     gains much, after 50 little; conv keeps its gain, and conv_mean_shift is best. In the sweep many
     values of b help, of either sign, and b = 0 is a dip.

@@ -4,8 +4,6 @@ Paper: Mimetic Initialization of MLPs, figure 3.
 Command:
     python main.py --config=configs/imagenet_mlp.py:b=0.5 --config.data.dir=DIR \
         --workdir=runs/imagenet_mlp
-Hardware: not stated.
-Published, default -> mean_shift: 68.4 -> 68.8.
 Differs from the paper: b isn't stated there; half a standard deviation of the kernel is our choice,
     and so is the value of the constant bias. A learnable b · sum(x), the paper's other control,
     is a change of the model and isn't here; norm_matched is ours. One seed, as published; more may

@@ -4,8 +4,7 @@ Paper: Mimetic Initialization of Self-Attention Layers, table 3 (ResNet-style).
 Command:
     python main.py --config=configs/imagenet_resnet_style.py:batch=640 --config.data.dir=DIR \
         --workdir=runs/imagenet_resnet_style_640
-Hardware: not stated; ConvMixer's command asks for 10 GPUs of 64 images each.
-Published, base -> mimetic, ViT-Ti: batch 640 70.28 -> 73.08; batch 1024 67.80 -> 71.92.
+Hardware: ConvMixer's command asks for 10 GPUs of 64 images each.
 Differs from the paper: it says that it trains as ConvMixer; the numbers are those of the command
     in locuslab/convmixer and of its defaults, among them that timm's loader erases mixed images.
     No source states the learning rate of batch 1024, here 0.01 as at 640, or which of timm's ViTs

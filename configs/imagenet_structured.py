@@ -4,9 +4,6 @@ Paper: Structured Initialization for Vision Transformers, tables 2 (row=sqrt1) a
 Command:
     python main.py --config=configs/imagenet_structured.py:variant=B,row=linear3 \
         --config.data.dir=DIR --workdir=runs/imagenet_structured_B
-Hardware: 8 V100 of 32 GB, about two days per model.
-Published, default / mimetic / impulse: ViT-Ti 72.71 / 72.90 / 72.76; ViT-S 79.68 / 80.26 / 80.40;
-    ViT-B sqrt1 76.25 / 79.12 / 80.48, linear1 80.09 / 80.17 / 81.55, linear3 81.24 / 80.56 / 81.83.
 Differs from the paper: no moving average, which changes no published number. Everything starts from
     PyTorch's defaults, as the released flags have it and not the text, and the mimetic arm is that
     of the released code. Its command leaves the interpolation of crops to timm, which draws it,

@@ -4,8 +4,6 @@ Paper: Structured Initialization for Vision Transformers, table 3 (Swin-B).
 Command:
     python main.py --config=configs/imagenet_swin.py --config.data.dir=DIR \
         --workdir=runs/imagenet_swin
-Hardware: 8 V100 of 32 GB, as for all of the paper's experiments.
-Published, default / mimetic / impulse: 83.14 / 83.14 / 83.55.
 Differs from the paper: it says that it trains as the Swin paper does; the numbers are those of
     microsoft/Swin-Transformer for swin_base_patch4_window7_224. Its cosine began at step 0, under
     the warm-up, until October 2022, and since then after the warm-up, as here. bfloat16 stands for

@@ -6,7 +6,6 @@ Command:
         --config.members=10000 --workdir=runs/population
     python main.py --config=configs/mlp_population.py --config.data.dir=DIR \
         --config.members=64 --workdir=runs/population_arms
-Hardware: not stated.
 Published: the figure alone. Over about 10,000 networks of 3 or 4 layers, width 16 to 32 and
     expansion 2, the covariance of the first kernel is striped: its entries share a mean per input.
     The second kernel has less of it, and in ViTs the first is anti-correlated with the second.

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
-from mimetic_jax.schemes import MeanShift, Mimetic, NormMatched
+from mimetic_jax.schemes import MeanShift, Mimetic
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -40,16 +40,7 @@ def get_config(text: str = "") -> ConfigDict:
 
 
 def _arms() -> tuple[arms.Arms, arms.Arms, arms.Groups]:
-    mimetic, shift = Mimetic(), MeanShift(0.5)
-    attention: arms.Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(mimetic),)},
-        "mimetic": {"scheme": (mimetic,)},
-    }
-    mlp: arms.Arms = {
-        "default": {},
-        "norm_matched": {"scheme": (NormMatched(shift),)},
-        "mean_shift": {"scheme": (shift,)},
-    }
+    mlp = arms.controlled("mean_shift", MeanShift(0.5))
     others = {"mean_shift": mlp["mean_shift"]}
-    return attention, others, {"positions": arms.attention(), "mlp": mlp}
+    groups = {"positions": arms.attention(), "mlp": mlp}
+    return arms.controlled("mimetic", Mimetic()), others, groups

@@ -9,10 +9,6 @@ Command:
     python main.py --config=configs/procedural_vit.py:stage=warmup,data=cifar10
     python main.py --config=configs/procedural_vit.py:stage=train,data=cifar10 \
         --config.data.dir=DIR --config.model.dtype=bfloat16
-Hardware: not known.
-Published, default / mimetic / procedural: ImageNet-1k with a ViT-B 77.49 / 78.68 / 79.21; Tiny
-    ImageNet 55.42 / 57.20 / 58.20; CIFAR-10 91.29 / 92.89 / 92.81; CIFAR-100 68.52 / 70.72 / 71.98.
-    These are from a secondary source, and of the paper's own recipe.
 Differs from the paper: images are trained on as in configs/cifar10_vit.py. Of the warm-up, words,
     masks, loss, rates and batch are those of its public code, and so are the frozen embedding and
     positions, and the class token and patch embedding that it does without. Chosen: all of each

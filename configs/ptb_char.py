@@ -2,8 +2,6 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 6, character-level PTB.
 Command: python main.py --config=configs/ptb_char.py --config.data.dir=DIR --workdir=runs/ptb_char
-Published, base -> mimetic: 1.233 -> 1.210 bits per character (384/12/8, 100 epochs).
-Hardware: not stated there.
 Differs from the paper: it names the set-up of Bai et al. (2018) and little else. Theirs are batch,
     windows, clipping, dropout (of single elements), the embedding's uniform ±.1 and the plateau
     rule. The optimizer isn't stated: `optimizer=sgd` is Bai et al.'s SGD at 4 to the letter, the

@@ -2,8 +2,6 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 6, word-level PTB.
 Command: python main.py --config=configs/ptb_word.py --config.data.dir=DIR --workdir=runs/ptb_word
-Published, base -> mimetic: perplexity 84.84 -> 82.34 (384/12/8, 100 epochs).
-Hardware: not stated there.
 Differs from the paper: as configs/ptb_char.py. Dropout of whole embeddings is the paper's; its rate
     and the others are Bai et al.'s.
 """

@@ -6,8 +6,15 @@ Command: python main.py --config=configs/schemes.py --mode=analyze --what=scheme
 
 from ml_collections import ConfigDict
 
+from configs import arms
 from configs.default import arguments, default
 from mimetic_jax import schemes
+
+SHOWN = (
+    *("default", "sincos", "mimetic", "norm_matched", "shuffled", "polar", "same_noise"),
+    *("language", "impulse", "impulse_paper", "zero", "zero_out", "t_fixup", "uniform"),
+    *("conditioned", "orthogonal", "dct", "sinusoidal"),
+)
 
 
 def get_config(text: str = "") -> ConfigDict:
@@ -22,28 +29,17 @@ def get_config(text: str = "") -> ConfigDict:
     for name in ("patch", "width", "heads"):
         config.model[name] = args[name]
 
-    positions, mimetic = schemes.SinCos(), schemes.Mimetic()
-    config.arms = ConfigDict(
-        {
-            "default": {},
-            "sincos": {"scheme": (positions,)},
-            "mimetic": {"scheme": (positions, mimetic)},
-            "norm_matched": {"scheme": (positions, schemes.NormMatched(mimetic))},
-            "shuffled": {"scheme": (positions, schemes.Shuffled(mimetic))},
-            "polar": {"scheme": (positions, schemes.Polar(mimetic))},
-            "same_noise": {"scheme": (positions, schemes.SameNoise())},
-            "language": {"scheme": (positions, schemes.mimetic_language())},
-            "impulse": {"scheme": (schemes.Impulse(),)},
-            "impulse_paper": {"scheme": (schemes.Impulse.paper(),)},
-            "zero": {"scheme": (positions, schemes.Zero())},
-            "zero_out": {"scheme": (positions, schemes.ZeroOut())},
-            "t_fixup": {"scheme": (positions, schemes.TFixup())},
-            "uniform": {"scheme": (positions, schemes.UniformAttention())},
-            "conditioned": {"scheme": (positions, schemes.Conditioned())},
-            "orthogonal": {"scheme": (positions, schemes.Orthogonal())},
-            "dct": {"scheme": (positions, schemes.DCT())},
-            "sinusoidal": {"scheme": (positions, schemes.Sinusoidal())},
-        },
-        sort_keys=False,
-    )
+    positions = schemes.SinCos()
+    compared, others, _ = arms.vision(1.0, config.model.depth)
+    every = compared | others
+    every |= {
+        name: {"scheme": (positions, scheme)}
+        for name, scheme in {
+            "same_noise": schemes.SameNoise(),
+            "language": schemes.mimetic_language(),
+            "zero_out": schemes.ZeroOut(),
+        }.items()
+    }
+    every["impulse_paper"] = {"scheme": (schemes.Impulse.paper(),)}
+    config.arms = arms.chosen("+".join(SHOWN), every)
     return config

@@ -4,10 +4,7 @@ Paper: Structured Initialization for Vision Transformers, table 1.
 Command:
     python main.py --config=configs/small_data_vit.py:data=cifar10 --config.data.dir=DIR \
         --workdir=runs/small_data_cifar10
-Hardware: 8 V100 of 32 GB, about three hours per model.
-Published, default / mimetic / impulse: Food-101 77.95 / 81.78 / 81.85; CIFAR-10 92.29 / 93.50 /
-    94.67; CIFAR-100 71.67 / 75.16 / 77.02; STL-10 61.86 / 68.54 / 70.21; Flowers 64.60 / 71.62 /
-    73.18; Pets 26.58 / 47.63 / 50.84. Seed 0; its figure 5 has five seeds.
+Published: seed 0; the paper's figure 5 has five seeds.
 Differs from the paper: everything starts from PyTorch's defaults, as the released flags have it
     and not the text, and the mimetic arm is that of the released code. norm_matched, the control of
     impulse, is ours. A batch is mixed with one λ, where timm's loader draws one for each of 8

@@ -4,8 +4,6 @@ Paper: Structured Initialization for Vision Transformers, table 3 (Swin-T).
 Command:
     python main.py --config=configs/swin_cifar.py --config.data.dir=DIR \
         --workdir=runs/swin_cifar
-Hardware: 8 V100 of 32 GB, as for all of the paper's experiments.
-Published, default / mimetic / impulse: 89.85 / 89.24 / 91.19.
 Differs from the paper: it trains with kentaroy47/vision-transformers-cifar10, whose model and
     recipe these are; 400 epochs are of that program's README. Only the code for ViTs was released:
     that the impulse is added to the drawn biases, one offset per block since the heads of a block

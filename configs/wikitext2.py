@@ -3,8 +3,6 @@
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it; the size at which WikiText can
     be tried without a cluster).
 Command: python main.py --config=configs/wikitext2.py --config.data.dir=DIR --workdir=runs/wikitext2
-Published: nothing.
-Hardware: any.
 Differs from the paper: as configs/ptb_word.py.
 """
 

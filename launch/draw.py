@@ -16,7 +16,7 @@ from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
-from mimetic_jax.analysis.population import report
+from mimetic_jax.analysis.mlp_covariance import report
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError

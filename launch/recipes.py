@@ -1,4 +1,4 @@
-"""docs/recipes.md: what each config file reproduces, from the records in their docstrings."""
+"""docs/recipes.md: what each config file reproduces, from its docstring and what papers print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import re
 import textwrap
 from collections.abc import Iterator, Set
 
+from launch import tables
 from mimetic_jax.command import shipped
+from papers import TABLES
+from papers.record import Row, Table
 
 PATH = pathlib.Path("docs/recipes.md")
 
@@ -17,8 +20,8 @@ _INTRODUCTION = """# Recipes
 
 What each file in `configs/` trains: the paper's table, the command, the hardware and scores that
 the paper states, and every known difference. Written by `python launch/reproduce.py --docs` from
-the docstrings of these files. Published scores are the papers'; what was trained with this code is
-in [results.md](results.md).
+the docstrings of these files and from `papers/`, which has the published scores; what was trained
+with this code is in [results.md](results.md).
 
 `DIR` is the folder of the data ([your_data.md](your_data.md) says how to download it).
 `--mode=plan` prints steps, schedule, parameters, FLOPs and memory of a command, and computes
@@ -40,9 +43,9 @@ class Record:
     Attributes:
         name: of the file, without its suffix.
         title: the first line.
-        parts: (field, its text), in the order of the docstring, such as ("Published, base ->
-            mimetic", "60.94 -> 67.33"); paragraphs outside of fields have the field "". A text may
-            be several lines.
+        parts: (field, its text), in the order of the docstring, such as ("Hardware", "DeiT's code
+            asks for …"); paragraphs outside of fields have the field "". A text may be several
+            lines.
         arguments: the docstring of its `get_config`.
     """
 
@@ -106,8 +109,34 @@ def _section(record: Record, names: Set[str]) -> Iterator[str]:
             yield _commands(text)
         else:
             yield _prose(f"_{field}_: {text}" if field else text, names)
+    for text in published(record.name):
+        yield _prose(text, set())
     for paragraph in record.arguments.split("\n\n"):
         yield _prose(paragraph, names)
+
+
+def published(config: str) -> Iterator[str]:
+    """What each table of the papers prints of a config file's rows, and on which hardware."""
+    for name, table in TABLES.items():
+        rows = [row for row in table.rows if row.published and _is_of(row, table, config)]
+        if not rows or name.startswith("evidence/"):
+            continue
+        printed = "; ".join(
+            f"{row.label}{f' ({row.score})' * bool(row.score)}: {_scores(row)}" for row in rows
+        )
+        hardware = rows[0].hardware or table.hardware or "not stated"
+        yield f"_Published_, {name}, {table.score}: {printed}. Hardware: {hardware}."
+
+
+def _is_of(row: Row, table: Table, config: str) -> bool:
+    return pathlib.PurePath(row.config or table.config).stem == config
+
+
+def _scores(row: Row) -> str:
+    if row.best:  # of arms that share the printed score
+        score = next(iter(row.published.values()))
+        return f"best of {len(row.published)} arms {tables.printed(score)}"
+    return ", ".join(f"{arm} {tables.printed(score)}" for arm, score in row.published.items())
 
 
 def _commands(text: str) -> str:

@@ -14,17 +14,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launch.registry import Spec
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import Record, Trained
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
-from mimetic_jax.typed import check_fields, from_json
+from mimetic_jax.typed import from_json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Line(Record):
-    """The record of a run in the results.
+class _Listed:
+    """What the line of a run has besides its record.
 
     Attributes:
         config: the key of its comparison.
@@ -45,8 +44,13 @@ class Line(Record):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MembersLine(Origin):
-    """All members of a population; fields as those of `Line`.
+class Line(Record, _Listed):
+    """The record of a run in the results."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MembersLine(Trained, _Listed):
+    """All members of a population.
 
     Attributes:
         members: M.
@@ -54,25 +58,9 @@ class MembersLine(Origin):
         chunk: members trained at once.
     """
 
-    arm: str
     members: int
-    score: str
     values: tuple[float | None, ...]
-    examples: int = 0
-    steps: int = 0
     chunk: int = 0
-    seconds: float = 0.0
-    data: str | None = None
-    config: str
-    small: bool
-    digest: str
-    batch: int = 0
-    dtype: str = "float32"
-    command: str = ""
-    weights: str | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @classmethod
     def of(cls, found: Members, members: int, **about: Any) -> MembersLine:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from launch.marks import Marks, runs_of, stale
 from launch.registry import Entry
 from launch.results import Results
+from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, ArmResult, markdown
-from mimetic_jax.train.score import ACCURACY
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
@@ -129,7 +129,7 @@ def _lines(
 
 def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     ours = line.result
-    published = "" if line.published is None else _printed(line.published)
+    published = "" if line.published is None else printed(line.published)
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
@@ -148,10 +148,10 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     )
 
 
-def _printed(score: float) -> str:
+def printed(score: float) -> str:
     """A published score with its digits, at least two.
 
-    >>> _printed(91.4), _printed(1.233)
+    >>> printed(91.4), printed(1.233)
     ('91.40', '1.233')
     """
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"

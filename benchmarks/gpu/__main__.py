@@ -25,7 +25,7 @@ from benchmarks.gpu import jobs, process
 from benchmarks.gpu.throughput import Measurement, measure
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
-from mimetic_jax.train.origin import Origin
+from mimetic_jax.train.record import Origin
 from mimetic_jax.train.store.places import Place
 
 COMMAND = "python -m benchmarks.gpu"

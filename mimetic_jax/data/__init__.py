@@ -23,6 +23,8 @@ from mimetic_jax.data.feed.stream import eval_batches, train_batches
 from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
+from mimetic_jax.data.sets.class_folders import SIDES as OWN_SIDES
+from mimetic_jax.data.sets.class_folders import describe_own, load_own
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
     ImageDataset,
@@ -33,8 +35,6 @@ from mimetic_jax.data.sets.dataset import (
     sized,
 )
 from mimetic_jax.data.sets.load import load_dataset
-from mimetic_jax.data.sets.own import SIDES as OWN_SIDES
-from mimetic_jax.data.sets.own import describe_own, load_own
 from mimetic_jax.data.sets.table import describe, names
 
 __all__ = [

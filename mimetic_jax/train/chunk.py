@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from mimetic_jax import paths
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.journal import History, Journal, Tested
-from mimetic_jax.train.origin import Origin
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say
+from mimetic_jax.train.record import Origin
 from mimetic_jax.train.state import TrainState, stream, streams
 from mimetic_jax.train.store.chunks import About, Chunk, Members
 from mimetic_jax.train.store.claim import Made
@@ -24,7 +24,7 @@ from mimetic_jax.train.store.claim import Made
 _SHARE, _SHARE_ON_CPU = 0.8, 0.5
 """Share of the free memory that a chunk may take."""
 _MOST_ON_CPU = 64
-"""On a CPU, more members at once don't train faster: see benchmarks/population.py."""
+"""On a CPU, more members at once don't train faster: see benchmarks/many_networks.py."""
 _FACTORIZATIONS = {"eigh", "svd", "qr", "householder_product", "cholesky", "schur", "eig"}
 
 

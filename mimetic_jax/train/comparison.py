@@ -27,9 +27,9 @@ from mimetic_jax.train.journal import Diverged, Journal
 from mimetic_jax.train.loop import Loop
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say, progress_of
+from mimetic_jax.train.record import Score
 from mimetic_jax.train.report import ArmResult, summarize
 from mimetic_jax.train.schema import Config, affecting, check_declared
-from mimetic_jax.train.score import Score
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
 from mimetic_jax.train.state import TrainState

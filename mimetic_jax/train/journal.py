@@ -13,10 +13,9 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first, wait_for_all
-from mimetic_jax.train.origin import Origin
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import Origin, Record
 from mimetic_jax.train.schedule import plateau_scale
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints

@@ -30,19 +30,22 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """An optimizer by name.
 
-    - "adamw": see `adamw`.
+    - "adamw": p ← p − η_t · r(p) · (Adam(clip(g)) + λ · d(p) · p).
     - "adam": the same without weight decay.
     - "sgd": p ← p − η_t · r(p) · clip(g), without momentum.
+
+    r and d are factors by the path of a parameter: the first rule that matches, else 1. A
+    rate of 0 freezes: such a parameter neither moves nor counts in the clipped norm.
 
     Args:
         name: one of the above.
         schedule: η, a function of the step.
-        weight_decay: λ (adamw alone).
+        weight_decay: λ (adamw alone), decoupled and multiplied by the learning rate as in PyTorch.
         betas: Adam's decay rates (adamw, adam).
         eps: Adam's ε (adamw, adam).
-        clip: largest global gradient norm; 0 for no clipping.
+        clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
         decay_rules: ordered (regular expression, factor of λ).
-        rate_rules: ordered (regular expression, factor of η); 0 freezes.
+        rate_rules: ordered (regular expression, factor of η).
 
     Raises:
         InputError: for an unknown name, a weight decay where there is none, or a negative weight
@@ -53,63 +56,21 @@ def make_optimizer(
         >>> updates, _ = optimizer.update({"w": jnp.ones(2)}, optimizer.init({"w": jnp.ones(2)}))
         >>> updates["w"].tolist()
         [-0.5, -0.5]
+
+    Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it.
     """
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     if name != "adamw" and weight_decay:
         raise InputError(f"{name} has no weight decay: set {weight_decay} to 0, or take adamw")
-    if name == "sgd":
-        _check(weight_decay, clip, rate_rules)
-        return optax.chain(
-            *_clip(clip, rate_rules),
-            _scale_by_rules(rate_rules),
-            optax.scale_by_learning_rate(schedule),
-        )
-    return adamw(
-        schedule,
-        weight_decay=weight_decay,
-        betas=betas,
-        eps=eps,
-        clip=clip,
-        decay_rules=decay_rules,
-        rate_rules=rate_rules,
-    )
-
-
-def adamw(
-    schedule: optax.Schedule,
-    *,
-    weight_decay: float = 0.0,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    clip: float = 0.0,
-    decay_rules: Rules = (),
-    rate_rules: Rules = (),
-) -> optax.GradientTransformation:
-    """AdamW: p ← p − η_t · r(p) · (Adam(clip(g)) + λ · d(p) · p).
-
-    r and d are factors by the path of a parameter: the first rule that matches, else 1. A
-    rate of 0 freezes: such a parameter neither moves nor counts in the clipped norm.
-
-    Args:
-        schedule: η, a function of the step.
-        weight_decay: λ, decoupled and multiplied by the learning rate as in PyTorch.
-        betas: Adam's decay rates.
-        eps: Adam's ε.
-        clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
-        decay_rules: ordered (regular expression, factor of λ).
-        rate_rules: ordered (regular expression, factor of η).
-
-    Raises:
-        InputError: for a negative weight decay, clip norm or factor.
-
-    Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it.
-    """
     _check(weight_decay, clip, (*decay_rules, *rate_rules))
-    return optax.chain(
-        *_clip(clip, rate_rules),
+    adam = (
         optax.scale_by_adam(*betas, eps=eps),
         _decay_by_rules(weight_decay, decay_rules),
+    )
+    return optax.chain(
+        *_clip(clip, rate_rules),
+        *(() if name == "sgd" else adam),
         _scale_by_rules(rate_rules),
         optax.scale_by_learning_rate(schedule),
     )

@@ -1,59 +1,182 @@
-"""A finished run: what its metrics end in, a line of results/*.jsonl holds, and tables show."""
+"""A finished run: where it was trained, what it reached, and the score that this is.
+
+Metrics end in a `Record`; a line of results/*.jsonl holds one, and tables show them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping
+import pathlib
+import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import jax
+
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.score import SCORES, Evaluations, Score
 from mimetic_jax.typed import NOT_NEGATIVE, check_fields, from_json
+from mimetic_jax.version import source_version
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_CODE = ("mimetic_jax", "configs", "launch", "benchmarks", "papers", "main.py")
+
+Evaluations = Sequence[tuple[int, Mapping[str, float]]]
+"""(step, means by name) of every test of a run, in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A number of an evaluation, as tables show it.
+
+    Attributes:
+        name: of the number in an evaluation.
+        label: of the table's column, with its unit.
+        scale: from the number to the column: 100 for percent.
+        higher: whether more is better.
+        chosen_by: the number whose lowest value selects the evaluation that counts, such as the
+            loss on a validation text; the last one counts where this is empty.
+        digits: of a table, after the point.
+        goal: a value of the column, the steps to which a table shows; None: no such column.
+    """
+
+    name: str
+    label: str
+    scale: float = 1.0
+    higher: bool = True
+    chosen_by: str = ""
+    digits: int = 2
+    goal: float | None = None
+
+    def goodness(self, values: Mapping[str, float]) -> float:
+        """How good an evaluation is: more is better.
+
+        >>> Score("error", "errors %", higher=False).goodness({"error": 2.5})
+        -2.5
+        """
+        if self.chosen_by:
+            return -values[self.chosen_by]
+        return values[self.name] if self.higher else -values[self.name]
+
+    def curve(self, evaluations: Evaluations) -> list[tuple[int, float]]:
+        """(step, score) of each evaluation."""
+        return [(step, self.scale * values[self.name]) for step, values in evaluations]
+
+    def value(self, evaluations: Evaluations) -> float:
+        """The score of a run: that of its last evaluation, or of the one that counts.
+
+        >>> BITS.value([(0, {"bpc": 4, "test_bpc": 5}), (9, {"bpc": 3, "test_bpc": 6})])
+        6.0
+        """
+        counts = -1
+        if self.chosen_by:
+            chosen = [values[self.chosen_by] for _, values in evaluations]
+            counts = chosen.index(min(chosen))
+        return self.curve(evaluations)[counts][1]
+
+    def elsewhere(self, evaluations: Evaluations) -> dict[str, float]:
+        """The last score on other test sets, by what their numbers add to its name.
+
+        >>> RECALL.elsewhere([(9, {"recall": 0.5, "loss": 1.0, "recall_x2": 0.25})])
+        {'x2': 25.0}
+        """
+        return {
+            name.removeprefix(f"{self.name}_"): self.scale * value
+            for name, value in evaluations[-1][1].items()
+            if name.startswith(f"{self.name}_")
+        }
+
+
+ACCURACY = Score("accuracy", "accuracy %", scale=100.0)
+PERPLEXITY = Score("test_perplexity", "test perplexity", higher=False, chosen_by="perplexity")
+BITS = Score("test_bpc", "test bits/char", higher=False, chosen_by="bpc", digits=3)
+RECALL = Score("recall", "answers %", scale=100.0, goal=95.0)
+
+SCORES = {score.name: score for score in (ACCURACY, PERPLEXITY, BITS, RECALL)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Record(Origin):
-    """A finished run.
+class Origin:
+    """Where a result was computed.
 
     Attributes:
-        arm, seed: which run.
+        platform, device_kind, devices: of JAX; the number of devices of all processes.
+        jax: its version.
+        code: the version of this package.
+        commit: of this code, with "-dirty" if it differs; None without git.
+    """
+
+    platform: str = ""
+    device_kind: str = ""
+    devices: int = 0
+    jax: str = ""
+    code: str = ""
+    commit: str | None = None
+
+    @classmethod
+    def here(cls) -> Origin:
+        """This process and those that compute with it; asking takes the devices."""
+        return Origin(
+            platform=jax.default_backend(),
+            device_kind=jax.devices()[0].device_kind,
+            devices=jax.device_count(),
+            jax=jax.__version__,
+            code=source_version(),
+            commit=commit(),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained(Origin):
+    """A training of one arm, of a run or of the members of a population.
+
+    Attributes:
+        arm: its name.
         score: the name of its score.
-        value: what it reached, in the units of tables.
-        curve: (step, value) of every evaluation; empty for a member of a large population.
-        elsewhere: the last value on other test sets, by name, such as that at twice the length.
-        loss: of the last evaluation.
         examples: on which each evaluation tests.
         steps: taken.
         seconds: of training, without compilation.
         data: the fingerprint of the data; None in lines that are older than it.
-        source: the digest of the weights that `init_from` names, if any.
     """
 
     arm: str
-    seed: Annotated[int, NOT_NEGATIVE]
     score: str
-    value: float
-    curve: tuple[tuple[int, float], ...] = ()
-    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    loss: float | None = None
     examples: int = 0
     steps: int = 0
     seconds: Annotated[float, NOT_NEGATIVE] = 0.0
     data: str | None = None
-    source: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.score not in SCORES:
             raise unknown("score", self.score, SCORES)
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record(Trained):
+    """A finished run.
+
+    Attributes:
+        seed: of the run.
+        value: what it reached, in the units of tables.
+        curve: (step, value) of every evaluation; empty for a member of a large population.
+        elsewhere: the last value on other test sets, by name, such as that at twice the length.
+        loss: of the last evaluation.
+        source: the digest of the weights that `init_from` names, if any.
+    """
+
+    seed: Annotated[int, NOT_NEGATIVE]
+    value: float
+    curve: tuple[tuple[int, float], ...] = ()
+    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    loss: float | None = None
+    source: str | None = None
+
     @classmethod
     def of(cls, score: Score, evaluations: Evaluations, origin: Origin, **fields: Any) -> Record:
         """The record of a run with these evaluations.
 
-        >>> from mimetic_jax.train.score import ACCURACY
         >>> last = (10, {"accuracy": 0.5, "loss": 1.0})
         >>> Record.of(ACCURACY, [last], Origin(), arm="default", seed=0).value
         50.0
@@ -87,3 +210,21 @@ class Record(Origin):
             InputError: a field is missing or of another type; the error starts with `where`.
         """
         return from_json(cls, data, where, unknown_fields=True)
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of this code, with "-dirty" if the code differs; None without git."""
+    found = _git("rev-parse", "HEAD")
+    changed = found and _git("status", "--porcelain", "--", *_CODE)
+    return f"{found}-dirty" if changed else found
+
+
+def _git(*arguments: str) -> str | None:
+    if not (ROOT / ".git").exists():  # installed: a repository above it is another project's
+        return None
+    try:
+        done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -13,8 +13,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
-from mimetic_jax.train.record import Record
-from mimetic_jax.train.score import ACCURACY, SCORES, Score
+from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
 from mimetic_jax.train.store.places import Place
 

@@ -9,9 +9,7 @@ from configs.default import default
 from mimetic_jax.analysis import curves
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.config import to_json
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.record import Record
-from mimetic_jax.train.score import SCORES
+from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run

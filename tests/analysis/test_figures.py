@@ -14,9 +14,8 @@ from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.products import head_products
 from mimetic_jax.analysis.rank import StableRanks
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.score import SCORES
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 from mimetic_jax.weights.impulse import offsets

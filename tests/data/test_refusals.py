@@ -18,7 +18,7 @@ from mimetic_jax.data import (
     load_own,
     open_source,
 )
-from mimetic_jax.data.files import imagenet
+from mimetic_jax.data.files import open as opening
 from mimetic_jax.data.text.corpus import load_text
 from mimetic_jax.errors import InputError
 
@@ -31,7 +31,7 @@ PTB = {f"ptb.{split}.txt": b"a b\n" for split in ("train", "valid", "test")}
 STL = {f"{split}_{part}.bin": b"" for split in ("train", "test") for part in ("X", "y")}
 SVHN = {f"{split}_32x32.mat": b"" for split in ("train", "test")}
 TEXTS = {f"{split}.txt": b"some words\n" * 9 for split in ("train", "valid", "test")}
-LISTED = {imagenet.VALIDATION: None, imagenet.LABELS: b"n01\n"}
+LISTED = {opening.VALIDATION: None, opening.LABELS: b"n01\n"}
 
 # Files of a folder, that which is replaced, and how the folder is read.
 CASES: dict[str, tuple[dict[str, bytes | None], str, Callable[[str], object]]] = {
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[dict[str, bytes | None], str, Callable[[str], object]]] =
     "pets": ({"pets.zip": b""}, "pets.zip", lambda d: open_source("pets", d, "train", 2)),
     "labels": (
         LISTED,
-        imagenet.LABELS,
+        opening.LABELS,
         lambda d: open_source("imagenet2012", d, "val", 1),
     ),
     "tfds": (
@@ -185,8 +185,8 @@ def test_arrays_of_jax_are_arrays() -> None:
 
 
 def test_lists_of_labels_that_are_not_utf_8(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / imagenet.VALIDATION, "w") as tar:
+    with tarfile.open(tmp_path / opening.VALIDATION, "w") as tar:
         tar.addfile(tarfile.TarInfo("1.JPEG"))
-    (tmp_path / imagenet.LABELS).write_bytes(b"n01\xff\n")
+    (tmp_path / opening.LABELS).write_bytes(b"n01\xff\n")
     message = refused(lambda: open_source("imagenet2012", str(tmp_path), "val", 1))
     assert message.endswith("isn't UTF-8: byte 3")

@@ -66,12 +66,11 @@ CONFIGS = {
 
 
 class Machine:
-    """Starts processes by `launch/local.sh` or directly."""
+    """Starts processes by `launch/local.py` or directly."""
 
     def __init__(self, folder, compiled):
         self.folder = folder
         self.environment = os.environ | {
-            "PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
             "JAX_PLATFORMS": "cpu",
             "JAX_COMPILATION_CACHE_DIR": str(compiled),
@@ -94,7 +93,7 @@ class Machine:
         if processes == 1:
             command = [sys.executable, "main.py"]
         else:
-            command = ["bash", "launch/local.sh", str(processes), f"--devices={devices}"]
+            command = [sys.executable, "launch/local.py", str(processes), f"--devices={devices}"]
             command += [f"--logs={self.folder / 'logs'}", "--"]
         shutil.rmtree(self.folder / "logs", ignore_errors=True)
         with (self.folder / "log").open("w") as log:

@@ -8,7 +8,7 @@ import pytest
 
 from mimetic_jax import InputError, paths
 from mimetic_jax.models import ViT
-from mimetic_jax.train.optimizer import adamw, make_optimizer
+from mimetic_jax.train.optimizer import make_optimizer
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},
@@ -44,7 +44,8 @@ def numpy_adamw(name, steps, rate, decay, norms, clip, betas=(0.9, 0.999), eps=1
 
 
 def test_update_is_adamw_by_its_formula():
-    optimizer = adamw(
+    optimizer = make_optimizer(
+        "adamw",
         optax.constant_schedule(0.01),
         weight_decay=0.1,
         clip=1.0,
@@ -62,7 +63,7 @@ def test_update_is_adamw_by_its_formula():
 
 
 def test_without_rules_it_is_optax_adamw():
-    ours = run(adamw(optax.constant_schedule(0.01), weight_decay=0.1))
+    ours = run(make_optimizer("adamw", optax.constant_schedule(0.01), weight_decay=0.1))
     theirs = run(optax.adamw(0.01, weight_decay=0.1))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs)
 
@@ -77,7 +78,7 @@ def test_without_rules_it_is_optax_adamw():
 )
 def test_bad_input(options, words):
     with pytest.raises(InputError, match=words):
-        adamw(optax.constant_schedule(1.0), **options)
+        make_optimizer("adamw", optax.constant_schedule(1.0), **options)
 
 
 TREE = ("kernel", "bias", "pos_embed")
@@ -143,7 +144,7 @@ def test_no_decay_matches_whole_names():
 def test_adam_is_adamw_without_decay():
     options = {"clip": 1.0, "eps": 1e-3, "rate_rules": ((r"kernel", 2.0),)}
     adam = run(make_optimizer("adam", optax.constant_schedule(0.01), **options))
-    decoupled = run(adamw(optax.constant_schedule(0.01), **options))
+    decoupled = run(make_optimizer("adamw", optax.constant_schedule(0.01), **options))
     jax.tree.map(np.testing.assert_array_equal, adam, decoupled)
 
 

@@ -10,9 +10,8 @@ import pytest
 import scipy.stats
 
 from mimetic_jax import InputError
-from mimetic_jax.train.record import Record
+from mimetic_jax.train.record import BITS, PERPLEXITY, Record
 from mimetic_jax.train.report import ArmResult, summarize, table
-from mimetic_jax.train.score import BITS, PERPLEXITY
 from mimetic_jax.train.statistics import paired_difference
 from mimetic_jax.train.store.places import Place
 

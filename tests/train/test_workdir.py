@@ -17,9 +17,7 @@ from mimetic_jax import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.journal import RunJournal
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.record import Record
-from mimetic_jax.train.score import ACCURACY
+from mimetic_jax.train.record import ACCURACY, Origin, Record
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.store.chunks import About, Choice, Chunk, Members
 from mimetic_jax.train.store.lock import locked

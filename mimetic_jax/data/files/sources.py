@@ -78,14 +78,19 @@ class FileSource:
         return self.labels.tobytes()
 
 
-def file_source(container: Container, split: str, num_classes: int) -> FileSource:
+def file_source(container: Container, split: str, num_classes: int = 0) -> FileSource:
     """The images of a split; see `layout.find_split` for the known layouts.
+
+    Args:
+        container: a `Folder` or an `Archive`.
+        split: as `find_split` takes it.
+        num_classes: expected number of classes; 0 for any.
 
     Raises:
         InputError: the files don't contain the split, or have another number of classes.
     """
     members, names, classes = find_split(container, split)
-    return labeled(container, members, names, classes, num_classes)
+    return labeled(container, members, names, classes, num_classes or len(classes))
 
 
 def labeled(

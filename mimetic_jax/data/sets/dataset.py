@@ -178,7 +178,7 @@ class StreamedDataset:
         return digest.hexdigest()[:16]
 
 
-_Dataset = TypeVar("_Dataset", ImageDataset, StreamedDataset)
+_Dataset = TypeVar("_Dataset", bound=ImageDataset | StreamedDataset)
 
 
 def part(dataset: _Dataset, subset: float) -> _Dataset:

@@ -50,18 +50,23 @@ def load_dataset(
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
-    info = describe(name)
+    return part(_whole(describe(name), data_dir, classes, limits), subset)
+
+
+def _whole(
+    info: DatasetInfo, data_dir: str | None, classes: int, limits: Limits
+) -> ImageDataset | StreamedDataset:
     if info.included:
-        check_unused(name, data_dir, "folder or folder_streamed")
-        return part(_in_memory(info, *info.included()), subset)
+        check_unused(info.name, data_dir, "folder or folder_streamed")
+        return _in_memory(info, *info.included())
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
-        return part(_sources(info, data_dir, limits), subset)
+        return _sources(info, data_dir, limits)
     if info.read:
-        return part(_in_memory(info, *_published(info, data_dir)), subset)
+        return _in_memory(info, *_published(info, data_dir))
     sources, size = _sources(info, data_dir, limits), info.image_shape[0]
     splits = (load_all(source, size, limits=limits) for source in (sources.train, sources.test))
-    return part(_in_memory(info, *splits), subset)
+    return _in_memory(info, *splits)
 
 
 def _in_memory(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:

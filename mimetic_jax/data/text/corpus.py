@@ -6,7 +6,7 @@ from typing import Any
 
 from mimetic_jax.data.home import check_unused, expanded
 from mimetic_jax.data.remote import REMOTE, hint
-from mimetic_jax.data.text.own import LEVELS, load_own
+from mimetic_jax.data.text.text_files import LEVELS, load_own
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of, sized
 from mimetic_jax.errors import InputError, unknown
 
@@ -124,7 +124,7 @@ def names() -> tuple[str, ...]:
 
 
 def load_text(name: str, data_dir: str | None) -> Corpus:
-    """Load a text, published or one's own: see `own.load_own` for that.
+    """Load a text, published or one's own: see `text_files.load_own` for that.
 
     Words are separated by whitespace, with "<eos>" after every line. Characters ("ptb_char") are
     those of Mikolov's character files, where each sentence is its words with a space between and a

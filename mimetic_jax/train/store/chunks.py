@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.train.origin import Origin
-from mimetic_jax.train.record import Record
-from mimetic_jax.train.score import SCORES
+from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.places import Place, damaged
 from mimetic_jax.typed import from_json
 

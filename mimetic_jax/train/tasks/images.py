@@ -18,7 +18,7 @@ from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
-from mimetic_jax.train.score import ACCURACY
+from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.task import Evaluation, Task
 

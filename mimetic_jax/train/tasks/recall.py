@@ -16,7 +16,7 @@ from mimetic_jax.data.recall.sequences import SETS
 from mimetic_jax.errors import unknown
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
-from mimetic_jax.train.score import RECALL, Score
+from mimetic_jax.train.record import RECALL, Score
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.task import Evaluation, Task
 

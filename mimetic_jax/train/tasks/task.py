@@ -15,7 +15,7 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
-from mimetic_jax.train.score import Score
+from mimetic_jax.train.record import Score
 from mimetic_jax.train.step import Metrics
 
 

@@ -16,7 +16,7 @@ from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
-from mimetic_jax.train.score import BITS, PERPLEXITY
+from mimetic_jax.train.record import BITS, PERPLEXITY
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 from mimetic_jax.train.tasks.task import Evaluation, Task

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mimetic_jax.data.files import imagenet
+from mimetic_jax.data.files import open as opening
 from mimetic_jax.errors import InputError
 
 SYNSETS = ["n03", "n01", "n02", "n01"]
@@ -14,20 +14,20 @@ NAMES = [f"ILSVRC2012_val_0000000{number}.JPEG" for number in range(1, 5)]
 
 
 def write(root: Path, names: list[str] = NAMES) -> Path:
-    with tarfile.open(root / imagenet.VALIDATION, "w") as tar:
+    with tarfile.open(root / opening.VALIDATION, "w") as tar:
         for name in reversed(names):
             info = tarfile.TarInfo(name)
             info.size = len(name)
             tar.addfile(info, io.BytesIO(name.encode()))
-    return root / imagenet.VALIDATION
+    return root / opening.VALIDATION
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_labels_are_read_from_the_file_beside_the_tar(tmp_path: Path, named: bool) -> None:
     pairs = list(zip(NAMES, SYNSETS, strict=True))
     lines = [f"{name} {synset}" for name, synset in reversed(pairs)] if named else SYNSETS
-    (tmp_path / imagenet.LABELS).write_text("\n".join(lines) + "\n")
-    source = imagenet.validation(write(tmp_path), 3)
+    (tmp_path / opening.LABELS).write_text("\n".join(lines) + "\n")
+    source = opening.imagenet_validation(write(tmp_path), 3)
     assert source.labels.tolist() == [2, 0, 1, 0]
     assert [source.read(index)[0].decode() for index in range(4)] == NAMES
 
@@ -38,23 +38,23 @@ def test_without_a_list_that_of_tfds_is_read(tmp_path: Path) -> None:
     Classes are numbered by synset, so these are 65, 970 and 230.
     """
     names = [f"ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, 50_001)]
-    source = imagenet.validation(write(tmp_path, names), 1000)
+    source = opening.imagenet_validation(write(tmp_path, names), 1000)
     assert source.labels[:3].tolist() == [65, 970, 230]
 
 
 def test_lists_that_do_not_match_are_refused(tmp_path: Path) -> None:
-    tar, listing = write(tmp_path), tmp_path / imagenet.LABELS
+    tar, listing = write(tmp_path), tmp_path / opening.LABELS
     with pytest.raises(InputError, match="50000 lines for the 4 images"):
-        imagenet.validation(tar, 1000)
+        opening.imagenet_validation(tar, 1000)
     listing.write_text("n01\nn02\nn03\n")
     with pytest.raises(InputError, match="3 lines for the 4 images"):
-        imagenet.validation(tar, 3)
+        opening.imagenet_validation(tar, 3)
     listing.write_text("\n".join(f"{name} n01" for name in NAMES[1:]))
     with pytest.raises(InputError, match="doesn't name ILSVRC2012_val_00000001"):
-        imagenet.validation(tar, 1)
+        opening.imagenet_validation(tar, 1)
     listing.write_text("n01 a b\n" * 4)
     with pytest.raises(InputError, match="FILENAME SYNSET"):
-        imagenet.validation(tar, 1)
+        opening.imagenet_validation(tar, 1)
     listing.write_text("\n".join(SYNSETS))
     with pytest.raises(InputError, match="holds 3 classes, expected 1000"):
-        imagenet.validation(tar, 1000)
+        opening.imagenet_validation(tar, 1000)

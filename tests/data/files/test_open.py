@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mimetic_jax.data.files import imagenet
+from mimetic_jax.data.files import open as opening
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.errors import InputError
 
@@ -63,12 +63,12 @@ def test_imagenet_as_downloaded(tmp_path: Path) -> None:
         f"{synset}.tar": tar_of({f"{synset}_{number}.JPEG": b"x" for number in range(2)})
         for synset in ("n02", "n01")
     }
-    (tmp_path / imagenet.TRAIN).write_bytes(tar_of(inner))
-    (tmp_path / imagenet.VALIDATION).write_bytes(tar_of({"ILSVRC2012_val_00000001.JPEG": b"y"}))
-    (tmp_path / imagenet.LABELS).write_text("n02\n")
+    (tmp_path / opening.TRAIN).write_bytes(tar_of(inner))
+    (tmp_path / opening.VALIDATION).write_bytes(tar_of({"ILSVRC2012_val_00000001.JPEG": b"y"}))
+    (tmp_path / opening.LABELS).write_text("n02\n")
     train = open_source("imagenet2012", str(tmp_path), "train", 2)
     assert train.labels.tolist() == [1, 1, 0, 0]
-    assert train.name(2).endswith(f"{imagenet.TRAIN}:n01/n01_0.JPEG")
+    assert train.name(2).endswith(f"{opening.TRAIN}:n01/n01_0.JPEG")
     with pytest.raises(InputError, match="holds 1 classes, expected 2"):
         open_source("imagenet2012", str(tmp_path), "validation", 2)
     assert open_source("imagenet2012", str(tmp_path), "val", 1).read(0) == (b"y", 0)

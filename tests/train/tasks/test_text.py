@@ -16,7 +16,7 @@ from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.score import PERPLEXITY
+from mimetic_jax.train.record import PERPLEXITY
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
 from tests.models.values import drawn

@@ -1,6 +1,6 @@
 """Time training a population at once against its members one after the other, and against PyTorch.
 
-    python -m benchmarks.population [--model=convnext] [--members=1,8,64] [--seconds=1.0]
+    python -m benchmarks.many_networks [--model=convnext] [--members=1,8,64] [--seconds=1.0]
 
 The networks of configs/mlp_population.py, float32, on 10,000 images of random pixels, 10 steps per
 dispatch. Images are counted over all members, per second of wall time and of processor time, which
@@ -129,7 +129,7 @@ class Ours:
 
 def theirs(ours: Ours, members: Sequence[int]) -> list[Way]:
     """PyTorch's ways, if its network gives the same logits on the same weights."""
-    from benchmarks.torch_population import Trainer
+    from benchmarks.torch_networks import Trainer
 
     cuda = jax.default_backend() == "gpu"
     trainer = Trainer(ours.config, ours.info, ours.pixels, ours.labels, "cuda" if cuda else "cpu")

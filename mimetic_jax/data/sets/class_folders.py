@@ -9,8 +9,8 @@ import numpy as np
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import find_split, splits_of
-from mimetic_jax.data.files.sources import ImageSource, Subset, labeled, load_all
+from mimetic_jax.data.files.layout import splits_of
+from mimetic_jax.data.files.sources import Subset, file_source, load_all
 from mimetic_jax.data.home import existing, name_of
 from mimetic_jax.data.sets.dataset import (
     SEED,
@@ -109,14 +109,9 @@ def _sources(name: str, data_dir: str | None, limits: Limits = LIMITS) -> Stream
     path = _path(name, data_dir)
     container = Archive(path, limits) if path.is_file() else Folder(path, limits)
     splits = splits_of(container)
-
-    def source(split: str) -> ImageSource:
-        members, names, classes = find_split(container, split)
-        return labeled(container, members, names, classes, len(classes))
-
-    train = source("train")
+    train = file_source(container, "train")
     if test := next((split for split in _TESTS if split in splits), None):
-        return StreamedDataset(train, source(test))
+        return StreamedDataset(train, file_source(container, test))
     kept = balanced(train.labels, fraction=_TRAIN_SHARE, seed=SEED)
     held_out = np.setdiff1d(np.arange(len(train)), kept)
     if not held_out.size:
