@@ -124,16 +124,7 @@ class GPT(nn.Module):
             if self.positions == "sinusoidal":
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        fields = {
-            "heads": self.heads,
-            "mlp_ratio": self.mlp_ratio,
-            "base": self.base,
-            "train": train,
-            "dropout": self.dropout,
-            "rotary": self.positions == "rotary",
-            "dtype": self.dtype,
-        }
-        x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
+        x = stack(Block, self, x, train=train, rotary=self.positions == "rotary")
         return LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:

@@ -5,7 +5,8 @@ Call the functions in a compact method: they make submodules of the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import einops
@@ -54,41 +55,48 @@ def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
     return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)
 
 
+def shared(of: type[nn.Module], model: nn.Module) -> dict[str, Any]:
+    """The fields of a module that another one has too."""
+    names, known = ({field.name for field in dataclasses.fields(each)} for each in (of, model))
+    return {name: getattr(model, name) for name in sorted(names & known - {"name", "parent"})}
+
+
 def stack(
-    block: Any,
-    fields: Mapping[str, Any],
-    depth: int,
+    block: type[nn.Module],
+    model: Any,
     x: jax.Array,
     *numbers: Sequence[float] | None,
-    scan: bool,
-    remat: bool,
+    **fields: Any,
 ) -> jax.Array:
-    """`depth` blocks, one after the other.
+    """The blocks of a model, one after the other.
 
     Args:
         block: a module class: (x, number, …) -> (x, None), the form of a scan's body.
-        fields: the fields of every block.
-        depth: L.
+        model: whose fields those of the blocks are, where they have the same names. Its `depth` is
+            L; `scan` makes one loop of the blocks: their parameters and running statistics are
+            stacked, L in front, under the name `blocks`, instead of `block_0` …; `remat` recomputes
+            each block in the backward pass and keeps only its input.
         x: activations.
         numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
             they are traced.
-        scan: make one loop of the blocks: their parameters and running statistics are stacked, L in
-            front, under the name `blocks`, instead of `block_0` ….
-        remat: recompute each block in the backward pass and keep only its input.
+        fields: of the blocks that the model doesn't have.
     """
-    if remat:  # a scan needs no barrier against merging the recomputed block
+    fields = shared(block, model) | fields
+    body: Any = block
+    if model.remat:  # a scan needs no barrier against merging the recomputed block
         # Integers choose a program, such as a roll by so many pixels.
         static = [at for at, each in enumerate(numbers, 2) if each and isinstance(each[0], int)]
-        block = nn.remat(block, prevent_cse=not scan, static_argnums=() if scan else tuple(static))
-    if not scan:
-        for layer in range(depth):
-            x, _ = block(**fields, name=f"block_{layer}")(x, *(n and n[layer] for n in numbers))
+        arguments = () if model.scan else tuple(static)
+        body = nn.remat(body, prevent_cse=not model.scan, static_argnums=arguments)
+    if not model.scan:
+        for layer in range(model.depth):
+            x, _ = body(**fields, name=f"block_{layer}")(x, *(n and n[layer] for n in numbers))
         return x
     scanned = nn.scan(
-        block,
+        body,
         variable_axes={"params": 0, "batch_stats": 0, "intermediates": 0},
         split_rngs={"params": True, "dropout": True},
-        length=depth,
+        length=model.depth,
     )
     return scanned(**fields, name="blocks")(x, *(n and jnp.array(n) for n in numbers))[0]
 

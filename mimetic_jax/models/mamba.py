@@ -13,7 +13,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models import ssd
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
-from mimetic_jax.models.layers import stack
+from mimetic_jax.models.layers import shared, stack
 from mimetic_jax.models.traits import Traits
 
 STEPS = (0.001, 0.1)
@@ -91,9 +91,7 @@ class Mamba(nn.Module):
             "embedding", nn.initializers.normal(self.embedding_std), (self.vocab, self.width)
         )
         x = embedding[tokens].astype(self.dtype)
-        names = ("heads", "expand", "state", "groups", "taps", "chunk", "base", "dtype")
-        fields = {name: getattr(self, name) for name in names} | {"out_scale": self.depth**-0.5}
-        x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
+        x = stack(Block, self, x, out_scale=self.depth**-0.5)
         return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array) -> jax.Array:
@@ -132,9 +130,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        names = ("heads", "expand", "state", "groups", "taps", "chunk", "base", "dtype")
-        fields = {name: getattr(self, name) for name in names}
-        mixer = Mixer(**fields, out_scale=self.out_scale, name="mixer")
+        mixer = Mixer(**shared(Mixer, self), name="mixer")
         normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
         return by_example(x + mixer(normal)), None
 

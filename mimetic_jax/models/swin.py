@@ -17,6 +17,7 @@ from mimetic_jax.models.layers import (
     Dropout,
     classify,
     patch_embed,
+    shared,
     space_to_depth,
     stack,
 )
@@ -100,18 +101,13 @@ class Swin(nn.Module):
             x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="patch_norm")(x)
         rates = np.linspace(0, self.drop_path, sum(self.depths)).tolist()
         for stage, depth in enumerate(self.depths):
-            x = Stage(
-                form=self.form,
-                width=self.width * 2**stage,
-                depth=depth,
-                downscaling=self.downscaling[stage] if stage else None,
-                head_dim=self.head_dim,
-                window=self.window,
-                scan=self.scan,
-                remat=self.remat,
-                dtype=self.dtype,
-                name=f"stage_{stage}",
-            )(x, train, rates[:depth] if self.drop_path else None)
+            fields = shared(Stage, self) | {
+                "width": self.width * 2**stage,
+                "depth": depth,
+                "downscaling": self.downscaling[stage] if stage else None,
+            }
+            drop_path = rates[:depth] if self.drop_path else None
+            x = Stage(**fields, name=f"stage_{stage}")(x, train, drop_path)
             rates = rates[depth:]
         norm = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
         pooled = norm(x).mean((1, 2)) if self.form == "microsoft" else norm(x.mean((1, 2)))
@@ -163,16 +159,10 @@ class Stage(nn.Module):
         if self.form == "microsoft" and min(x.shape[1:3]) <= self.window:
             shift = 0
         shifts = [shift * (layer % 2) for layer in range(self.depth)]
-        fields = {
-            "form": self.form,
-            "heads": self.width // self.head_dim,
-            "window": self.window,
-            "train": train,
-            "dtype": self.dtype,
-        }
         # A stage without any shift needs no mask.
         numbers = (shifts if any(shifts) else None, drop_path)
-        return stack(Block, fields, self.depth, x, *numbers, scan=self.scan, remat=self.remat)
+        heads = self.width // self.head_dim
+        return stack(Block, self, x, *numbers, heads=heads, train=train)
 
     def _merged(self, x: jax.Array, factor: int) -> jax.Array:
         init = base_init(_BASES[self.form])

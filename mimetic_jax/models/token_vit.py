@@ -77,15 +77,6 @@ class TokenViT(nn.Module):
         embedding: Any = self.param("embedding", _orthogonal, (self.vocab + 1, self.width))
         x = embedding[tokens]
         x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
-        fields = {
-            "heads": self.heads,
-            "mlp_ratio": self.mlp_ratio,
-            "base": self.base,
-            "qkv_bias": self.qkv_bias,
-            "fused_qkv": self.fused_qkv,
-            "dtype": self.dtype,
-        }
-        x = x.astype(self.dtype)
-        x = stack(Block, fields, self.depth, x, scan=self.scan, remat=self.remat)
+        x = stack(Block, self, x.astype(self.dtype))
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         return classify(x, self.vocab, init)

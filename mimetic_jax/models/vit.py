@@ -119,25 +119,10 @@ class ViT(nn.Module):
             x = jnp.concatenate([token, x], axis=1)
         x = add_table(x, self.param("pos_embed", init.position, (1, *x.shape[1:])))
         x = Dropout()(x, self.dropout, train)
-        fields = {
-            "heads": self.heads,
-            "mlp_ratio": self.mlp_ratio,
-            "base": self.base,
-            "train": train,
-            "dropout": self.dropout,
-            "attention": self.attention,
-            "grid": grid,
-            "layer_scale": self.layer_scale,
-            "scale_init": self.scale_init,
-            "learn_sum": self.learn_sum,
-            "qkv_bias": self.qkv_bias,
-            "fused_qkv": self.fused_qkv,
-            "dtype": self.dtype,
-        }
         last = max(self.depth - 1, 1)
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
         drop_path = rates if self.drop_path else None
-        x = stack(Block, fields, self.depth, x, drop_path, scan=self.scan, remat=self.remat)
+        x = stack(Block, self, x, drop_path, train=train, grid=grid)
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
         return classify(x, self.num_classes, init)
