@@ -26,7 +26,7 @@ def get_config(text: str = "mamba") -> ConfigDict:
     `init` is "all" for default, norm_matched and mimetic; or other arms and groups: of mamba
     shuffled, parts, combinations and powers; of gpt vision, query_key, value_out and constants.
     """
-    config, args = recall(text, RATES, length=12, steps=320)
+    config, args = recall(text, RATES, length=8, steps=240)
     config.name = f"copying_{config.name}"
     config.data.name = "copying"
     config.data.length = args.length

@@ -1,0 +1,61 @@
+"""Copying and recall: where structure helps small networks, and where it hurts.
+
+- Mimetic Initialization Helps State Space Models Learn to Recall (Trockman, Harutyunyan, Kolter,
+  Kumar and Bhojanapalli, arXiv 2410.11135): its numbers are in figures that we don't have.
+
+All tables ask questions of our own. Every arm is compared at its own best learning rate, chosen by
+the tables of rates, which have seeds of their own.
+"""
+
+from papers.record import Figure, Row, Table
+
+_COPYING = "configs/copying.py"
+_UNIT = "answers %"
+_END = ("--config.eval.every=0",)
+
+_CONTROLS = ("default", "norm_matched", "shuffled")
+_RATES = ("1e-3", "3e-3", "1e-2", "3e-2")
+_GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
+_REFERENCE = "--config.model.embedding_std=0.02"
+
+
+def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
+    """A row per learning rate."""
+    return tuple(
+        Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates
+    )
+
+
+TABLES = {
+    "copying_rates": Table(
+        "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "mimetic"),
+        controls=_CONTROLS,
+        flags=_END,
+    ),
+    "copying_rates_02": Table(
+        "learning rates of copying, Mamba-2 with the reference's embeddings (standard deviation "
+        ".02): their choice, at seeds 10 and 11",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "default", "mimetic"),
+        controls=(),
+        flags=(*_END, _REFERENCE),
+    ),
+    "copying_rates_gpt": Table(
+        "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
+        "choice, at seeds 10 and 11",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("gpt,steps=600", "default", "mimetic", "vision", rates=_GPT_RATES),
+        controls=(),
+        flags=_END,
+    ),
+}
+
+FIGURES: dict[str, Figure] = {}
