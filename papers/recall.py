@@ -14,7 +14,7 @@ _UNIT = "answers %"
 _END = ("--config.eval.every=0",)
 
 _CONTROLS = ("default", "norm_matched", "shuffled")
-_RATES = ("1e-3", "3e-3", "1e-2", "3e-2")
+_RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
 _REFERENCE = "--config.model.embedding_std=0.02"
 

@@ -185,14 +185,14 @@ def test_a_place_may_name_a_step(tmp_path, monkeypatch):
     [
         ("mimetic at x2", "40.00 ± 14.14 (n = 2)"),
         ("mimetic to goal", "15 ± 7 (n = 2)"),
-        ("mimetic - default at x2", "+20.00 [-107.06, +147.06] (n = 2)"),
+        ("mimetic - default at x2", "+15.00 [-48.53, +78.53] (n = 2)"),
         ("default to goal", "20 (n = 1 of 2)"),
         ("shuffled to goal", "never (n = 2)"),
     ],
 )
 def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch):
     runs = {
-        "default": ((90, 96), (10, 30)),
+        "default": ((90, 96), (10, 40)),
         "mimetic": ((97, 98), (30, 50)),
         "shuffled": ((50, 60), (0, 0)),
     }
@@ -229,7 +229,7 @@ def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch)
         ("{attention/table6 row 40: mimetic}", "--row=40"),
         ("{attention/table6 row 1 scaled: mimetic at 7}", "step 7 was not evaluated"),
         ("{attention/table6 row 1 scaled: mimetic at x2}", "test set x2 was not evaluated"),
-        ("{attention/table6 row 1 scaled: mimetic to goal}", "test perplexity has no goal"),
+        ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
 def test_a_place_without_runs_is_one_line(place, words, tmp_path, monkeypatch):
