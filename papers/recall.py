@@ -27,6 +27,15 @@ def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row
 
 
 TABLES = {
+    "copying": Table(
+        "copying 8 of 16 tokens, Mamba-2 of 2 layers, 240 steps: the head start, its controls and "
+        "longer strings",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "mimetic", rates=("1e-2", "3e-2", "3e-3")),
+        controls=_CONTROLS,
+    ),
     "copying_rates": Table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
         "",
