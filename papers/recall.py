@@ -16,6 +16,7 @@ _END = ("--config.eval.every=0",)
 _CONTROLS = ("default", "norm_matched", "shuffled")
 _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
+_HALVES = ("query_key", "value_out")
 _REFERENCE = "--config.model.embedding_std=0.02"
 
 
@@ -35,6 +36,27 @@ TABLES = {
         _UNIT,
         _rates("mamba", "mimetic", rates=("1e-2", "3e-2", "3e-3")),
         controls=_CONTROLS,
+    ),
+    "attention": Table(
+        "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
+        "half, and does structure hurt?",
+        "",
+        _COPYING,
+        _UNIT,
+        (
+            Row(
+                "8 tokens, learning rate 3e-3",
+                "gpt,steps=600,rate=3e-3",
+                arms=("mimetic", "strong", "vision", "norm_matched_vision", *_HALVES),
+                doubt="rates were searched for default, mimetic and vision only",
+            ),
+            Row(
+                "16 tokens, learning rate 1e-3",
+                "gpt,length=16,steps=1000,rate=1e-3",
+                arms=("mimetic", "strong", "vision", *_HALVES),
+                doubt="the rate is that of our first trial, not searched",
+            ),
+        ),
     ),
     "copying_rates": Table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
