@@ -3,8 +3,9 @@
 The first page of docs/results.md is papers/findings.md, docs/recall.md is papers/recall.md. In them
 `{evidence/text row 3: mimetic - default}` stands for the paired difference of two arms with its
 interval and number of seeds, `{evidence/text row 3: mimetic - row 2: default}` for that to another
-row's arm, and `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a row, `at 500` in the end the evaluation after
-that step, `at x2` the score on another test set, and `to goal` the steps to the goal of the score.
+row's arm, and `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the
+scaled form of a row, `at 500` in the end the evaluation after that step, `at x2` the score on
+another test set, and `to goal` the steps to the goal of the score.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ All tables ask questions of our own. Every arm is compared at its own best learn
 the tables of rates, which have seeds of their own.
 """
 
+import dataclasses
+
 from papers.record import Figure, Row, Table
 
 _COPYING = "configs/copying.py"
@@ -22,9 +24,7 @@ _REFERENCE = "--config.model.embedding_std=0.02"
 
 def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
     """A row per learning rate."""
-    return tuple(
-        Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates
-    )
+    return tuple(Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates)
 
 
 TABLES = {
@@ -89,4 +89,34 @@ TABLES = {
     ),
 }
 
-FIGURES: dict[str, Figure] = {}
+
+def _of(table: str) -> tuple[Row, ...]:
+    """The rows of a table as those of a figure, which are complete."""
+    shared = TABLES[table]
+    return tuple(
+        dataclasses.replace(
+            row,
+            arms=(*shared.controls, *row.arms),
+            flags=(*shared.flags, *row.flags),
+            config=shared.config,
+        )
+        for row in shared.rows
+    )
+
+
+_BY_RATE = {f"learning rate {rate}": float(rate) for rate in _RATES}
+
+FIGURES = {
+    "over_rates": Figure(
+        "copying over the learning rate, at the trained length and beyond",
+        "",
+        "sweep",
+        {
+            "label": "learning rate",
+            "log": True,
+            "panels": dict.fromkeys(("8 tokens, as trained", "16 tokens", "32 tokens"), _BY_RATE),
+            "at": {"16 tokens": "x2", "32 tokens": "x4"},
+        },
+        _of("copying_rates"),
+    ),
+}

@@ -270,6 +270,14 @@ def test_sweep_over_rows(drawn):
     ]
 
 
+def test_a_panel_of_a_sweep_may_show_another_number(drawn):
+    run = Record(arm="b", seed=0, score="recall", value=90.0, elsewhere={"x2": 40.0})
+    panels = {"trained length": {"slow": 1.0}, "twice": {"slow": 1.0}}
+    results = [ArmResult("b", {0: run}, "slow")]
+    rows = drawn("sweep", results, label="rate", panels=panels, at={"twice": "x2"})
+    assert [row["mean"] for row in rows] == ["90", "40"]
+
+
 def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     ticks = []
     monkeypatch.setattr(

@@ -26,7 +26,7 @@ From training, `results` being what `train.report.ArmResult` reads of finished r
 `figures.gain.Point` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
-    sweep(path, results, *, label, series=None, panels=None, lines=(), log=False)
+    sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
     dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
 
