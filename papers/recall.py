@@ -37,6 +37,33 @@ TABLES = {
         _rates("mamba", "mimetic", rates=("1e-2", "3e-2", "3e-3")),
         controls=_CONTROLS,
     ),
+    "parts": Table(
+        "copying, Mamba-2: the 16 combinations of A, Δ, W_C = W_B and the convolution's identity",
+        "",
+        _COPYING,
+        _UNIT,
+        (
+            Row(
+                "learning rate 3e-2",
+                "mamba,rate=3e-2",
+                arms=("combinations",),
+                doubt="the default's best rate, not searched for each combination",
+            ),
+        ),
+        controls=("default",),
+    ),
+    "state": Table(
+        "copying, Mamba-2: does structure replace state?",
+        "",
+        _COPYING,
+        _UNIT,
+        tuple(
+            Row(f"state size {size}", f"mamba,rate=3e-2,state={size}", arms=("mimetic",))
+            for size in (16, 64, 128)
+        ),
+        controls=("default",),
+        doubt="the rate is the best at state size 32, not searched at others",
+    ),
     "attention": Table(
         "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
         "half, and does structure hurt?",
@@ -107,6 +134,20 @@ def _of(table: str) -> tuple[Row, ...]:
 _BY_RATE = {f"learning rate {rate}": float(rate) for rate in _RATES}
 
 FIGURES = {
+    "parts": Figure(
+        "copying by the 16 combinations of the parts",
+        "",
+        "dots",
+        {
+            "numbers": {
+                "answers %": "",
+                "steps to 95 %": "goal",
+                "16 tokens, answers %": "x2",
+                "32 tokens, answers %": "x4",
+            }
+        },
+        _of("parts"),
+    ),
     "over_rates": Figure(
         "copying over the learning rate, at the trained length and beyond",
         "",
