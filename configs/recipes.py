@@ -331,6 +331,8 @@ def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[Conf
     config.model = model(name, **{field: args[field] for field in sizes})
     if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
         config.model.embedding_std = 1.0
+    else:  # at a normal of .01 the positions drown the tokens
+        config.model.embedding = "uniform"
     config.arms = arms.chosen(args.init, *arms.recall(name))
 
     config.optimizer.learning_rate = args.rate

@@ -73,7 +73,7 @@ TABLES = {
         (
             Row(
                 "8 tokens, learning rate 3e-3",
-                "gpt,steps=600,rate=3e-3",
+                "gpt,steps=400,rate=3e-3",
                 arms=("mimetic", "strong", "vision", "norm_matched_vision", *_HALVES),
                 doubt="rates were searched for default, mimetic and vision only",
             ),
@@ -106,13 +106,13 @@ TABLES = {
     ),
     "copying_rates_gpt": Table(
         "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
-        "choice, at seeds 10 and 11",
+        "choice, at seed 10",
         "",
         _COPYING,
         _UNIT,
-        _rates("gpt,steps=600", "default", "mimetic", "vision", rates=_GPT_RATES),
+        _rates("gpt,steps=400", "default", "mimetic", "vision", rates=_GPT_RATES),
         controls=(),
-        flags=_END,
+        flags=("--config.eval.every=20",),
     ),
 }
 
