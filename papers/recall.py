@@ -34,7 +34,7 @@ TABLES = {
         "",
         _COPYING,
         _UNIT,
-        _rates("mamba", "mimetic", rates=("1e-2", "3e-2", "3e-3")),
+        _rates("mamba", "mimetic", rates=("1e-2", "3e-2")),
         controls=_CONTROLS,
     ),
     "parts": Table(
