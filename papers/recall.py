@@ -71,11 +71,14 @@ TABLES = {
         _COPYING,
         _UNIT,
         (
-            Row(
-                "8 tokens, learning rate 3e-3",
-                "gpt,steps=400,rate=3e-3",
-                arms=("mimetic", "strong", "vision", "norm_matched_vision", *_HALVES),
-                doubt="rates were searched for default, mimetic and vision only",
+            *(
+                Row(
+                    f"8 tokens, learning rate {rate}",
+                    f"gpt,steps=400,rate={rate}",
+                    arms=("mimetic", "strong", "vision", "norm_matched_vision", *_HALVES),
+                    doubt="rates were searched for default, mimetic and vision only, with one seed",
+                )
+                for rate in ("1e-3", "3e-3")
             ),
             Row(
                 "16 tokens, learning rate 1e-3",
