@@ -391,10 +391,11 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     if model == "gpt":
         compared, others, _ = language(depth=2)
         others["vision"] = {"scheme": (Mimetic(),)}
-        others["norm_matched_vision"] = {"scheme": (NormMatched(Mimetic()),)}
+        for name in ("vision", "strong"):
+            others[f"norm_matched_{name}"] = {"scheme": (NormMatched(*others[name]["scheme"]),)}
         names = (
-            *("vision", "norm_matched_vision", "query_key", "value_out", "random_basis"),
-            *("shuffled", "positive", "strong"),
+            *("vision", "norm_matched_vision", "strong", "norm_matched_strong", "query_key"),
+            *("value_out", "random_basis", "shuffled", "positive"),
         )
         others = {name: others[name] for name in names}
         return compared, others, {"constants": {"default": {}, **compared, **others}}

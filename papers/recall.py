@@ -19,6 +19,7 @@ _CONTROLS = ("default", "norm_matched", "shuffled")
 _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
 _HALVES = ("query_key", "value_out")
+_OF_NORMS = ("norm_matched_strong", "norm_matched_vision")
 _REFERENCE = "--config.model.embedding_std=0.02"
 
 
@@ -75,7 +76,7 @@ TABLES = {
                 Row(
                     f"8 tokens, learning rate {rate}",
                     f"gpt,steps=400,rate={rate}",
-                    arms=("mimetic", "strong", "vision", "norm_matched_vision", *_HALVES),
+                    arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
                     doubt="rates were searched for default, mimetic and vision only, with one seed",
                 )
                 for rate in ("1e-3", "3e-3")
