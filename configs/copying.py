@@ -4,6 +4,8 @@ Paper: Mimetic Initialization Helps State Space Models Learn to Recall (no row o
 Command:
     python main.py --config=configs/copying.py
     python main.py --config=configs/copying.py:gpt,positions=rotary
+Expected: answers 97.63 ± 1.30 % (default), 98.50 ± 0.10 (norm_matched), 95.60 ± 3.75 (mimetic); a
+    tie, see docs/recall.md.
 Chosen by the default arm, at seeds that the tables don't have. Mamba: the rate is the best of five
     at seeds 10 and 11 (recall/copying_rates in docs/results.md); the embedding's standard deviation
     at 1e-2, 16 tokens, 400 steps: .02 11.6 %, .125 60.4 % (seed 1), 1 90.7 % (seed 7); 8 tokens
@@ -18,7 +20,7 @@ from ml_collections import ConfigDict
 
 from configs.recipes import recall
 
-RATES = {"mamba": 3e-2, "gpt": 3e-3}
+MODELS = {"mamba": {"rate": 3e-2, "steps": 240}, "gpt": {"rate": 3e-3, "steps": 400}}
 
 
 def get_config(text: str = "mamba") -> ConfigDict:
@@ -28,7 +30,7 @@ def get_config(text: str = "mamba") -> ConfigDict:
     `init` is "all" for default, norm_matched and mimetic; or other arms and groups: of mamba
     shuffled, parts, combinations and powers; of gpt vision, query_key, value_out and constants.
     """
-    config, args = recall(text, RATES, length=8, steps=240)
+    config, args = recall(text, MODELS, length=8)
     config.name = f"copying_{config.name}"
     config.data.name = "copying"
     config.data.length = args.length
