@@ -26,8 +26,9 @@ SCORE = re.compile(
 # † marks an interval over the test images of one seed, which is no t interval.
 SIGNED = r"[+-]\d+(?:\.\d+)?"
 DIFFERENCE = re.compile(rf"({SIGNED}) \[({SIGNED}), ({SIGNED})\](†?)")
-UNSIGNED = r"-?\d+(?:\.\d+)?"
-INTERVAL = re.compile(rf"(?<![-+\d.])({UNSIGNED}) \[({UNSIGNED}), ({UNSIGNED})\]")
+UNSIGNED = r"\d+(?:\.\d+)?"
+# Of a mean: those of probabilities are of a bootstrap.
+INTERVAL = re.compile(rf"(?<![-+\d.])(?<!better\) )({UNSIGNED}) \[(-?{UNSIGNED}), (-?{UNSIGNED})\]")
 DIGITS = (0, 2, 3)
 GOAL = {"recall": 95.0}
 
