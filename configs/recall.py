@@ -4,7 +4,7 @@ Paper: Mimetic Initialization Helps State Space Models Learn to Recall (no row o
 Command:
     python main.py --config=configs/recall.py
     python main.py --config=configs/recall.py:gpt,data=induction
-Chosen: the rates are those of configs/copying.py, not searched here.
+Chosen: nothing was searched here.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from configs.recipes import recall
 from mimetic_jax.errors import unknown
 
-RATES = {"mamba": 1e-2, "gpt": 1e-3}
+MODELS = {"mamba": {"rate": 1e-2, "steps": 1000}, "gpt": {"rate": 1e-3, "steps": 1000}}
 SETS = ("associative", "induction")
 
 
@@ -20,9 +20,7 @@ def get_config(text: str = "mamba") -> ConfigDict:
     """The model, mamba or gpt, then arguments: data (associative, induction), vocabulary, pairs,
     length (of induction), and those of configs/copying.py.
     """
-    config, args = recall(
-        text, RATES, data="associative", vocabulary=64, pairs=8, length=32, steps=1000
-    )
+    config, args = recall(text, MODELS, data="associative", vocabulary=64, pairs=8, length=32)
     if args.data not in SETS:
         raise unknown("data", args.data, SETS)
     config.name = f"{args.data}_{config.name}"

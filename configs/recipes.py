@@ -309,20 +309,22 @@ def words(
     return config
 
 
-def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[ConfigDict, ConfigDict]:
+def recall(
+    text: str, models: Mapping[str, Mapping[str, Any]], **defaults: Any
+) -> tuple[ConfigDict, ConfigDict]:
     """Small models of recall, three seeds of each arm, and the arguments that were given.
 
     Args:
-        text: the model, a key of `rates`, then arguments as in configs/copying.py.
-        rates: the learning rate of each model.
-        defaults: of further arguments, `steps` among them.
+        text: the model, a key of `models`, then arguments as in configs/copying.py.
+        models: defaults of each model's arguments, `rate` and `steps` among them.
+        defaults: of further arguments.
     """
     name, _, rest = (text or "mamba").partition(",")
-    if name not in rates:
-        raise unknown("model", name, rates)
+    if name not in models:
+        raise unknown("model", name, models)
     sizes: dict[str, Any] = {"width": 64, "depth": 2, "heads": 4}
     sizes |= {"state": 32} if name == "mamba" else {"positions": "sinusoidal"}
-    args = arguments(rest, **sizes, rate=rates[name], init="all", **defaults)
+    args = arguments(rest, **sizes, init="all", **models[name], **defaults)
     config = default("recall")
     config.name = name
     config.seeds = (0, 1, 2)
@@ -331,6 +333,8 @@ def recall(text: str, rates: Mapping[str, float], **defaults: Any) -> tuple[Conf
     config.model = model(name, **{field: args[field] for field in sizes})
     if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
         config.model.embedding_std = 1.0
+    else:  # at a normal of .01 the positions drown the tokens
+        config.model.embedding = "uniform"
     config.arms = arms.chosen(args.init, *arms.recall(name))
 
     config.optimizer.learning_rate = args.rate

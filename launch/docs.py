@@ -1,4 +1,7 @@
-"""docs/results.md: the registry and the results as one document, no score typed by hand."""
+"""docs/results.md, the registry and the results as one document, and docs/recall.md.
+
+No score in them is typed by hand.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from papers import PAPERS, TABLES
 from papers.record import Table
 
 PATH = pathlib.Path("docs/results.md")
+
+_RECALL = pathlib.Path("recall.md")
 
 _TABLES = """## How to read the tables
 
@@ -35,8 +40,16 @@ a run of the other, over all pairs of runs, ties counting half, with a bootstrap
 """
 
 
+def pages(results: Results) -> dict[pathlib.Path, str]:
+    """All documents that are made of the results, by path."""
+    return {
+        PATH: render(results),
+        PATH.parent / _RECALL: findings(results, pathlib.Path("papers") / _RECALL),
+    }
+
+
 def render(results: Results) -> str:
-    """The document."""
+    """docs/results.md."""
     parts = [findings(results), _TABLES]
     for name, paper in PAPERS.items():
         title, *_ = (paper.__doc__ or name).strip().splitlines()

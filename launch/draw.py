@@ -34,7 +34,7 @@ EXAMPLES = 64
 SOLVED = 16
 """Test images whose pixels are the equations of least squares, for hundreds of unknowns."""
 
-_OF_RESULTS = ("curves", "grid", "sweep")
+_OF_RESULTS = ("curves", "dots", "grid", "sweep")
 
 
 def draw(

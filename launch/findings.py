@@ -1,15 +1,15 @@
-"""The first page of docs/results.md: what the runs say, every number filled in from their lines.
+"""Pages of what the runs say, every number filled in from their lines.
 
-Its text is papers/findings.md. In it `{evidence/text row 3: mimetic - default}` stands for the
-paired difference of two arms with its interval and number of seeds, `{evidence/text row 3: mimetic
-- row 2: default}` for that to another row's arm, and `{evidence/text row 3: mimetic}` for an arm's
-mean ± sd; `row 3 scaled` means the scaled form of a row, and a number `at 500` in the end the
-evaluation after that step.
+The first page of docs/results.md is papers/findings.md, docs/recall.md is papers/recall.md. In them
+`{evidence/text row 3: mimetic - default}` stands for the paired difference of two arms with its
+interval and number of seeds, `{evidence/text row 3: mimetic - row 2: default}` for that to another
+row's arm, and `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the
+scaled form of a row, `at 500` in the end the evaluation after that step, `at x2` the score on
+another test set, and `to goal` the steps to the goal of the score.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -28,18 +28,21 @@ _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
 _PLACE = re.compile(
     r"\{(?P<table>\S+) row (?P<row>\d+)(?P<scaled> scaled)?: (?P<ours>\w+)"
-    r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?(?: at (?P<step>\d+))?\}"
+    r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?(?: (?P<number>at \w+|to goal))?\}"
 )
 
 
-def findings(results: Results) -> str:
-    """The page, with its numbers.
+def findings(results: Results, page: pathlib.Path | None = None) -> str:
+    """A page with its numbers; the first one unless given.
 
     Raises:
         InputError: it names an unknown table, row or arm.
     """
-    rows = _Rows(results)
-    text = _PLACE.sub(lambda found: _number(found, rows), PATH.read_text())
+    rows, page = _Rows(results), page or PATH
+    try:
+        text = _PLACE.sub(lambda found: _number(found, rows), page.read_text())
+    except InputError as error:
+        raise InputError(f"{page}: {error}") from error
     return text.replace("{verdicts}", _table(rows))
 
 
@@ -134,32 +137,37 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
 
 def _number(found: re.Match[str], rows: _Rows) -> str:
     if found["table"] not in TABLES:
-        raise InputError(f"{PATH}: {found[0]}: unknown table {found['table']}")
-    one = _arm(found, found["row"], found["ours"], rows)
-    form = f".{one.score.digits}f"
+        raise InputError(f"{found[0]}: unknown table {found['table']}")
+    one, seeds = _arm(found, found["row"], found["ours"], rows)
+    form = ".0f" if found["number"] == "to goal" else f".{one.score.digits}f"
     if found["theirs"]:
-        difference = one.versus(_arm(found, found["other"] or found["row"], found["theirs"], rows))
+        other, of = _arm(found, found["other"] or found["row"], found["theirs"], rows)
+        difference = one.versus(other)
         if difference is None:
             raise InputError(
-                f"{PATH}: {found[0]}: no seed has runs of both arms, or {one.arm} is a baseline"
+                f"{found[0]}: no seed has runs of both arms, or {one.arm} is a baseline"
             )
+        if len(one.runs) < seeds or len(other.runs) < of:
+            raise InputError(f"{found[0]}: some seeds never reach the goal")
         return f"{difference:{form}} (n = {difference.n})"
+    if not one.runs:
+        return f"never (n = {seeds})"
     sd = f" ± {one.sd:{form}}" if one.sd is not None else ""
-    return f"{one.mean:{form}}{sd} (n = {len(one.reached)})"
+    some = f" of {seeds}" if len(one.runs) < seeds else ""
+    return f"{one.mean:{form}}{sd} (n = {len(one.reached)}{some})"
 
 
-def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> ArmResult:
+def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> tuple[ArmResult, int]:
+    """The runs of an arm that have the number a place asks for, and of how many."""
     (entry,) = entries(found["table"], int(row), small=bool(found["scaled"]))
     arms = rows.arms(entry)
     if name not in arms:
         known = ", ".join(arms) or "none"
-        raise InputError(f"{PATH}: {found[0]}: no runs of {name}; there are those of {known}")
-    if not found["step"]:
-        return arms[name]
-    step, runs = int(found["step"]), arms[name].runs
-    if any(step not in dict(run.curve) for run in runs.values()):
-        raise InputError(f"{PATH}: {found[0]}: step {step} was not evaluated")
-    then = {
-        seed: dataclasses.replace(run, value=dict(run.curve)[step]) for seed, run in runs.items()
-    }
-    return ArmResult(name, then)
+        raise InputError(f"{found[0]}: no runs of {name}; there are those of {known}")
+    result = arms[name]
+    if found["number"]:
+        try:
+            return result.at(found["number"].split()[1]), len(result.runs)
+        except InputError as error:
+            raise InputError(f"{found[0]}: {error}") from error
+    return result, len(result.runs)

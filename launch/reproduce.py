@@ -22,8 +22,8 @@ workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
-docs/results.md is made of these lines alone (--docs). Rows whose data is missing are left out and
-named; the others go on.
+docs/results.md and docs/recall.md are made of these lines alone (--docs). Rows whose data is
+missing are left out and named; the others go on.
 
 --jobs=N trains N runs at a time, each in a process of its own; --to=slurm submits one array,
 --to=gke prints one manifest per run to pipe into kubectl. The same command with --to=table, given
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument(
-        "--docs", action="store_true", help="write docs/results.md and docs/recipes.md, and end"
+        "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
     )
     parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
     # argparse takes what follows -- for the name where an option stands between the two.
@@ -259,7 +259,7 @@ def _reproduce(
 def _write_docs(results: Results, say: Say) -> int:
     from launch import docs, recipes
 
-    for path, text in ((docs.PATH, docs.render(results)), (recipes.PATH, recipes.render())):
+    for path, text in (docs.pages(results) | {recipes.PATH: recipes.render()}).items():
         Place.of(path).write(text)
         say(f"written: {path}")
     return 0

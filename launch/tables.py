@@ -10,7 +10,7 @@ from launch.marks import Marks, runs_of, stale
 from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
-from mimetic_jax.train.report import BASELINES, ArmResult, markdown
+from mimetic_jax.train.report import BASELINES, ArmResult, further_columns, markdown
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
@@ -56,10 +56,13 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
             "verdict",
         )
     }
+    shown: list[ArmResult | None] = []
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
-        for cells in _group(list(group), results, marks):
+        for result, cells in _group(list(group), results, marks):
+            shown.append(result)
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
+    columns |= further_columns(shown)
     if not any(map(is_published, entries)):
         del columns["published"], columns["Δ published"]
     notes = []
@@ -82,7 +85,9 @@ def is_published(entry: Entry) -> bool:
     return not entry.spec.small and bool(entry.row.published or entry.row.others)
 
 
-def _group(entries: Sequence[Entry], results: Results, marks: Marks) -> list[tuple[str, ...]]:
+def _group(
+    entries: Sequence[Entry], results: Results, marks: Marks
+) -> list[tuple[ArmResult | None, tuple[str, ...]]]:
     spec = entries[0].spec
     known = marks.get(spec, {})
     # What a group of arms holds is known where the configuration was read.
@@ -107,7 +112,7 @@ def _group(entries: Sequence[Entry], results: Results, marks: Marks) -> list[tup
     printed = {arm for entry in entries for arm in (*entry.row.published, *entry.row.arms)}
     label = "controls" if len(entries) > 1 else shown[0].label if shown else entries[0].row.label
     shown += [Shown(label, arm, None, found.get(arm)) for arm in arms if arm not in printed]
-    return [_cells(line, found) for line in shown]
+    return [(line.result, _cells(line, found)) for line in shown]
 
 
 def _lines(

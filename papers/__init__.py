@@ -5,13 +5,14 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, mlp, rivals, structured
+from papers import attention, evidence, mlp, recall, rivals, structured
 from papers.record import Figure, Table
 
 PAPERS = {
     "attention": attention,
     "structured": structured,
     "mlp": mlp,
+    "recall": recall,
     "rivals": rivals,
     "evidence": evidence,
 }

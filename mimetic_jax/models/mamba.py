@@ -177,12 +177,13 @@ class Mixer(nn.Module):
         step_bias: Any = self.param("dt_bias", _step_biases, (self.heads,))
         skip: Any = self.param("D", nn.initializers.ones, (self.heads,))
         step = nn.softplus(dt.astype(jnp.float32) + step_bias)
-        x = x.reshape(*x.shape[:2], self.heads, -1)
+        by_head = x.reshape(*x.shape[:2], self.heads, -1)
         b, c = (array.reshape(*array.shape[:2], self.groups, -1) for array in (b, c))
-        terms = x, step, -jnp.exp(log_decay), b, c
+        terms = by_head, step, -jnp.exp(log_decay), b, c
         long = u.shape[1] > self.chunk
         y = ssd.chunked(*terms, self.chunk) if long else ssd.dual(*terms)
-        y = (y + skip[:, None] * x).reshape(*u.shape[:2], inner)
+        # Per channel: on CPUs the gradient of a factor per head takes a fifth of the layer's time.
+        y = y.reshape(x.shape) + skip.repeat(inner // self.heads) * x
         y = nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(y * nn.silu(z))
         return dense("out_proj", width, _scaled(self.out_scale, init))(y.astype(self.dtype))
 

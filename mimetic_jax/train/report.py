@@ -106,6 +106,34 @@ class ArmResult:
             run.elsewhere[name] for _, run in sorted(self.runs.items()) if name in run.elsewhere
         ]
 
+    def at(self, number: str) -> ArmResult:
+        """The runs with another number as their value.
+
+        Args:
+            number: "500", the score after that step; "x2", that on another test set; "goal", the
+                first evaluated step that reaches the goal, of the runs that reach it.
+
+        Raises:
+            InputError: a run has no such number.
+        """
+        values: dict[int, float | None] = {}
+        if number == "goal":
+            if self.score.goal is None:
+                raise InputError(f"{self.score.label} has no goal")
+            values = dict(zip(sorted(self.runs), self.steps_to_goal(), strict=True))
+        for seed, run in self.runs.items() if number != "goal" else ():
+            known = {str(step): value for step, value in run.curve} | dict(run.elsewhere)
+            if number not in known:
+                lacking = f"step {number} was" if number.isdigit() else f"test set {number} was"
+                raise InputError(f"{lacking} not evaluated")
+            values[seed] = known[number]
+        runs = {
+            seed: dataclasses.replace(self.runs[seed], value=float(value))
+            for seed, value in values.items()
+            if value is not None
+        }
+        return dataclasses.replace(self, runs=runs)
+
     def _step_to(self, seed: int, target: float) -> int | None:
         sign = 1 if self.score.higher else -1
         curve = self.runs[seed].curve
@@ -216,12 +244,7 @@ def table(results: Sequence[ArmResult]) -> str:
     columns["steps to default's score"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
-    if score.goal is not None:
-        columns[f"steps to {score.goal:g}"] = [_reached(x.steps_to_goal()) for x in finished]
-    for name in _elsewhere(finished):
-        columns[f"{score.label} at {name} [95 % CI]"] = [
-            _interval_cell(result, name) for result in finished
-        ]
+    columns |= further_columns(finished)
     columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
     verdicts = [
         _verdict(result, baseline, difference)
@@ -230,6 +253,33 @@ def table(results: Sequence[ArmResult]) -> str:
         if (difference := result.versus(baseline))
     ]
     return "\n".join([markdown(columns), *([""] if verdicts else []), *verdicts])
+
+
+def further_columns(results: Sequence[ArmResult | None]) -> dict[str, list[str]]:
+    """Columns that some scores add: the steps to their goal, and the score on other test sets.
+
+    >>> curve = [(10, 60.0), (20, 96.0)]
+    >>> run = Record(arm="default", seed=0, score="recall", value=96.0, curve=curve)
+    >>> further_columns([ArmResult("default", {0: run}), None])
+    {'steps to 95 [95 % CI]': ['20', '']}
+
+    Args:
+        results: a row each; empty cells for None, and for results without such numbers.
+    """
+    found = [result for result in results if result]
+    columns: dict[str, list[str]] = {}
+    for goal in dict.fromkeys(result.score.goal for result in found):
+        if goal is not None and any(len(run.curve) > 1 for r in found for run in r.runs.values()):
+            columns[f"steps to {goal:g} [95 % CI]"] = [
+                _goal_cell(result) if result and result.score.goal == goal else ""
+                for result in results
+            ]
+    for name in _elsewhere(found):
+        columns[f"{found[0].score.label} at {name} [95 % CI]"] = [
+            _interval_cell(result.elsewhere(name), result.score.digits) if result else ""
+            for result in results
+        ]
+    return columns
 
 
 def markdown(columns: Mapping[str, Sequence[str]]) -> str:
@@ -308,11 +358,19 @@ def _elsewhere(results: Sequence[ArmResult]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.elsewhere))
 
 
-def _interval_cell(result: ArmResult, name: str) -> str:
-    values = result.elsewhere(name)
+def _goal_cell(result: ArmResult) -> str:
+    """The mean step with its interval; without one where a seed hasn't reached the goal."""
+    steps = result.steps_to_goal()
+    reached = [float(step) for step in steps if step is not None]
+    if len(reached) < len(steps):
+        return _reached(steps)
+    return _interval_cell(reached, digits=0)
+
+
+def _interval_cell(values: Sequence[float], digits: int) -> str:
     if not values:
         return ""
-    found, form = paired_difference(values, [0.0] * len(values)), f".{result.score.digits}f"
+    found, form = paired_difference(values, [0.0] * len(values)), f".{digits}f"
     ends = "" if found.low is None else f" [{found.low:{form}}, {found.high:{form}}]"
     return f"{found.mean:{form}}{ends}"
 

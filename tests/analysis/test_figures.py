@@ -269,6 +269,14 @@ def test_sweep_over_rows(drawn):
     ]
 
 
+def test_a_panel_of_a_sweep_may_show_another_number(drawn):
+    run = Record(arm="b", seed=0, score="recall", value=90.0, elsewhere={"x2": 40.0})
+    panels = {"trained length": {"slow": 1.0}, "twice": {"slow": 1.0}}
+    results = [ArmResult("b", {0: run}, "slow")]
+    rows = drawn("sweep", results, label="rate", panels=panels, at={"twice": "x2"})
+    assert [row["mean"] for row in rows] == ["90", "40"]
+
+
 def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     ticks = []
     monkeypatch.setattr(
@@ -278,6 +286,28 @@ def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     panels = {"": {"slower": 5e-4, "slow": 1e-3, "fast": 4e-3}}
     figures.DRAW["sweep"](tmp_path / "a", results, label="rate", panels=panels, log=True)
     assert [tick.get_text() for tick in ticks] == ["0.0005", "0.001", "0.004"]
+
+
+def test_dots(drawn):
+    """Seeds that never reach the goal are left out of its mean."""
+    curves = {"default": (((10, 90.0),), ((10, 96.0),)), "b": (((10, 50.0),), ((10, 60.0),))}
+    results = [
+        ArmResult(
+            arm,
+            {
+                seed: Record(arm=arm, seed=seed, score="recall", value=curve[-1][1], curve=curve)
+                for seed, curve in enumerate(of_seeds)
+            },
+        )
+        for arm, of_seeds in curves.items()
+    ]
+    rows = drawn("dots", results, numbers={"answers %": "", "steps to 95 %": "goal"})
+    assert [(row["arm"], row["number"], row["mean"], row["n"]) for row in rows] == [
+        ("default", "answers %", "93", "2"),
+        ("b", "answers %", "55", "2"),
+        ("default", "steps to 95 %", "10", "1"),
+        ("b", "steps to 95 %", "", "0"),
+    ]
 
 
 def test_a_sweep_needs_numbers(tmp_path):

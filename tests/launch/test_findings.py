@@ -1,4 +1,4 @@
-"""The first page of docs/results.md, and that each score of the document is that of lines."""
+"""The pages that are made of results: each of their scores is that of lines."""
 
 import doctest
 import itertools
@@ -14,13 +14,23 @@ import scipy.stats
 from launch import docs, findings, registry
 from launch.results import Results
 from mimetic_jax.errors import InputError
+from mimetic_jax.train.record import Record
+from mimetic_jax.train.report import ArmResult
 from papers import TABLES
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-SCORE = re.compile(r"(?<![-+\d])(\d+\.\d+)(?: ± (\d+\.\d+))? \((?:n = )?(\d+)\)")
+SCORE = re.compile(
+    r"(?<![-+\d.])(\d+\.\d+|\d+(?= ± \d+ ))(?: ± (\d+(?:\.\d+)?))? \((?:n = )?(\d+)(?: of \d+)?\)"
+)
 # † marks an interval over the test images of one seed, which is no t interval.
-DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\](†?)")
+SIGNED = r"[+-]\d+(?:\.\d+)?"
+DIFFERENCE = re.compile(rf"({SIGNED}) \[({SIGNED}), ({SIGNED})\](†?)")
+UNSIGNED = r"\d+(?:\.\d+)?"
+# Of a mean: those of probabilities are of a bootstrap.
+INTERVAL = re.compile(rf"(?<![-+\d.])(?<!better\) )({UNSIGNED}) \[(-?{UNSIGNED}), (-?{UNSIGNED})\]")
+DIGITS = (0, 2, 3)
+GOAL = {"recall": 95.0}
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +49,11 @@ def lines():
             values = line.get("values") or {line["seed"]: line["value"]}
             pairs = values.items() if isinstance(values, dict) else enumerate(values)
             scores = [("the last", seed, value) for seed, value in pairs if value is not None]
-            scores += [(step, line["seed"], value) for step, value in line.get("curve", [])]
+            curve = line.get("curve", [])
+            scores += [(step, line["seed"], value) for step, value in curve]
+            scores += [(at, line["seed"], value) for at, value in line.get("elsewhere", {}).items()]
+            reached = [step for step, value in curve if value >= GOAL.get(line["score"], np.inf)]
+            scores += [("goal", line["seed"], step) for step in reached[:1]]
             arm = line["arm"], line["digest"]
             for step, seed, value in scores:
                 runs = found[line["config"], line["small"], step].setdefault(arm, {})
@@ -54,8 +68,9 @@ def test_doctests():
 
 @pytest.fixture
 def text():
-    """The page without what rows doubt: those numbers are of other versions of dependencies."""
-    page = " ".join(docs.PATH.read_text().split())
+    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+    paths = docs.pages(Results(ROOT / "results"))
+    page = " ".join(" ".join(path.read_text() for path in paths).split())
     for table in TABLES.values():
         for doubted in (table, *table.rows):
             page = page.replace(doubted.doubt or " ", " ")
@@ -67,12 +82,30 @@ def test_every_score_is_that_of_lines(lines, text):
     for arms in lines.values():
         for runs in arms.values():
             values = list(runs.values())
-            for digits in (2, 3):
+            for digits in DIGITS:
                 sd = f"{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
                 scores.add((f"{np.mean(values):.{digits}f}", sd, str(len(values))))
     written = SCORE.findall(text)
     assert len(written) > 20
     assert set(written) <= scores
+
+
+def test_every_interval_is_that_of_lines(lines, text):
+    intervals = set()
+    for arms in lines.values():
+        for values in (list(runs.values()) for runs in arms.values() if len(runs) > 1):
+            ends = np.mean(values), *_interval(values)
+            intervals |= {tuple(f"{x:.{digits}f}" for x in ends) for digits in DIGITS}
+    written = INTERVAL.findall(text)
+    assert len(written) > 20
+    assert set(written) <= intervals
+
+
+def _interval(values):
+    """Student's t interval of the mean."""
+    if not np.ptp(values):
+        return values[0], values[0]
+    return scipy.stats.t.interval(0.95, len(values) - 1, np.mean(values), scipy.stats.sem(values))
 
 
 def test_every_difference_is_that_of_lines(lines, text):
@@ -87,10 +120,8 @@ def test_every_difference_is_that_of_lines(lines, text):
             if len(deltas) == 1:
                 of_one_seed.add(f"{deltas[0]:+.2f}")
             if len(deltas) > 1 and np.ptp(deltas):  # rows may share runs
-                low, high = scipy.stats.t.interval(
-                    0.95, len(deltas) - 1, np.mean(deltas), scipy.stats.sem(deltas)
-                )
-                for digits in (2, 3):
+                low, high = _interval(deltas)
+                for digits in DIGITS:
                     form = f"+.{digits}f"
                     differences.add(tuple(f"{x:{form}}" for x in (np.mean(deltas), low, high)))
     written = DIFFERENCE.findall(text)
@@ -102,9 +133,11 @@ def test_every_difference_is_that_of_lines(lines, text):
             assert float(low) < float(mean) < float(high)
 
 
-def test_the_page_has_no_score_of_its_own():
-    bare = findings._PLACE.sub("", findings.PATH.read_text())
-    assert not re.findall(r"\d+\.\d+|(?<!e)[+−-]\d|\d ?%", bare)
+@pytest.mark.parametrize("page", ["findings", "recall"])
+def test_a_page_has_no_score_of_its_own(page):
+    bare = findings._PLACE.sub("", (ROOT / "papers" / f"{page}.md").read_text())
+    bare = re.sub(r"```.*?```", "", bare, flags=re.DOTALL)
+    assert not re.findall(r"\d+\.\d+|(?<!\w)[+−-]\d|\d ?%", bare)
 
 
 def test_a_place_is_the_difference_of_lines(tmp_path, monkeypatch):
@@ -149,6 +182,46 @@ def test_a_place_may_name_a_step(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("mimetic at x2", "40.00 ± 14.14 (n = 2)"),
+        ("mimetic to goal", "15 ± 7 (n = 2)"),
+        ("mimetic - default at x2", "+15.00 [-48.53, +78.53] (n = 2)"),
+        ("default to goal", "20 (n = 1 of 2)"),
+        ("shuffled to goal", "never (n = 2)"),
+    ],
+)
+def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch):
+    runs = {
+        "default": ((90, 96), (10, 40)),
+        "mimetic": ((97, 98), (30, 50)),
+        "shuffled": ((50, 60), (0, 0)),
+    }
+    firsts = {"default": (0, 20), "mimetic": (96, 20), "shuffled": (0, 0)}
+    found = {
+        arm: ArmResult(
+            arm,
+            {
+                seed: Record(
+                    arm=arm,
+                    seed=seed,
+                    score="recall",
+                    value=values[seed],
+                    curve=((10, firsts[arm][seed]), (20, values[seed])),
+                    elsewhere={"x2": far[seed]},
+                )
+                for seed in (0, 1)
+            },
+        )
+        for arm, (values, far) in runs.items()
+    }
+    page = tmp_path / "page.md"
+    page.write_text(f"{{evidence/text row 1: {place}}}")
+    monkeypatch.setattr(findings._Rows, "arms", lambda self, entry: found)
+    assert findings.findings(Results(tmp_path), page) == expected
+
+
+@pytest.mark.parametrize(
     ("place", "words"),
     [
         ("{attention/table99 row 1: mimetic}", "unknown table attention/table99"),
@@ -156,6 +229,8 @@ def test_a_place_may_name_a_step(tmp_path, monkeypatch):
         ("{structured/table1 row 1: mimetic}", "no runs of mimetic; there are those of none"),
         ("{attention/table6 row 40: mimetic}", "--row=40"),
         ("{attention/table6 row 1 scaled: mimetic at 7}", "step 7 was not evaluated"),
+        ("{attention/table6 row 1 scaled: mimetic at x2}", "test set x2 was not evaluated"),
+        ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
 def test_a_place_without_runs_is_one_line(place, words, tmp_path, monkeypatch):

@@ -26,7 +26,8 @@ From training, `results` being what `train.report.ArmResult` reads of finished r
 `figures.gain.Point` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
-    sweep(path, results, *, label, series=None, panels=None, lines=(), log=False)
+    sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
+    dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
@@ -46,7 +47,7 @@ from mimetic_jax.analysis import (
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import covariance, gain, grid, sweep
+from mimetic_jax.analysis.figures import covariance, dots, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -60,6 +61,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "span": span.draw,
     "covariance": covariance.draw,
     "curves": curves.draw,
+    "dots": dots.draw,
     "grid": grid.draw,
     "sweep": sweep.draw,
     "gain": gain.draw,

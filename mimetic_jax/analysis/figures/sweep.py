@@ -20,6 +20,7 @@ def draw(
     label: str,
     series: Mapping[str, Mapping[str, float]] | None = None,
     panels: Mapping[str, Mapping[str, float]] | None = None,
+    at: Mapping[str, str] | None = None,
     lines: Collection[str] = (),
     log: bool = False,
 ) -> list[AnyPath]:
@@ -31,6 +32,7 @@ def draw(
         label: of the horizontal axis.
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
         panels: or the number of each row, per panel: {panel: {row: number}}; arms are the lines.
+        at: what a panel shows instead of the score, as `ArmResult.at` takes it: {panel: "x2"}.
         lines: arms without a number, drawn as horizontal lines.
         log: whether numbers that are multiples of one another stand at equal distances.
 
@@ -44,7 +46,9 @@ def draw(
     Initialization of MLPs, figures 2 and 4.
     """
     finished = style.finished(results)
-    boards = _of_rows(finished, panels) if panels else {"": _of_arms(finished, series or {})}
+    boards = (
+        _of_rows(finished, panels, at or {}) if panels else {"": _of_arms(finished, series or {})}
+    )
     boards = {title: found for title, found in boards.items() if found}
     if not boards:
         names = ", ".join(f"{result.row} {result.arm}".strip() for result in finished)
@@ -91,11 +95,14 @@ def _of_arms(results: Sequence[ArmResult], series: Mapping[str, Mapping[str, flo
 
 
 def _of_rows(
-    results: Sequence[ArmResult], panels: Mapping[str, Mapping[str, float]]
+    results: Sequence[ArmResult],
+    panels: Mapping[str, Mapping[str, float]],
+    at: Mapping[str, str],
 ) -> dict[str, Lines]:
     boards: dict[str, Lines] = {title: defaultdict(list) for title in panels}
     for title, numbers in panels.items():
         for result in results:
             if result.row in numbers:
-                boards[title][result.arm].append((numbers[result.row], result))
+                shown = result.at(at[title]) if title in at else result
+                boards[title][result.arm].append((numbers[result.row], shown))
     return boards

@@ -51,7 +51,7 @@ def test_learns_and_is_tested_at_every_length(run):
     assert 0 < last["eval_recall_x2"] < last["eval_recall"]
     table = quiet(recall()).table(run[0])
     header, _, row = table.splitlines()[:3]
-    assert "steps to 95" in header
+    assert "steps to 95 [95 % CI]" in header
     assert "answers % at x2 [95 % CI]" in header
     assert f"{100 * last['eval_recall_x2']:.2f}" in row
 

@@ -1,0 +1,57 @@
+"""Several numbers of each arm side by side, such as the score at several lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mimetic_jax.analysis import style
+from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.store.places import AnyPath, Place
+
+
+def draw(
+    path: Place | AnyPath, results: Sequence[ArmResult], *, numbers: Mapping[str, str]
+) -> list[AnyPath]:
+    """Draw a line per arm, mean ± sd over seeds, and a panel per number.
+
+    A hollow dot is the mean of some seeds only, as the others never reached the goal.
+
+    Args:
+        path: of the files, without their suffix.
+        results: of finished runs; of the same arm in several rows, the first counts.
+        numbers: "" for the score, or what `ArmResult.at` takes, by the label of the panel.
+
+    Returns:
+        PATH.png and PATH.csv.
+
+    Raises:
+        InputError: if no run is finished, a run lacks a number, or matplotlib isn't installed.
+    """
+    arms: dict[str, ArmResult] = {}
+    for result in style.finished(results):
+        arms.setdefault(result.arm, result)
+    rows: list[list[object]] = []
+    height = 0.6 + 0.16 * len(arms)
+    with style.canvas(style.PAGE, height) as figure:
+        panels = figure.subplots(1, len(numbers), sharey=True, squeeze=False)[0]
+        for axes, (label, number) in zip(panels, numbers.items(), strict=True):
+            for place, (name, arm) in enumerate(arms.items()):
+                found = arm.at(number) if number else arm
+                some = {"markerfacecolor": "white"} if len(found.runs) < len(arm.runs) else {}
+                if found.runs:
+                    axes.errorbar(
+                        *(found.mean, place),
+                        xerr=found.sd or 0.0,
+                        marker="o",
+                        capsize=2,
+                        color=style.COLORS[0],
+                        **some,
+                    )
+                    rows.append([name, label, found.mean, found.sd, len(found.runs)])
+                else:
+                    rows.append([name, label, None, None, 0])
+            axes.set_xlabel(label)
+            style.tidy(axes)
+        panels[0].set_yticks(range(len(arms)), labels=list(arms))
+        panels[0].invert_yaxis()
+        return style.write(figure, path, ["arm", "number", "mean", "sd", "n"], rows)

@@ -1,0 +1,167 @@
+"""Copying and recall: where structure helps small networks, and where it hurts.
+
+- Mimetic Initialization Helps State Space Models Learn to Recall (Trockman, Harutyunyan, Kolter,
+  Kumar and Bhojanapalli, arXiv 2410.11135): its numbers are in figures that we don't have.
+
+All tables ask questions of our own. Every arm is compared at its own best learning rate, chosen by
+the tables of rates, which have seeds of their own.
+"""
+
+import dataclasses
+
+from papers.record import Figure, Row, Table
+
+_COPYING = "configs/copying.py"
+_UNIT = "answers %"
+_END = ("--config.eval.every=0",)
+
+_CONTROLS = ("default", "norm_matched", "shuffled")
+_RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
+_GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
+_HALVES = ("query_key", "value_out")
+_OF_NORMS = ("norm_matched_strong", "norm_matched_vision")
+_REFERENCE = "--config.model.embedding_std=0.02"
+
+
+def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row, ...]:
+    """A row per learning rate."""
+    return tuple(Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates)
+
+
+TABLES = {
+    "copying": Table(
+        "copying 8 of 16 tokens, Mamba-2 of 2 layers, 240 steps: the head start, its controls and "
+        "longer strings",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "mimetic", rates=("1e-2", "3e-2")),
+        controls=_CONTROLS,
+    ),
+    "parts": Table(
+        "copying, Mamba-2: the 16 combinations of A, Δ, W_C = W_B and the convolution's identity",
+        "",
+        _COPYING,
+        _UNIT,
+        (
+            Row(
+                "learning rate 3e-2",
+                "mamba,rate=3e-2",
+                arms=("combinations",),
+                doubt="the default's best rate, not searched for each combination",
+            ),
+        ),
+        controls=("default",),
+    ),
+    "state": Table(
+        "copying, Mamba-2: does structure replace state?",
+        "",
+        _COPYING,
+        _UNIT,
+        tuple(
+            Row(f"state size {size}", f"mamba,rate=3e-2,state={size}", arms=("mimetic",))
+            for size in (16, 64, 128)
+        ),
+        controls=("default",),
+        doubt="the rate is the best at state size 32, not searched at others",
+    ),
+    "attention": Table(
+        "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
+        "half, and does structure hurt?",
+        "",
+        _COPYING,
+        _UNIT,
+        (
+            *(
+                Row(
+                    f"8 tokens, learning rate {rate}",
+                    f"gpt,steps=400,rate={rate}",
+                    arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
+                    doubt="rates were searched for default, mimetic and vision only, with one seed",
+                )
+                for rate in ("1e-3", "3e-3")
+            ),
+            Row(
+                "16 tokens, learning rate 1e-3",
+                "gpt,length=16,steps=1000,rate=1e-3",
+                arms=("mimetic", "strong", "vision", *_HALVES),
+                doubt="the rate is that of our first trial, not searched",
+            ),
+        ),
+    ),
+    "copying_rates": Table(
+        "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "mimetic"),
+        controls=_CONTROLS,
+        flags=_END,
+    ),
+    "copying_rates_02": Table(
+        "learning rates of copying, Mamba-2 with the reference's embeddings (standard deviation "
+        ".02): their choice, at seeds 10 and 11",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("mamba", "default", "mimetic"),
+        controls=(),
+        flags=(*_END, _REFERENCE),
+    ),
+    "copying_rates_gpt": Table(
+        "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
+        "choice, at seed 10",
+        "",
+        _COPYING,
+        _UNIT,
+        _rates("gpt,steps=400", "default", "mimetic", "vision", rates=_GPT_RATES),
+        controls=(),
+        flags=("--config.eval.every=20",),
+    ),
+}
+
+
+def _of(table: str) -> tuple[Row, ...]:
+    """The rows of a table as those of a figure, which are complete."""
+    shared = TABLES[table]
+    return tuple(
+        dataclasses.replace(
+            row,
+            arms=(*shared.controls, *row.arms),
+            flags=(*shared.flags, *row.flags),
+            config=shared.config,
+        )
+        for row in shared.rows
+    )
+
+
+_BY_RATE = {f"learning rate {rate}": float(rate) for rate in _RATES}
+
+FIGURES = {
+    "parts": Figure(
+        "copying by the 16 combinations of the parts",
+        "",
+        "dots",
+        {
+            "numbers": {
+                "answers %": "",
+                "steps to 95 %": "goal",
+                "16 tokens, answers %": "x2",
+                "32 tokens, answers %": "x4",
+            }
+        },
+        _of("parts"),
+    ),
+    "over_rates": Figure(
+        "copying over the learning rate, at the trained length and beyond",
+        "",
+        "sweep",
+        {
+            "label": "learning rate",
+            "log": True,
+            "panels": dict.fromkeys(("8 tokens, as trained", "16 tokens", "32 tokens"), _BY_RATE),
+            "at": {"16 tokens": "x2", "32 tokens": "x4"},
+        },
+        _of("copying_rates"),
+    ),
+}
