@@ -83,8 +83,9 @@ class Rule:
     """What a leaf is and how it is stored.
 
     Attributes:
-        path: regular expression for the whole path of the leaf, or for its end from a "/" on, or a
-            "." as in the flat names of PyTorch. The part before the match is the path of the block.
+        path: regular expression for the whole path of the leaf, or for its end from a "/" on. In
+            flat names such as PyTorch's, "blocks.0.attn.qkv.weight", "/" matches a ".". The part
+            before the match is the path of the block.
         role: one of `ROLES`; or two or three of them that share one leaf, in their order along an
             axis named two or three; or one for each part of an axis such as (h+2g) or (2i+2s+m),
             in their order, "" for a part that has none; or (), for a leaf that stays unchanged
@@ -98,6 +99,8 @@ class Rule:
             unchanged, unless another rule describes them.
         partner: a role that another leaf of the block must have, such as mlp_out beside mlp_in. A
             scheme that writes the leaf in a block without it raises InputError.
+        undivided: whether the model doesn't divide logits by √K. The stored query, and its bias, is
+            then the canonical one over √K, so that a scheme's logits are those of other models.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -113,6 +116,7 @@ class Rule:
     within: str = ""
     exclude: str = ""
     partner: str = ""
+    undivided: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -163,16 +167,16 @@ class Rule:
         if found is None or (self.exclude and re.search(self.exclude, path)):
             return None
         block = path[: found.start()]
-        return block if re.search(self.within, block) else None
+        return block if _search(self.within, block) else None
 
     def leaves_out(self, path: str) -> bool:
         """Whether the rule would describe this leaf but for `within` or `exclude`."""
         return self._match(path) is not None and self.block(path) is None
 
     def _match(self, path: str) -> re.Match[str] | None:
-        return re.search(self._expression, path)
+        return _search(self._expression, path)
 
-    @property
+    @functools.cached_property
     def _expression(self) -> str:
         # Without groups of its own, so that \1 in the path is the path's own first group.
         return rf"(?:^|[/.])(?:{self.path})\Z"
@@ -373,10 +377,14 @@ class Leaf:
     def unpack(self, stored: Any) -> Any:
         """The role's canonical array, [...] or [L, ...], from the stored leaf."""
         whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
-        return whole if self._part is None else whole[self._part]
+        part = whole if self._part is None else whole[self._part]
+        # In float32, as √K would round values of fewer digits.
+        return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
 
     def pack(self, canonical: Any, stored: Any) -> Any:
         """The stored leaf with the role's canonical array put in."""
+        if self._divisor != 1:
+            canonical = canonical / self._divisor
         if self._part is not None:
             whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
             canonical = _set_part(whole, self._part, canonical)
@@ -398,6 +406,13 @@ class Leaf:
         return einops.rearrange(array, f"{before} -> {after}", **named)
 
     @property
+    def _divisor(self) -> np.float32 | int:
+        """√K for the query of a model that doesn't divide logits by it, else 1."""
+        if not (self.rule.undivided and self.role in ("query", "query_bias")):
+            return 1
+        return np.float32(math.sqrt(self._sizes["k"]))
+
+    @property
     def _part(self) -> tuple[slice, ...] | None:
         """Where the role's heads are in the leaf, if it shares the leaf with other roles."""
         rule = self.rule
@@ -417,6 +432,20 @@ class Leaf:
         if isinstance(self.sizes, InputError):
             raise self.sizes
         return self.sizes
+
+
+@functools.cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    """`re` itself keeps 512 expressions, fewer than the zoo has."""
+    return re.compile(expression)
+
+
+def _search(expression: str, path: str) -> re.Match[str] | None:
+    """Where an expression is found in a path or in a flat name, whose "." are its "/"."""
+    pattern = _compiled(expression)
+    if (found := pattern.search(path)) or "." not in path:
+        return found
+    return pattern.search(path.replace(".", "/"))
 
 
 def _set_part(whole: Any, part: tuple[slice, ...], array: Any) -> Any:
@@ -466,6 +495,7 @@ def attention_rules(
     stacked: bool = False,
     kernel: str = "kernel",
     bias: str = "bias",
+    undivided: bool = False,
     within: str = "",
     exclude: str = CROSS_ATTENTION,
 ) -> tuple[Rule, ...]:
@@ -482,6 +512,7 @@ def attention_rules(
         transposed: whether kernels are stored output first, as in PyTorch and Equinox.
         stacked: whether layers are stacked along the first axis, as by `nn.scan`.
         kernel, bias: names of the leaves of a layer.
+        undivided: whether the model doesn't divide logits by √K: see `Rule`.
         within, exclude: of `Rule`. Leaves with a common name of cross-attention are left out
             unless another `exclude` is given.
 
@@ -513,7 +544,7 @@ def attention_rules(
     if fused:
         axes = f"{_GROUPED} k" if grouped else "three h k"
         layers = {fused: (("query", "key", "value"), axes)}
-    rule = functools.partial(Rule, within=within, exclude=exclude)
+    rule = functools.partial(Rule, within=within, exclude=exclude, undivided=undivided)
     named = layers.items()
     return (
         *(

@@ -1,0 +1,56 @@
+"""Flat names of PyTorch, and models that don't divide logits by √K."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import attention_rules, check, rewrite
+from mimetic_jax.schemes import Mimetic
+
+KEY = jax.random.key(0)
+D, H, K = 32, 2, 16
+
+
+def test_one_set_of_rules_is_for_trees_and_for_flat_names():
+    rules = attention_rules(
+        fused="attn/qkv", out="attn/proj", kernel="weight", flat=True, transposed=True
+    )
+    shapes = {"qkv.weight": (3 * D, D), "qkv.bias": (3 * D,), "proj.weight": (D, D)}
+    flat = {
+        f"blocks.{i}.attn.{name}": np.ones(shape, np.float32)
+        for i in (0, 10)
+        for name, shape in shapes.items()
+    }
+    new = rewrite(KEY, flat, Mimetic(), rules=rules, num_heads=H)
+    found = check(new, rules=rules, num_heads=H)
+    assert [layer.path for layer in found] == ["blocks.0", "blocks.10"]
+    for i in (0, 10):
+        qkv, proj = new[f"blocks.{i}.attn.qkv.weight"], new[f"blocks.{i}.attn.proj.weight"]
+        # PyTorch's x @ Wᵀ: the map from a token to the output of its value.
+        assert np.trace(qkv[2 * D :].T @ proj.T) / D == pytest.approx(-0.4, abs=0.1)
+        assert not new[f"blocks.{i}.attn.qkv.bias"].any()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_logits_of_a_model_that_does_not_divide_them(dtype):
+    """The stored query holds 1/√K, the canonical one doesn't."""
+    tree = {
+        "attn": {
+            name: {"kernel": jnp.ones(shape, dtype), "bias": jnp.ones(shape[1:], dtype)}
+            for name, shape in {"query": (D, H, K), "key": (D, H, K)}.items()
+        }
+    }
+    scheme = Mimetic(alpha_vo=None, beta_vo=None, zero_bias=False)
+    plain, folded = (
+        rewrite(KEY, tree, scheme, rules=attention_rules(undivided=undivided))["attn"]
+        for undivided in (False, True)
+    )
+    np.testing.assert_allclose(
+        np.float32(folded["query"]["kernel"]) * 4, np.float32(plain["query"]["kernel"])
+    )
+    np.testing.assert_array_equal(folded["key"]["kernel"], plain["key"]["kernel"])
+    read = check({"attn": folded}, rules=attention_rules(undivided=True))
+    assert read == check({"attn": plain}, rules=attention_rules())
