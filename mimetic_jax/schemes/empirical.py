@@ -41,7 +41,7 @@ class Empirical(Scheme):
         >>> Empirical("population.json").writes(frozenset({"query", "key", "position"}))
         frozenset()
 
-    Reference: ours, for what Mimetic Initialization of MLPs leaves open in section 4.
+    Reference: ours, of covariances as in Mimetic Initialization of MLPs, figure 1.
     """
 
     by_depth: ClassVar[bool] = True

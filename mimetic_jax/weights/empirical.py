@@ -58,7 +58,7 @@ def exchangeable_mlp(
         >>> f"{(first * second.T).mean():.1f} {first.mean(axis=1).std():.1f}"
         '-0.5 0.5'
 
-    Reference: ours, for what Mimetic Initialization of MLPs leaves open in section 4.
+    Reference: ours, of covariances as in Mimetic Initialization of MLPs, figure 1.
     """
     check_key(key)
     dim, hidden = counts(dim=dim, hidden=hidden)
