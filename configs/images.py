@@ -37,7 +37,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_epochs = 1.0
+    config.optimizer.warmup_epochs = min(1.0, args.epochs / 10)
     config.optimizer.clip = 1.0
 
     config.eval.every_epochs = 1.0

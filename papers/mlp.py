@@ -73,9 +73,9 @@ TABLES = {
         _RUNS,
         small=SMALL,
         doubt="figure 2 alone has the numbers; in the text the MLP's gain is significant after 10 "
-        "to 20 epochs and tapers off at 50, of a ConvNeXt earlier than of a ViT; of a ConvNeXt both "
-        "initializations together outperform either alone, of a ViT the second may add less. Of 5 "
-        f"seeds. {_B}",
+        "to 20 epochs and tapers off at 50, of a ConvNeXt earlier than of a ViT; of a ConvNeXt "
+        "both initializations together outperform either alone, of a ViT the second may add less. "
+        f"Of 5 seeds. {_B}",
     ),
     "imagenet": Table(
         "DeiT-S on ImageNet-1k, 100 epochs",

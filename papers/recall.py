@@ -8,6 +8,7 @@ the tables of rates, which have seeds of their own.
 """
 
 import dataclasses
+import itertools
 
 from papers.record import Figure, Row, Table
 
@@ -20,6 +21,11 @@ _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
 _HALVES = ("query_key", "value_out")
 _OF_NORMS = ("norm_matched_strong", "norm_matched_vision")
+_PARTS = tuple(
+    "_".join(parts)
+    for count in range(1, 5)
+    for parts in itertools.combinations(("a", "delta", "cb", "conv"), count)
+)
 _REFERENCE = "--config.model.embedding_std=0.02"
 
 
@@ -47,7 +53,7 @@ TABLES = {
             Row(
                 "learning rate 3e-2",
                 "mamba,rate=3e-2",
-                arms=("combinations",),
+                arms=_PARTS,
                 doubt="the default's best rate, not searched for each combination",
             ),
         ),
