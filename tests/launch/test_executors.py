@@ -241,8 +241,9 @@ def test_local_sigterm_stops_jobs_and_starts_no_other(
 
 
 def test_rows_of_ones_own_from_calls_to_a_table(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # compiling is most of their time
     call = [DIGITS, f"--row={ROWS[0]}", f"--workdir={tmp_path}", "--arms=default,mimetic"]
     call += ["--seeds=0", "--jobs=2"]
     assert reproduce.main(call) == 0
