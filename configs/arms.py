@@ -356,6 +356,7 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "random_basis": {"scheme": (mimetic_language(degenerate="random_basis"),)},
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},
         "strong": {"scheme": (mimetic_language(beta_vo=-0.4),)},
+        "norm_matched_strong": {"scheme": (NormMatched(mimetic_language(beta_vo=-0.4)),)},
         # As in trained GPT-2s: W_V W_out leans to -I in the first layers, to +I in the last.
         "turning": {"scheme": (mimetic_language(beta_vo=turning),)},
         # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
@@ -391,8 +392,7 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     if model == "gpt":
         compared, others, _ = language(depth=2)
         others["vision"] = {"scheme": (Mimetic(),)}
-        for name in ("vision", "strong"):
-            others[f"norm_matched_{name}"] = {"scheme": (NormMatched(*others[name]["scheme"]),)}
+        others["norm_matched_vision"] = {"scheme": (NormMatched(Mimetic()),)}
         names = (
             *("vision", "norm_matched_vision", "strong", "norm_matched_strong", "query_key"),
             *("value_out", "random_basis", "shuffled", "positive"),

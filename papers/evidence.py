@@ -76,21 +76,29 @@ _IMAGES = "10,000 images of CIFAR-10, crop and flip, width 96, depth 6, mean poo
 _PTB = Row(
     "width 96",
     "width=96,depth=4,heads=4,chars=raw,epochs=0.0",
-    arms=("mimetic", "query_key", "value_out", "zero_out", "uniform"),
+    arms=(
+        *("mimetic", "strong", "norm_matched_strong", "query_key", "value_out", "zero_out"),
+        "uniform",
+    ),
 )
 
 TABLES = {
     "text": Table(
         "Python's documentation by characters, 400 steps: which half of the initialization, and "
-        "does the gain survive each arm's own learning rate?",
+        "does the gain survive each arm's own learning rate, and is the paper's "
+        "β strong enough (strong: -.4 instead of -.2)?",
         "",
         _TEXT,
         "bits/char",
         (
-            _text("1e-3"),
-            _text("2e-3"),
-            _text("3e-3", "query_key", "value_out", "zero_out", "uniform"),
-            _text("6e-3"),
+            _text("1e-3", "strong"),
+            _text("2e-3", "strong"),
+            _text(
+                "3e-3",
+                *("strong", "norm_matched_strong", "query_key", "value_out", "zero_out"),
+                "uniform",
+            ),
+            _text("6e-3", "strong"),
         ),
         controls=_CONTROLS,
         flags=_TEXT_FLAGS,
@@ -229,7 +237,7 @@ FIGURES = {
             "log": True,
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _RATES}},
         },
-        _of("text", tuple(map(_text, _RATES))),
+        _of("text", tuple(_text(rate, "strong") for rate in _RATES)),
     ),
     "over_image_rates": Figure(
         "accuracy over the learning rate",
