@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.data.augment import color, erasing, geometry, tables
+from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.errors import InputError
 from mimetic_jax.typed import Range, converted
 
@@ -140,6 +141,7 @@ def rand_augment(
     if policy.form == "kentaroy" and channels != 3:
         raise InputError(f"kentaroy's randaugment is for images of 3 channels, not {channels}")
     fill: Number = 0.0
+    applied = 0.5 if policy.form == "timm" else 1.0
     if policy.form != "timm":
         interpolation = "nearest"
     else:
@@ -147,7 +149,7 @@ def rand_augment(
     for layer in range(policy.num_ops):
         draw_key, apply_key = jax.random.split(jax.random.fold_in(key, layer))
         chosen, argument = _draw(policy, draw_key, height, width)
-        image = _apply(apply_key, image, chosen, argument, interpolation, fill)
+        image = _apply(apply_key, image, chosen, argument, interpolation, fill, applied)
     return image
 
 
@@ -271,30 +273,44 @@ def _apply(
     argument: jax.Array,
     interpolation: str,
     fill: Number,
+    applied: float,
 ) -> jax.Array:
-    height, width, channels = image.shape
+    def moved(image: jax.Array, matrix: jax.Array, fill: jax.Array, key: jax.Array) -> jax.Array:
+        return geometry.affine(image, matrix, interpolation, fill, key)
+
+    height, width, _ = image.shape
     matrix = geometry.identity()
     for name, build in _MATRICES.items():
         matrix = jnp.where(chosen[name], build(argument, height, width), matrix)
-    image = geometry.affine(image, matrix, interpolation, fill, key)
+    for operation, names, own in (
+        (moved, _MATRICES, (matrix, jnp.asarray(fill, image.dtype), key)),
+        (_mapped, (*_LEVELS, *_OF_COUNTS), (chosen, argument)),
+        (_blended, _BLENDS, (chosen, argument)),
+    ):
+        of_kind = [chosen[name] for name in names if name in chosen]
+        share = applied * len(of_kind) / len(chosen)
+        image = where_chosen(jnp.stack(of_kind).any(), operation, image, *own, share=share)
+    if "cutout" in chosen:
+        # Elsewhere the argument can be far outside the range of a side, which does no harm.
+        holed = erasing.cutout_in_levels(key, image, argument)
+        image = jnp.where(chosen["cutout"], holed, image)
+    return image
 
+
+def _mapped(image: jax.Array, chosen: dict[str, jax.Array], argument: jax.Array) -> jax.Array:
+    """The image through the table of the chosen operation on levels."""
     ramp = jnp.arange(tables.LEVELS, dtype=jnp.float32)
     counts = tables.histogram(image)
     mapped = {name: change(ramp, argument) for name, change in _LEVELS.items() if name in chosen}
     mapped["contrast"] = color.blend(color.mean_gray(image), ramp, argument)
     mapped["autocontrast"] = tables.autocontrast_table(counts)
     mapped["equalize"] = tables.equalize_table(counts)
-    image = tables.apply_table(image, _choose(mapped, chosen, ramp, channels))
+    return tables.apply_table(image, _choose(mapped, chosen, ramp, image.shape[-1]))
 
-    # Factor 1 gives the image itself.
-    colored, sharpened = chosen["color"], chosen["sharpness"]
-    other = jnp.where(colored, color.grayscale(image), color.smooth(image))
-    image = color.blend(other, image, jnp.where(colored | sharpened, argument, 1.0))
-    if "cutout" in chosen:
-        # Elsewhere the argument can be far outside the range of a side, which does no harm.
-        holed = erasing.cutout_in_levels(key, image, argument)
-        image = jnp.where(chosen["cutout"], holed, image)
-    return image
+
+def _blended(image: jax.Array, chosen: dict[str, jax.Array], argument: jax.Array) -> jax.Array:
+    other = jnp.where(chosen["color"], color.grayscale(image), color.smooth(image))
+    return color.blend(other, image, argument)
 
 
 def _choose(
@@ -326,3 +342,5 @@ _LEVELS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "add_solarize": color.add_solarize,
     "brightness": color.brightness,
 }
+_OF_COUNTS = ("contrast", "autocontrast", "equalize")
+_BLENDS = ("color", "sharpness")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -63,7 +64,13 @@ class ImageTask(Task):
         pixels, labels = examples
         keys = datasets.example_keys(key, step, len(labels))
         mean, std = self.info.mean, self.info.std
-        images = datasets.augment_images(self.augmentation, keys, pixels, mean, std)
+        augment = functools.partial(datasets.augment_images, self.augmentation, mean=mean, std=std)
+        if self._mesh is not None and self._mesh.size > 1:
+            # Pieces of a whole batch would be of one device's images, which all others wait for.
+            augment = jax.shard_map(
+                augment, mesh=self._mesh, in_specs=(BATCH, BATCH), out_specs=BATCH, check_vma=False
+            )
+        images = augment(keys, pixels)
         images, targets = datasets.mix(
             self.mixing,
             # Where `example_keys` has the step there is a number that no step reaches.
