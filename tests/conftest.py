@@ -16,6 +16,7 @@ import pytest
 from absl.testing import flagsaver
 from jax._src import compiler
 from ml_collections import ConfigDict
+from threadpoolctl import threadpool_limits
 
 from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
@@ -43,6 +44,17 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """Workers share the cores: what tests compute with NumPy took ninety times as long otherwise.
+
+    OpenBLAS's threads spin while they wait. What the library does about them is tested in processes
+    of its own, tests/host/test_cores.py.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def rarely_collected() -> None:
     """Modules, tests and traces stay; to look through all of them for garbage took a fifth."""
     gc.freeze()
@@ -52,8 +64,10 @@ def rarely_collected() -> None:
 def _compile_cheaply() -> None:
     """Compile for CPUs with `CHEAP`, a third of the time, also where no compiler options are given.
 
-    JAX has no setting for this, and reads the environment's XLA_FLAGS before a fixture could set
-    them. Options that the installed XLA doesn't have are left out.
+    There is no public way: `jax.jit` takes compiler options for one function at a time, JAX has no
+    setting for all, and it reads the environment's XLA_FLAGS before a fixture could set them; set
+    outside, they would not be the clean environment that users have. Options that the installed XLA
+    doesn't have are left out.
     """
     original = compiler.get_compile_options
     program = jax.jit(lambda: 0).lower()

@@ -60,6 +60,7 @@ def test_every_arm_applies_and_can_be_stored(trees, kind, tree) -> None:
             assert mimetic_jax.plan(trees[tree], arm["scheme"]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [VISION, STRUCTURED, LANGUAGE])
 def test_every_arm_draws(kind) -> None:
     """With heads wider than the rank of sin-cos positions, from which some schemes can't start."""

@@ -60,24 +60,25 @@ PAPERS = [
     "tiny_imagenet_vit",
     "weight_selection_vit",
 ]
-# One of each recipe.
+# A ViT and the models that aren't one.
 TRACED = [
     "cifar10_vit:width=96,depth=6",
+    "cifar_mlp_vit",
+    "convnext_cifar",
+    "mixer_cifar",
+]
+# One of each recipe, and more.
+TRACED_TOO = [
     "cifar10_vit:width=384,heads=12,scale=2.0,randaugment=",
     "svhn_vit",
     "tiny_imagenet_vit",
-    "cifar_mlp_vit",
     "swin_cifar",
     "convmixer_cifar:width=512,filter_size=8",
-    "convnext_cifar",
-    "mixer_cifar",
     "imagenet_deit",
     "imagenet_resnet_style:batch=1024",
     "imagenet_structured:row=all",
     "small_data_vit:data=food101",
     "weight_selection_vit",
-]
-TRACED_TOO = [
     "cifar10_gpsa",
     "cifar10_vit",
     "cifar10_vit:width=192,depth=24",
@@ -94,8 +95,8 @@ TRACED_TOO = [
     *(f"small_data_vit:data={name}" for name in ("cifar100", "oxford_flowers102", "stl10")),
 ]
 ARGUMENTS = [
-    *NAMES,
     *TRACED,
+    *TRACED_TOO,
     "imagenet_deit:variant=B",
     "small_data_vit:data=stl10",
     *(f"cifar10_vit:init={name}" for name in ("query_key", "value_out", "positive")),
@@ -166,7 +167,10 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     return arm, training.program_of(arm, info, make_mesh(-1, 1))
 
 
-@pytest.mark.parametrize("spec", sorted(set(ARGUMENTS)))
+@pytest.mark.parametrize(
+    "spec",
+    [*NAMES, *(pytest.param(spec, marks=pytest.mark.slow) for spec in sorted(set(ARGUMENTS)))],
+)
 def test_checks_pass_and_schemes_find_what_they_write(spec: str) -> None:
     compared(spec)
 
@@ -246,7 +250,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
                 assert flag != "mode" or value in experiment.MODES
         if any(flag.startswith("config.") for flag in values):
             quiet(config)
-        elif spec not in ARGUMENTS:  # which another test compares
+        elif spec not in (*NAMES, *ARGUMENTS):  # which another test compares
             compared(spec)
 
 
@@ -719,6 +723,7 @@ def test_the_recipe_is_one_for_small_images() -> None:
     }
 
 
+@pytest.mark.slow
 def test_resized_images_are_tested_as_they_are_trained_on() -> None:
     """One interpolation for both, so that only crop, flip and colors differ."""
     spec = "cifar10_vit:patch=8,size=64,width=12,depth=1"

@@ -203,6 +203,7 @@ def test_every_config_plans(config: str) -> None:
     assert "FLOPs per step" in done.stdout
 
 
+@pytest.mark.slow
 def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """SIGTERM, then kill -9; then parameters equal, bit for bit, those of a run left alone."""
     compiled_fast = {

@@ -31,7 +31,14 @@ def copied(request, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("what", ["products", "fit", "rank", "attention"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "fit",
+        "attention",
+        *(pytest.param(what, marks=pytest.mark.slow) for what in ("products", "rank")),
+    ],
+)
 def test_arms_are_told_before_and_after_training(what, trained, copied, tmp_path):
     if what == "attention":
         pytest.importorskip("matplotlib")
@@ -68,6 +75,7 @@ def test_mimetic_attention_looks_at_itself(trained, tmp_path):
     assert (tmp_path / "attention.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_covariance_of_a_population_is_written(copied):
     pytest.importorskip("matplotlib")
     comparison, workdir = copied("population")

@@ -240,6 +240,7 @@ def test_local_sigterm_stops_jobs_and_starts_no_other(
 # With main.py
 
 
+@pytest.mark.slow
 def test_rows_of_ones_own_from_calls_to_a_table(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def finished(tmp_path_factory):
     return call
 
 
+@pytest.mark.slow
 def test_a_population_is_one_line_with_all_members(tmp_path):
     """It is trained once, found again by whoever asks for no more, and drawn from its weights."""
     (entry,) = registry.entries("tests/tiny", 1)
@@ -269,6 +270,7 @@ def without_clock(line):
     return {name: value for name, value in line.items() if name not in ("seconds", "crc32")}
 
 
+@pytest.mark.slow
 def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_path):
     call = Call(tmp_path)
     call.stop, call.after = "     8/8  loss", 2  # the second run's last steps, before its test

@@ -112,6 +112,7 @@ def test_initial_values_are_the_references() -> None:
     assert (mixer["D"] == 1).all()
 
 
+@pytest.mark.slow
 def test_a_scan_is_the_same_function(variables: Any) -> None:
     """Of the same parameters, stacked; remat or not."""
 

@@ -69,6 +69,7 @@ def test_roles_come_from_the_configuration_or_the_class():
     }
 
 
+@pytest.mark.slow
 def test_a_users_text_model_returns_logits(tmp_path):
     for split in ("train", "valid", "test"):
         words = np.random.default_rng(0).choice(["a", "b", "c"], 400)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from configs.default import default, model
 from mimetic_jax.train.chunk import initial_members
@@ -31,6 +32,7 @@ def on(devices, workdir, chunk):
     return list(Members.of(workdir, "run").chunks())
 
 
+@pytest.mark.slow
 def test_eight_devices_have_the_members_of_one(tmp_path):
     """The second chunk of three members is filled up for eight devices, and what fills is gone."""
     (alone,), spread = on(1, tmp_path / "alone", 11), on(8, tmp_path / "spread", 8)

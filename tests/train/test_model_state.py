@@ -95,6 +95,7 @@ def test_evaluation_takes_the_running_averages(tmp_path):
     assert int(state.model_state["counters"]["calls"]) == 12
 
 
+@pytest.mark.slow
 def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
     config = config_of(ema=0.5, steps=1, **{"eval.every": 0})
     start = quiet(config).arms["run"].program.initial_state(0, ())

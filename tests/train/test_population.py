@@ -63,7 +63,9 @@ def whole(tmp_path_factory):
     "config",
     [
         config_of(accumulate=2),
-        vit_of(scheme=(SinCos(), Mimetic(), MeanShift(per_input=True))),
+        pytest.param(
+            vit_of(scheme=(SinCos(), Mimetic(), MeanShift(per_input=True))), marks=pytest.mark.slow
+        ),
     ],
     ids=["running averages", "factorized"],
 )
@@ -93,6 +95,7 @@ def test_members_start_where_their_runs_do(scheme):
         np.testing.assert_allclose(found, leaf, atol=1e-7, err_msg=path)
 
 
+@pytest.mark.slow
 def test_members_of_a_text(tmp_path):
     """Every member's test has its own sums."""
     config = default("text")

@@ -89,6 +89,7 @@ def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
         assert any(words in text for text in live), words
 
 
+@pytest.mark.slow
 def test_members_of_a_population_share_the_live_line(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     Comparison(tiny(members=2, scheme=())).train(tmp_path)

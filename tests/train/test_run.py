@@ -130,6 +130,7 @@ def test_a_loss_that_is_not_finite_stops_its_run_only(tiny, tmp_path):
     assert "| bad" not in said[-1]
 
 
+@pytest.mark.slow
 def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path):
     """Every loss of the training is finite: it is that of the weights before the step."""
     config = tiny(steps=1, log_every=1, scheme=(), **{"eval.every": 0, "checkpoint_every": 0})
@@ -144,6 +145,7 @@ def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path
     assert comparison.table(tmp_path) == "no finished run yet"
 
 
+@pytest.mark.slow
 def test_evaluations_in_small_parts_of_an_epoch(tiny, tmp_path):
     config = tiny(steps=3, checkpoint_every=0, **{"eval.every": 0, "eval.every_epochs": 0.01})
     quiet(config).train(tmp_path)
@@ -211,6 +213,7 @@ def test_a_step_without_a_finite_gradient_is_skipped_and_counted(tiny, tmp_path,
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
 
 
+@pytest.mark.slow
 def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monkeypatch):
     comparison = Comparison(tiny(**{"optimizer.skip_nonfinite": 2}), say=(said := []).append)
     poisoned(comparison.arms["run"].program.task, monkeypatch, lambda step: step >= 4)

@@ -21,6 +21,7 @@ def initial(config):
     return quiet(config).arms["run"].program.initial_state(0, config.scheme).variables
 
 
+@pytest.mark.slow
 def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     teacher = trained(tiny(), tmp_path).params
     student = initial(tiny(seeds=(1,)))
@@ -43,6 +44,7 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
         warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
 
 
+@pytest.mark.slow
 def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
     """Through the trainer, as `init_from` of a config, under every arm and seed of its own."""
     teacher = trained(tiny(), tmp_path).params

@@ -101,6 +101,7 @@ def test_padding_counts_nothing():
     np.testing.assert_allclose(padded["loss"], alone["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_size_than_the_images_have():
     """Trained on and tested on at the size that the model is for."""
     task = digits_task(**{"data.size": 16})

@@ -65,6 +65,7 @@ def test_learns_counts_and_records(streamed, tmp_path):
     assert all(0 <= r["input_bound"] <= 1 for r in Run.of(tmp_path, "run", 0).metrics.read()[1:-1])
 
 
+@pytest.mark.slow
 def test_resume_equals_no_stop(streamed, tmp_path):
     """Order, crops and augmentation go on where they were, in the middle of an epoch."""
     overrides = {"data.repeats": 2, "ema": 0.9, "data.mix.mixup": 0.5}

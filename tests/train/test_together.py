@@ -84,7 +84,9 @@ def text(tiny, tmp_path):
     return config
 
 
-@pytest.mark.parametrize("kind", [vit, batch_norm, pytest.param(text, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [batch_norm, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (vit, text))]
+)
 def test_a_run_trained_with_others_is_the_run_alone(kind, tiny, tmp_path):
     config = kind(tiny, tmp_path)
     alone = trained(config, tmp_path / "alone")
@@ -170,6 +172,7 @@ def test_a_run_continues_alone_or_with_others(tiny, tmp_path, undisturbed):
     assert_close(found, trained(config, undisturbed))
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     config = batch_norm(tiny)
     config.together = 2

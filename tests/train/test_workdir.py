@@ -320,6 +320,7 @@ def text(tmp_path, name, words):
     return config
 
 
+@pytest.mark.slow
 def test_two_texts_are_not_in_one_table(tmp_path):
     workdir = str(tmp_path / "workdir")
     one = text(tmp_path, "x.txt", "the cat sat on a mat ")
@@ -333,6 +334,7 @@ def test_two_texts_are_not_in_one_table(tmp_path):
         quiet(one).train(workdir)
 
 
+@pytest.mark.slow
 def test_data_elsewhere_with_the_same_content_continue(tmp_path):
     workdir = str(tmp_path / "workdir")
     config = text(tmp_path, "x.txt", "the cat sat on a mat ")

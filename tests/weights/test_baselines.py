@@ -71,6 +71,7 @@ def test_golden_zero_init(golden):
         np.testing.assert_allclose(zero_init(fan_in, fan_out), weight.T, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(fan_in=st.integers(1, 20), fan_out=st.integers(1, 40))
 def test_zero_init_is_a_part_of_identity_or_hadamard(fan_in, fan_out):

@@ -80,7 +80,9 @@ def test_under_vmap_and_eval_shape():
     assert [shape.shape for shape in shapes] == [(3, 16, 4), (3, 16, 4)]
 
 
-@pytest.mark.parametrize(("dim", "rank"), [(512, 32), (768, 64)])
+@pytest.mark.parametrize(
+    ("dim", "rank"), [(512, 32), pytest.param(768, 64, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("route", [factorize, jax.jit(factorize, static_argnums=(1, 2))])
 def test_fast_route_captures_the_energy(dim, rank, route):
     targets = noisy_identity(2, 1, dim)

@@ -108,6 +108,7 @@ def told_at_test(monkeypatch, number, told=signal.SIGTERM):
     monkeypatch.setattr(Program, "test", test)
 
 
+@pytest.mark.slow
 def test_at_the_last_test_of_a_run_the_next_does_not_start(two_arms, tmp_path, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     told_at_test(monkeypatch, 2)

@@ -43,6 +43,7 @@ def warmup(tmp_path_factory):
     return workdir, trained(brackets(), workdir)
 
 
+@pytest.mark.slow
 def test_learns_to_restore_brackets(warmup):
     """Embedding and positions stay as drawn: blocks, norm and head learn it."""
     workdir, after = warmup

@@ -119,6 +119,7 @@ def test_training_counts_the_last_targets_of_a_window_alone(text):
     np.testing.assert_allclose(loss, losses[:, 4:].mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_resume_equals_no_stop(text, tmp_path):
     """With dropout of both kinds, and a rate that a plateau has lowered on the way."""
     overrides = {
