@@ -17,6 +17,7 @@ from mimetic_jax.analysis.compile.hlo import (
     Module,
     memory_bytes,
 )
+from mimetic_jax.data.augment.chosen import TURNS
 
 _NO_KERNEL = {
     "parameter",
@@ -89,7 +90,7 @@ class Kernel:
     kind: str
     module: str
     scope: str
-    times: int
+    times: float
     bytes: float
     flops: Flops
     sent: Sent | None
@@ -123,7 +124,7 @@ def step_kernels(module: Module) -> list[Kernel]:
 
 
 def _kernels(
-    module: Module, computation: Computation, times: int, loops: list[list[Kernel]]
+    module: Module, computation: Computation, times: float, loops: list[list[Kernel]]
 ) -> Iterator[Kernel]:
     for instruction in computation.instructions.values():
         if instruction.opcode == "while":
@@ -151,7 +152,7 @@ def _kernels(
 
 
 def _kernel(
-    module: Module, computation: Computation, instruction: Instruction, times: int
+    module: Module, computation: Computation, instruction: Instruction, times: float
 ) -> Kernel:
     scope = (
         instruction.scope
@@ -188,8 +189,10 @@ def _scope_before(computation: Computation, instruction: Instruction) -> str:
     return instruction.scope if instruction.opcode != "parameter" else ""
 
 
-def _turns(module: Module, computation: Computation, loop: Instruction) -> int | None:
-    """How often a loop runs; None where that is decided when it runs."""
+def _turns(module: Module, computation: Computation, loop: Instruction) -> float | None:
+    """How often a loop runs, or is expected to by its scope; None where only the run decides."""
+    if expected := re.search(rf"{TURNS}([\d.]+)/while$", loop.scope):
+        return float(expected[1])
     if known := re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', loop.attributes):
         return int(known[1])
     (name,) = loop.called("condition")

@@ -8,6 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+TURNS = "turns_"
+"""Names the scope of a loop whose number of turns the data decides, before the expected number."""
+
 
 def where_chosen(
     chosen: jax.Array,
@@ -18,8 +21,9 @@ def where_chosen(
 ) -> jax.Array:
     """`operation(image, *arguments)` where it is chosen, else the image.
 
-    Under `vmap` a `lax.cond` computes both branches for every image. This is a loop over the images
-    that are chosen, one after the other.
+    Under `vmap` a `lax.cond` computes both branches for every image. On CPUs and TPUs this is a
+    loop over the images that are chosen, one after the other. A GPU would wait for each turn of it,
+    and computes the operation for every image.
 
     Args:
         chosen: bool [].
@@ -27,8 +31,7 @@ def where_chosen(
             images is among its arguments.
         image: [h, w, C].
         arguments: trees of arrays.
-        share: expected part of the images that are chosen, which the loop's scope tells those who
-            read the compiled program.
+        share: expected part of the images that are chosen, for reports on the compiled program.
 
     Example:
         >>> double = lambda chosen, image: where_chosen(chosen, lambda x: 2 * x, image, share=0.5)
@@ -47,17 +50,23 @@ def where_chosen(
         def each(is_batched: bool, value: jax.Array) -> jax.Array:
             return value if is_batched else jnp.broadcast_to(value, (size, *value.shape))
 
-        chosen, images, arguments = jax.tree.map(
-            each, tuple(batched), (chosen, images, arguments)
-        )
-        first = jnp.argsort(~chosen)
+        chosen, images, arguments = jax.tree.map(each, tuple(batched), (chosen, images, arguments))
 
-        def turn(index: jax.Array, images: jax.Array) -> jax.Array:
-            at = first[index]
-            image, own = jax.tree.map(lambda values: values[at], (images, arguments))
-            return images.at[at].set(operation(image, *own))
+        def one_by_one() -> jax.Array:
+            first = jnp.argsort(~chosen)
 
-        with jax.named_scope(f"turns_{share * size:.4g}"):
-            return jax.lax.fori_loop(0, chosen.sum(), turn, images), True
+            def turn(index: jax.Array, images: jax.Array) -> jax.Array:
+                at = first[index]
+                image, own = jax.tree.map(lambda values: values[at], (images, arguments))
+                return images.at[at].set(operation(image, *own))
+
+            with jax.named_scope(f"{TURNS}{share * size:.4g}"):
+                return jax.lax.fori_loop(0, chosen.sum(), turn, images)
+
+        def at_once() -> jax.Array:
+            everywhere = jax.vmap(operation)(images, *arguments)
+            return jnp.where(chosen[:, None, None, None], everywhere, images)
+
+        return jax.lax.platform_dependent(cuda=at_once, rocm=at_once, default=one_by_one), True
 
     return changed(chosen, image, arguments)

@@ -7,11 +7,12 @@ level alone take levels of any shape, even a ramp of all 256: see `tables.apply_
 
 from __future__ import annotations
 
-import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.errors import InputError
 
 
@@ -170,13 +171,11 @@ def color_jitter(key: jax.Array, image: jax.Array, strength: float) -> jax.Array
     order_key, factor_key = jax.random.split(key)
     low, high = max(0.0, 1 - strength), 1 + strength
     factors = low + (high - low) * jax.random.uniform(factor_key, (3,))
-    operations = [
-        functools.partial(operation, factor=factor)
-        for operation, factor in zip((brightness, contrast, color), factors, strict=True)
-    ]
+    operations = (brightness, contrast, color)
     order = jax.random.permutation(order_key, len(operations))
-    for position in range(len(operations)):
-        image = jax.lax.switch(order[position], operations, image)
+    for position, (number, operation) in itertools.product(range(3), enumerate(operations)):
+        comes = order[position] == number
+        image = where_chosen(comes, operation, image, factors[number], share=1 / 3)
     return image
 
 

@@ -15,12 +15,6 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.typed import SHARE, Range, check_fields
 
 
-# An operation's results stay in the fast memory of a TPU or in a CPU's cache until the next reads
-# them, if they are of so many images of 224 pixels. Small images fit as they are, and GPUs have
-# less to do at a time.
-PIECE, LARGE = 16, 64
-
-
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """The operations on a training image, in this order:
@@ -167,7 +161,7 @@ def augment_images(
     if augmentation.randaugment_first:
         on_pixels = (RANDAUGMENT, CROP, FLIP, COLOR_JITTER)
     on_normalized = (CUTOUT,) if augmentation.erase_mixed else (ERASE, CUTOUT)
-    return _in_pieces(one, keys, images)
+    return jax.vmap(one)(keys, images)
 
 
 def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
@@ -193,24 +187,6 @@ def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) 
         return ERASE.apply(augmentation, jax.random.fold_in(key, ERASE.number), image, ())
 
     return jax.vmap(one)(keys, images)
-
-
-def in_pieces(images: jax.Array) -> bool:
-    """Whether so large images are augmented piece by piece, where the platform gains by it."""
-    return images.shape[1] * images.shape[2] >= LARGE**2
-
-
-def _in_pieces(
-    one: Callable[[jax.Array, jax.Array], jax.Array], keys: jax.Array, images: jax.Array
-) -> jax.Array:
-    """`vmap(one)`, for large images a piece of the batch at a time."""
-    if not in_pieces(images):
-        return jax.vmap(one)(keys, images)
-
-    def pieces(keys: jax.Array, images: jax.Array) -> jax.Array:
-        return jax.lax.map(lambda example: one(*example), (keys, images), batch_size=PIECE)
-
-    return jax.lax.platform_dependent(keys, images, tpu=pieces, cpu=pieces, default=jax.vmap(one))
 
 
 @dataclasses.dataclass(frozen=True)

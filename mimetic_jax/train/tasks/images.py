@@ -66,7 +66,7 @@ class ImageTask(Task):
         mean, std = self.info.mean, self.info.std
         augment = functools.partial(datasets.augment_images, self.augmentation, mean=mean, std=std)
         if self._mesh is not None and self._mesh.size > 1:
-            # Pieces of a whole batch would be of one device's images, which all others wait for.
+            # Loops over the images that drew an operation: each device's own.
             augment = jax.shard_map(
                 augment, mesh=self._mesh, in_specs=(BATCH, BATCH), out_specs=BATCH, check_vma=False
             )
