@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mimetic_jax.analysis.compile.hlo import parse
 from mimetic_jax.analysis.compile.kernels import Sent, step_kernels
+from mimetic_jax.data.augment.chosen import TURNS
 
 SCAN = """
 %sliced (p0: f32[6,100], p1: s32[]) -> f32[100] {
@@ -70,6 +73,15 @@ def test_the_loop_over_steps_is_the_step():
     dispatch = dispatch.replace("%double = f32[100]{0} add(%flat, %flat)", product)
     dispatch = dispatch.replace("  %x = f32[6,100]{1,0} parameter(0)\n", outside)
     assert [kernel.times for kernel in step_kernels(parse(dispatch))] == [1, 1]
+
+
+@pytest.mark.parametrize("turns", ["2.667", "21"])
+def test_a_loop_that_says_how_often_it_is_expected_to_turn(turns):
+    """It is no dispatch of steps, whatever it multiplies."""
+    loop = next(line for line in SCAN.splitlines() if " while(" in line)
+    scope = f', metadata={{op_name="jit(f)/{TURNS}{turns}/while"}}'
+    expected = SCAN.replace(loop, loop + scope).replace("constant(6)", "copy(%index)")
+    assert [kernel.times for kernel in step_kernels(parse(expected))] == [float(turns)] * 2
 
 
 def one(line):

@@ -1,0 +1,66 @@
+"""Operations for the images that chose them, against `lax.cond` of one image after the other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax.data.augment.chosen import TURNS, where_chosen
+
+IMAGES = jnp.asarray(np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3)), jnp.float32)
+CHOSEN = jnp.array([False, True, True, False, False, True])
+FACTORS = jnp.arange(6, dtype=jnp.float32)
+
+
+def scaled(image, by):
+    return image * by["factor"] + by["shift"]
+
+
+def changed(chosen, image, factor, shift=1.0):
+    by = {"factor": factor, "shift": jnp.asarray(shift)}
+    return where_chosen(chosen, scaled, image, by, share=0.5)
+
+
+EXPECTED = np.where(
+    np.asarray(CHOSEN)[:, None, None, None],
+    np.asarray(IMAGES) * np.asarray(FACTORS)[:, None, None, None] + 1,
+    np.asarray(IMAGES),
+)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_only_chosen_images_change(transform):
+    found = transform(jax.vmap(changed))(CHOSEN, IMAGES, FACTORS)
+    np.testing.assert_array_equal(found, EXPECTED)
+    alone = [changed(*example) for example in zip(CHOSEN, IMAGES, FACTORS, strict=True)]
+    np.testing.assert_array_equal(jnp.stack(alone), EXPECTED)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_none_and_all(chosen):
+    found = jax.vmap(changed)(jnp.full(6, chosen), IMAGES, FACTORS)
+    expected = IMAGES * FACTORS[:, None, None, None] + 1 if chosen else IMAGES
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_one_choice_or_one_image_for_all():
+    found = jax.vmap(changed, in_axes=(None, 0, None))(CHOSEN[1], IMAGES, FACTORS[2])
+    np.testing.assert_array_equal(found, IMAGES * 2 + 1)
+    found = jax.vmap(changed, in_axes=(0, None, 0))(CHOSEN, IMAGES[0], FACTORS)
+    every = jnp.where(CHOSEN[:, None, None, None], IMAGES[0] * FACTORS[:, None, None, None] + 1, 0)
+    np.testing.assert_array_equal(found, jnp.where(CHOSEN[:, None, None, None], every, IMAGES[0]))
+
+
+def test_batches_of_batches():
+    two = (jnp.stack([CHOSEN, ~CHOSEN]), jnp.stack([IMAGES] * 2), jnp.stack([FACTORS] * 2))
+    found = jax.vmap(jax.vmap(changed))(*two)
+    np.testing.assert_array_equal(found[0], EXPECTED)
+    np.testing.assert_array_equal(found[1], jax.vmap(changed)(~CHOSEN, IMAGES, FACTORS))
+
+
+@pytest.mark.parametrize(("platform", "loops"), [("cpu", True), ("tpu", True), ("cuda", False)])
+def test_gpus_compute_all_images_at_once(platform, loops):
+    traced = jax.jit(jax.vmap(changed)).trace(CHOSEN, IMAGES, FACTORS)
+    program = traced.lower(lowering_platforms=(platform,)).as_text(debug_info=True)
+    assert ("stablehlo.while" in program) == loops
+    assert (f"{TURNS}3/" in program) == loops
