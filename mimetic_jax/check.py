@@ -169,7 +169,7 @@ def check(
             heads grouped.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
 
     Returns:
         A tuple with a `LayerCheck` per attention layer, which prints as a table; `plot` draws it.

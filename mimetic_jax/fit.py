@@ -153,7 +153,7 @@ def fit(
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
 
     Returns:
         A tuple with a `LayerFit` per layer; its `scheme` is the `Mimetic` with these constants, and

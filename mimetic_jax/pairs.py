@@ -83,7 +83,7 @@ def attention_pairs(
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
 
     Yields:
         A `LayerPairs` per layer, sorted by path.

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import paths, table
+from mimetic_jax import paths, table, zoo
 from mimetic_jax.errors import blaming
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.placement import check_agreement, check_whole, local_key, placed_like, without_mesh
@@ -45,8 +45,10 @@ class Plan(tuple[Write, ...]):
         untouched: paths of the matrices (and arrays of higher rank) that stay unchanged.
         depth: for each scheme that depends on depth, what does ("Mimetic.beta_qk") and the layers
             of each kind, from the first to the last.
+        table: the name of the rules in `zoo`, if they are a table of it.
     """
 
+    table: str | None
     untouched: tuple[str, ...]
     depth: tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -55,8 +57,10 @@ class Plan(tuple[Write, ...]):
         writes: Iterable[Write],
         untouched: Iterable[str] = (),
         depth: Iterable[tuple[str, tuple[str, ...]]] = (),
+        table: str | None = None,
     ) -> Self:
         plan = super().__new__(cls, writes)
+        plan.table = table
         plan.untouched, plan.depth = tuple(untouched), tuple(depth)
         return plan
 
@@ -70,6 +74,9 @@ class Plan(tuple[Write, ...]):
                 path = paths.summary(alike)
                 rows.append((scheme, str(len(alike)), path, role, str(shape), layout))
         lines = table.aligned(rows)
+        if self.table:
+            note = zoo.NOTES.get(self.table)
+            lines.insert(0, f"rules: zoo.{self.table}" + (f" ({note})" if note else ""))
         if self.untouched:
             unchanged = paths.together(self.untouched)
             kept = (f"{len(alike)} {paths.summary(alike)}" for alike in unchanged)
@@ -100,7 +107,7 @@ def plan(
         scheme: a scheme, or a tuple of schemes applied from left to right.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         grid: (h, w) of the patches, where the position table isn't a square grid.
 
     Returns:
@@ -137,7 +144,7 @@ def plan(
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
     ]
-    return Plan(writes, untouched, depth)
+    return Plan(writes, untouched, depth, zoo.name_of(tree.rules))
 
 
 def rewrite(
@@ -170,7 +177,7 @@ def rewrite(
         scheme: a scheme, or a tuple of schemes applied from left to right.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
         grid: (h, w) of the patches, where the position table isn't a square grid.
 
     Returns:
@@ -233,7 +240,7 @@ def blocks(
         params: a parameter tree.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
-        rules: what leaves are; stock Flax names unless given.
+        rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
 
     Returns:
         (path, layer, block) per block, or per layer of a block that stacks its layers (else layer

@@ -19,12 +19,15 @@ import numpy as np
 
 from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rules import FLAX, ROLES, Leaf, Rule
+from mimetic_jax.rules import ROLES, Leaf, Rule
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.typed import shown
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
+from mimetic_jax.zoo.suggestion import suggestion
+
+_KERNELS = ("query", "key", "value", "out")
 
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
@@ -58,7 +61,7 @@ class Tree:
         num_heads: int | None,
         num_kv_heads: int | None,
     ) -> None:
-        self.rules: Sequence[Rule] = FLAX if rules is None else rules
+        self.rules: Sequence[Rule] = zoo.rules_of(params) if rules is None else rules
         if not isinstance(self.rules, Sequence) or not all(
             isinstance(rule, Rule) for rule in self.rules
         ):
@@ -79,8 +82,9 @@ class Tree:
                 claims.append((index, block, rule, np.shape(value)))
             elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in self.rules):
                 self._undescribed.append(path)
-        # Parts along one axis come last: other leaves of the block show their sizes.
-        for claim in sorted(claims, key=lambda claim: bool(claim[2].joined)):
+        # Other leaves of the block show the sizes of parts along one axis, and the heads of
+        # windows, which differ between the stages of a Swin.
+        for claim in sorted(claims, key=lambda claim: _claimed_after(claim[2])):
             self._claim(*claim)
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
@@ -94,7 +98,9 @@ class Tree:
         try:
             others = self.blocks[block].values() if rule.joined else ()
             beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
-            sizes = rule.sizes(path, shape, self._heads, beside)
+            biases = self.blocks[block].get("relative_bias")
+            heads = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
+            sizes = rule.sizes(path, shape, self._heads | heads, beside)
         except InputError as error:  # fine for a Dense that only shares a name with attention
             sizes = error
         for role in rule.roles:
@@ -261,8 +267,8 @@ class Tree:
     def _check_described(self) -> None:
         if self._undescribed:
             advice = self._hint() or (
-                ": attention that is fused or named in another way needs rules=(Rule(path, role, "
-                "layout), …) or rules=attention_rules(…), and for other layers Rule(path, ())"
+                f": give {self._suggestion() or 'rules=attention_rules(…)'}, or rules=(Rule(path, "
+                "role, layout), …); for layers that are no attention put Rule(path, ()) in front"
             )
             others = len(self._undescribed) - 1
             raise InputError(
@@ -275,12 +281,18 @@ class Tree:
         message = f"{name_of(scheme)} matches nothing among the paths {seen or '(none)'}"
         if hint := self._hint(scheme):
             return message + hint
+        if roles_to_write(scheme, _KERNELS) and (call := self._suggestion()):
+            return f"{message}: give {call}"
         every = sorted(scheme.writes(frozenset(ROLES)))
         kernels = [role for role in every if not role.endswith("_bias")]
         return (
             f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
             "one in front, rules=(Rule(path, role, layout), *rules)"
         )
+
+    def _suggestion(self) -> str:
+        ranks = (np.ndim(leaf) for leaf in self.leaves)
+        return suggestion(zip(self.paths, ranks, strict=True))
 
     def _hint(self, scheme: Scheme | None = None) -> str:
         """Advice to use another table of the zoo, by which the scheme finds something."""
@@ -298,6 +310,11 @@ class Tree:
             return any(roles_to_write(scheme, roles) for roles in blocks.values())
         except InputError:
             return False
+
+
+def _claimed_after(rule: Rule) -> int:
+    """0 for leaves that others take sizes from, 2 for those that need them."""
+    return 0 if "relative_bias" in rule.roles else 2 if rule.joined else 1
 
 
 def dtype_of(value: Any) -> Any:

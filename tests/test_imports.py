@@ -23,7 +23,7 @@ ALLOWED = {
     "weights": {"errors", "host", "typed"},
     "schemes": {"errors", "host", "typed", "weights"},
     "rules": {"errors", "typed"},
-    "zoo": {"paths", "rules"},  # data, and which of it fits
+    "zoo": {"errors", "paths", "rules"},  # data, and which of it fits
     "tree": {"errors", "paths", "rules", "schemes", "typed", "weights", "zoo"},
     "placement": {"errors", "weights"},
     "rewrite": {
@@ -36,6 +36,7 @@ ALLOWED = {
         "table",
         "tree",
         "weights",
+        "zoo",
     },
     "pairs": {"errors", "rewrite", "rules", "schemes"},
     "check": {"errors", "extras", "pairs", "rewrite", "rules", "schemes", "table"},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import flax.linen as nn
 import jax
@@ -184,27 +185,74 @@ def test_the_first_of_several_layers_may_have_no_number():
     np.testing.assert_allclose(found.beta_qk, [1, 2, 3, 4], rtol=1e-3)
 
 
-def test_errors_name_the_table_that_fits():
-    square = jnp.zeros((D, D))
+def test_the_table_that_fits_is_chosen_and_named():
     names = ("q_proj", "k_proj", "v_proj", "o_proj")
-    tree = {"model": {"layers": {"0": {"self_attn": {n: {"kernel": square} for n in names}}}}}
-    assert zoo.detect(tree) == "HUGGING_FACE_LLAMA"
-    with pytest.raises(
-        InputError, match=r"looks like zoo\.HUGGING_FACE_LLAMA, give rules=zoo\.HUG"
-    ):
-        mimetic_jax.plan(tree, Mimetic())
-    assert zoo.detect({"attn": stock()}) is None
-    assert zoo.detect({"mlp": {"kernel": square}}) is None
+    layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
+    tree = {"model": {"layers": {"0": {"self_attn": layer}}}}
+    planned = mimetic_jax.plan(tree, Mimetic(), num_heads=H)
+    assert planned == mimetic_jax.plan(tree, Mimetic(), rules=zoo.HUGGING_FACE_LLAMA, num_heads=H)
+    assert planned.table == zoo.detect(tree) == "HUGGING_FACE_LLAMA"
+    assert str(planned).startswith("rules: zoo.HUGGING_FACE_LLAMA\n")
+    assert mimetic_jax.plan({"attn": stock()}, Mimetic()).table is None
+    assert zoo.detect({"mlp": {"kernel": jnp.zeros((D, D))}}) is None
 
 
 def test_half_of_the_names_are_stock_ones():
     names = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K)}
     tree = {f"mha/{name}/kernel": jnp.zeros(shape) for name, shape in names.items()}
     tree["mha/attention_output/kernel"] = jnp.zeros((H, K, D))
-    with pytest.raises(
-        InputError, match=r"value.*: it looks like zoo\.KERAS, give rules=zoo\.KERAS"
-    ):
+    assert mimetic_jax.plan(tree, Mimetic()).table == "KERAS"
+    with pytest.raises(InputError, match=r"value.*: it looks like zoo\.KERAS, give rules=zoo"):
+        mimetic_jax.plan(tree, Mimetic(), rules=FLAX)
+
+
+def test_two_tables_that_fit_are_an_error_with_both(monkeypatch):
+    llama = {name: {"kernel": jnp.zeros((D, D))} for name in ("q_proj", "k_proj", "v_proj")}
+    llama["o_proj"] = {"kernel": jnp.zeros((D, D))}
+    keras = {name: {"kernel": jnp.zeros((D, H, K))} for name in ("query", "key", "value")}
+    keras["attention_output"] = {"kernel": jnp.zeros((H, K, D))}
+    tree = {"text": {"self_attn": llama}, "images": {"mha": keras}}
+    both = r"rules=\(\*zoo\.(KERAS|HUGGING_FACE_LLAMA), \*zoo\.(HUGGING_FACE_LLAMA|KERAS)\)"
+    with pytest.raises(InputError, match=both):
+        mimetic_jax.plan(tree, Mimetic(), num_heads=H)
+    rules = (*zoo.KERAS, *zoo.HUGGING_FACE_LLAMA)
+    assert len(mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)) == 8
+    transposed = tuple(
+        dataclasses.replace(rule, layout=rule.layout.replace("d (h k)", "(h k) d"))
+        for rule in zoo.HUGGING_FACE_LLAMA
+    )
+    monkeypatch.setattr(zoo, "TABLES", {**zoo.TABLES, "OTHER": transposed})
+    with pytest.raises(InputError, match=r"LLAMA and zoo\.OTHER fit this tree equally"):
+        mimetic_jax.plan(tree["text"], Mimetic(), num_heads=H)
+
+
+@pytest.mark.parametrize(
+    ("names", "leaf", "call"),
+    [
+        (
+            ("to_q", "to_k", "to_v", "to_o"),
+            "kernel",
+            'attention_rules(query="to_q", key="to_k", value="to_v", out="to_o", flat=True)',
+        ),
+        (
+            ("Wqkv", "out_lin"),
+            "weight",
+            'attention_rules(fused="Wqkv", out="out_lin", flat=True, kernel="weight", '
+            "transposed=True)",
+        ),
+    ],
+)
+def test_names_that_no_table_has_get_the_call_to_type(names, leaf, call):
+    """What the error prints is taken as it stands, but for the number of heads."""
+    tree = {"blocks": {"0": {"mixing": {}}}}
+    for name in names:
+        shape = (3 * D, D) if "qkv" in name else (D, D)
+        tree["blocks"]["0"]["mixing"][name] = {leaf: jnp.zeros(shape)}
+    with pytest.raises(InputError, match=re.escape(f"give rules={call}, num_heads=…")):
         mimetic_jax.plan(tree, Mimetic())
+    rules = eval(call, {"attention_rules": attention_rules})
+    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
+    assert {write.role for write in planned} == {"query", "key", "value", "out"}
 
 
 def shapes(**kernels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -143,12 +144,17 @@ def probability_of_improvement(
     sign = 1 if higher else -1
     x, y = sign * np.asarray(ours, float), sign * np.asarray(theirs, float)
     wins = (np.sign(x[:, None] - y[None, :]) + 1) / 2
-    random = np.random.default_rng(0)
-    # How often each run is drawn: multinomial counts.
-    rows, columns = (
-        random.multinomial(count, np.full(count, 1 / count), DRAWS) / count
-        for count in (len(x), len(y))
-    )
+    rows, columns = _drawn_again(len(x), len(y))
     means = np.einsum("bi,ij,bj->b", rows, wins, columns, optimize=True)
     low, high = np.percentile(means, [2.5, 97.5])
     return Improvement(float(wins.mean()), float(low), float(high))
+
+
+@functools.lru_cache(maxsize=16)
+def _drawn_again(*counts: int) -> tuple[np.ndarray, ...]:
+    """The part of each draw that each run has, [DRAWS, N] for each number of runs N."""
+    random = np.random.default_rng(0)
+    # How often each run is drawn: multinomial counts.
+    return tuple(
+        random.multinomial(count, np.full(count, 1 / count), DRAWS) / count for count in counts
+    )

@@ -1,6 +1,7 @@
 """Tables of rules for the parameter trees of well-known model zoos: data, no code.
 
-Pass a table as `rules` to `plan`, `rewrite` or `blocks`. Put rules of your own in front, since the
+`plan`, `rewrite`, `check` and their likes choose the table that fits a tree (`detect`), and `plan`
+names it; or pass one as `rules`. Put rules of your own in front, since the
 first match wins:
 
     rules=(Rule(r"my_pool/out/kernel", "out", "h k d"), *zoo.BIG_VISION)
@@ -17,11 +18,12 @@ tables have this in common:
 - Stacked layers draw like single ones: layer l folds l into the key of its block.
 
 >>> import jax, jax.numpy as jnp
->>> from mimetic_jax import plan, schemes, zoo
+>>> from mimetic_jax import plan, schemes
 >>> square, wide = jnp.zeros((8, 8)), jnp.zeros((24, 8))
 >>> layer = {"attn": {"c_attn": {"kernel": wide}, "c_proj": {"kernel": square}}}
 >>> tree = {"transformer": {"h": {"0": layer}}}
->>> print(plan(tree, schemes.Mimetic(), rules=zoo.HUGGING_FACE_GPT2, num_heads=2))
+>>> print(plan(tree, schemes.Mimetic(), num_heads=2))
+rules: zoo.HUGGING_FACE_GPT2
 scheme   leaves  path                               role   shape    layout
 Mimetic  1       transformer/h/0/attn/c_attn/kernel  key    (24, 8)  (three h k) d
 Mimetic  1       transformer/h/0/attn/c_proj/kernel  out    (8, 8)   d (h k)
@@ -29,12 +31,12 @@ Mimetic  1       transformer/h/0/attn/c_attn/kernel  query  (24, 8)  (three h k)
 Mimetic  1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mimetic_jax.rules import FLAX, Rule
 from mimetic_jax.zoo.bonsai import BONSAI_DINOV3, BONSAI_GEMMA3, BONSAI_QWEN3
-from mimetic_jax.zoo.detection import best
+from mimetic_jax.zoo.detection import chosen
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.easydel import EASYDEL_PHI3
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
@@ -53,6 +55,7 @@ from mimetic_jax.zoo.hugging_face import (
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
+from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_GPT2
 from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
@@ -79,14 +82,24 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "KERAS": KERAS,
     "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
     "BONSAI_MAMBA2": BONSAI_MAMBA2,
+    "PYTORCH": PYTORCH,
+    "PYTORCH_GPT2": PYTORCH_GPT2,
 }
 """All tables by name."""
+
+
+NOTES: Mapping[str, str] = {
+    "MAXTEXT": "Llama 2 and 3, Mistral, Mixtral, Gemma 1 and 2 don't divide logits by √K: divide "
+    "alpha_qk and beta_qk by √K there",
+    "PYTORCH": "a vision tower beside text is left alone, as it has another number of heads",
+}
+"""What to know before a table is used; `plan` prints it."""
 
 
 def detect(params: Any) -> str | None:
     """The name of the table that a tree looks like, or None.
 
-    It is a suggestion: look at `plan` with it, which lists what it describes and what it leaves.
+    Look at `plan`, which lists what the table describes and what it leaves.
 
     Args:
         params: a parameter tree, or one of `jax.ShapeDtypeStruct`.
@@ -95,6 +108,10 @@ def detect(params: Any) -> str | None:
         A name in `TABLES`; None where none has attention of the tree, or where the stock Flax names
         that `rewrite` knows without a table describe as much.
 
+    Raises:
+        InputError: if several tables describe as much of the tree in different ways, or parts of it
+            that the others don't describe.
+
     Example:
         >>> import jax.numpy as jnp
         >>> square = jnp.zeros((8, 8))
@@ -102,7 +119,22 @@ def detect(params: Any) -> str | None:
         >>> detect({"h": {"0": {"attention": {name: {"kernel": square} for name in names}}}})
         'EASYLM_LLAMA'
     """
-    return best(params, {"": FLAX, **TABLES}) or None
+    return chosen(params, {"": FLAX, **TABLES}) or None
+
+
+def rules_of(params: Any) -> tuple[Rule, ...]:
+    """The rules that `rewrite` takes where none are given: stock Flax's, or the table that fits.
+
+    Raises:
+        InputError: as `detect`.
+    """
+    name = detect(params)
+    return TABLES[name] if name else FLAX
+
+
+def name_of(rules: Sequence[Rule]) -> str | None:
+    """The name of the table that these rules are, or None."""
+    return next((name for name, table in TABLES.items() if table is rules), None)
 
 
 __all__ = [
@@ -127,8 +159,13 @@ __all__ = [
     "KERAS",
     "MAXTEXT",
     "MAXTEXT_GPT3",
+    "NOTES",
+    "PYTORCH",
+    "PYTORCH_GPT2",
     "STATE_SPACES_MAMBA2",
     "TABLES",
     "VIT_JAX",
     "detect",
+    "name_of",
+    "rules_of",
 ]

@@ -1,4 +1,4 @@
-"""Which table of rules fits a tree: for error messages, and for who doesn't know the names."""
+"""Which table of rules fits a tree: names decide, shapes only by their number of axes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,63 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax import paths
+from mimetic_jax.errors import InputError
 from mimetic_jax.rules import Rule
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
+_DRAWN = frozenset().union(*_PAIRS)
 
 
-def best(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
+def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     """The name of the table whose rules describe most leaves of a tree.
 
-    Attention or state space layers must be among them.
+    Attention or state space layers must be among them. A leaf counts if its path matches and its
+    rank is that of the layout. The first table is preferred to others that describe no more.
 
-    A leaf counts if its path matches and its rank is that of the layout. Of tables that describe
-    equally many the first is chosen.
+    Args:
+        params: a parameter tree.
+        tables: by name; the first one is that of stock names.
+
+    Raises:
+        InputError: if others describe as much as the best, in other ways; or if they describe
+            attention that the best doesn't.
     """
     leaves = [(path, np.ndim(leaf)) for path, leaf in paths.flatten(params)[0]]
-    scores = {name: _described(leaves, rules) for name, rules in tables.items()}
-    name = max(scores, key=lambda name: scores[name])
-    return name if scores[name] else None
+    found = {name: _described(leaves, rules) for name, rules in tables.items()}
+    best = max(found, key=lambda name: len(found[name]))
+    if not found[best]:
+        return None
+    stock = next(iter(tables))
+    others = {name: rules for name, rules in found.items() if name not in (stock, best)}
+    for name, described in others.items() if best != stock else ():
+        beside = [path for path, rule in described.items() if _DRAWN & set(rule.roles)]
+        if beside and not found[best].keys() & set(beside):
+            raise InputError(
+                f"zoo.{best} describes one part of this tree and zoo.{name} another, such as "
+                f"{beside[0]}: give rules=(*zoo.{best}, *zoo.{name})"
+            )
+        for path in described.keys() | found[best].keys():
+            alike = _agree(described.get(path), found[best].get(path))
+            if len(described) == len(found[best]) and not alike:
+                raise InputError(
+                    f"zoo.{best} and zoo.{name} fit this tree equally well, but differ in {path}: "
+                    f"give rules=zoo.{best} or rules=zoo.{name}"
+                )
+    return best
 
 
-def _described(leaves: Sequence[tuple[str, int]], rules: Sequence[Rule]) -> int:
-    """How many leaves the rules describe; 0 without two kernels that are drawn together."""
-    roles: set[str] = set()
-    count = 0
+def _agree(one: Rule | None, other: Rule | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.role, one.layout, one.undivided) == (other.role, other.layout, other.undivided)
+
+
+def _described(leaves: Sequence[tuple[str, int]], rules: Sequence[Rule]) -> dict[str, Rule]:
+    """The leaves that the rules describe; none without two kernels that are drawn together."""
+    found = {}
     for path, rank in leaves:
         rule = next((rule for rule in rules if rule.block(path) is not None), None)
-        if rule and rule.rank == rank:
-            roles.update(rule.roles)
-            count += 1
-    return count if any(pair <= roles for pair in _PAIRS) else 0
+        if rule and rule.roles and rule.rank == rank:
+            found[path] = rule
+    roles = {role for rule in found.values() for role in rule.roles}
+    return found if any(pair <= roles for pair in _PAIRS) else {}

@@ -67,11 +67,13 @@ def test_doctests():
     assert not doctest.testmod(findings).failed
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def text():
     """The pages without what rows doubt: those numbers are of other versions of dependencies."""
-    paths = docs.pages(Results(ROOT / "results"))
-    page = " ".join(" ".join(path.read_text() for path in paths).split())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        paths = docs.pages(Results(ROOT / "results"))
+    page = " ".join(" ".join((ROOT / path).read_text() for path in paths).split())
     for table in TABLES.values():
         for doubted in (table, *table.rows):
             page = page.replace(doubted.doubt or " ", " ")
