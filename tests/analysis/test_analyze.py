@@ -57,6 +57,7 @@ def test_arms_are_told_before_and_after_training(what, trained, copied, tmp_path
     ]
 
 
+@pytest.mark.slow
 def test_the_first_gradient_is_that_of_training(trained):
     lines = analyze("health", *trained).splitlines()
     run = Run.of(str(trained.workdir), "default", 0)
@@ -96,8 +97,14 @@ def test_the_covariance_of_a_population_is_written(copied):
         ("curves", "trained", "curves.csv", "a symbolic link"),
         ("curves", "trained", "curves.png", "not a regular file"),
         ("curves", "trained", "curves.csv", "not a regular file"),
-        ("covariance", "population", "population/run/covariance.png", "a symbolic link"),
-        ("covariance", "population", "population/run/covariance.json", "a symbolic link"),
+        *(
+            pytest.param(
+                *("covariance", "population", f"population/run/covariance.{suffix}"),
+                "a symbolic link",
+                marks=pytest.mark.slow,
+            )
+            for suffix in ("png", "json")
+        ),
     ],
 )
 def test_no_link_or_pipe_is_written_to(copied, tmp_path, what, where, name, kind):

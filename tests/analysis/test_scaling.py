@@ -191,6 +191,7 @@ def paper_and_xla(config):
     return expected, compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", [False, True])
 def test_memory_of_deit_is_what_xla_allocates(remat):
     """Its largest size, in a loop over layers; in float32, because the CPU has no other."""
@@ -201,6 +202,7 @@ def test_memory_of_deit_is_what_xla_allocates(remat):
     assert expected == pytest.approx(allocated, rel=0.1)
 
 
+@pytest.mark.slow
 def test_memory_of_wikitext103_is_about_what_xla_allocates():
     expected, allocated = paper_and_xla(wikitext103.get_config())
     assert 0.7 < expected / allocated < 1.5

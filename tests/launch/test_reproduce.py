@@ -222,6 +222,7 @@ def test_a_population_has_members(count, capsys):
     assert "has at least 1 member" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_line_for_each_run_seeds_outermost(finished):
     ran = [(line["arm"], line["seed"]) for line in finished.lines]
     assert ran == [("default", 0), ("mimetic", 0), ("default", 1), ("mimetic", 1)]

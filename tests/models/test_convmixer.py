@@ -153,6 +153,7 @@ def config_of(**fields):
     return config
 
 
+@pytest.mark.slow
 def test_frozen_filters_and_biases_stay_bit_equal():
     """Through steps with weight decay; everything else moves, the statistics too."""
     config = config_of()

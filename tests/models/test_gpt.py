@@ -342,6 +342,7 @@ def test_bad_input(change: dict[str, Any], words: str) -> None:
         jax.eval_shape(GPT(**{**SMALL, **change}).init, KEY, tokens())
 
 
+@pytest.mark.slow
 def test_a_scan_is_the_same_function() -> None:
     """Of the same parameters, stacked; remat or not."""
     model, ids = GPT(**{**SMALL, "depth": 2}), tokens()

@@ -308,7 +308,7 @@ def held(*axes):
     return compiled.memory_analysis().argument_size_in_bytes - 1437 * 68
 
 
-@pytest.mark.parametrize("axis", ["fsdp", "tensor"])
+@pytest.mark.parametrize("axis", ["fsdp", pytest.param("tensor", marks=pytest.mark.slow)])
 def test_memory_of_a_device_falls_as_an_axis_grows(axis):
     """Nearly in proportion: parameters and both moments."""
     axes = {"fsdp": (1, 2), "tensor": (1, 1, 2)}[axis]

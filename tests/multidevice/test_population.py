@@ -45,6 +45,7 @@ def test_eight_devices_have_the_members_of_one(tmp_path):
         np.testing.assert_allclose(found, values, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_comparison_spreads_its_members():
     comparison = Comparison(config_of(8), say=lambda line: None)
     program = comparison.arms["run"].program

@@ -82,6 +82,7 @@ def test_a_step_that_is_not_finite_keeps_the_averages(one_step):
     jax.tree.map(np.testing.assert_array_equal, after.model_state, state.model_state)
 
 
+@pytest.mark.slow
 def test_evaluation_takes_the_running_averages(tmp_path):
     comparison = quiet(config_of())
     comparison.train(str(tmp_path))

@@ -62,9 +62,8 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
 
 def test_dispatches_of_any_length_train_the_same(tiny, tmp_path):
     """How many steps go to the device at once is no part of the result."""
-    results = [trained(tiny(max_dispatch=size), tmp_path / str(size)).params for size in (1, 3, 50)]
-    for other in results[1:]:
-        jax.tree.map(np.testing.assert_array_equal, results[0], other)
+    results = [trained(tiny(max_dispatch=size), tmp_path / str(size)).params for size in (3, 50)]
+    jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 def test_arms_share_data_and_what_their_schemes_leave(tiny):
@@ -234,6 +233,7 @@ def test_other_data_are_not_trained_on(tiny, tmp_path):
         comparison.train(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoints_are_kept(tiny, tmp_path):
     config = tiny(keep_best=1, steps=20, **{"optimizer.schedule": "constant"})
     config.optimizer.learning_rate = 1e-2

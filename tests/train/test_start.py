@@ -75,6 +75,7 @@ def test_bad_sources(tiny, tmp_path, source, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
     trained(tiny(), tmp_path)
     with pytest.raises(InputError, match="can't be selected from the teacher's"):

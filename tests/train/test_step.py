@@ -74,6 +74,7 @@ def test_the_average_of_parameters():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), average, expected)
 
 
+@pytest.mark.slow
 def test_step_vmaps_over_members():
     """Ordinary training is a population of one."""
     task = digits_task()

@@ -181,6 +181,7 @@ def test_a_lock_is_taken_or_is_named(tmp_path, damage):
         locked(str(tmp_path)).__enter__()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
     comparison, write, table = kinds[kind]

@@ -41,6 +41,7 @@ def by_module(compiled):
     return flops, moved
 
 
+@pytest.mark.slow
 def test_products_of_modules(compiled):
     """Each product has two more in the backward pass; that of the pixels has one, and the gradient
     of positions is one.

@@ -194,6 +194,7 @@ EVERYTHING = Augmentation(
 )
 
 
+@pytest.mark.slow
 def test_everything_at_once() -> None:
     images, keys = pictures(8, 16, 20), example_keys(KEY, 0, 8)
     out = np.asarray(normalized(EVERYTHING, keys, images))

@@ -32,6 +32,7 @@ def test_labels_are_read_from_the_file_beside_the_tar(tmp_path: Path, named: boo
     assert [source.read(index)[0].decode() for index in range(4)] == NAMES
 
 
+@pytest.mark.slow
 def test_without_a_list_that_of_tfds_is_read(tmp_path: Path) -> None:
     """Checked on labels known from the challenge: 1 is a sea snake, 2 a ski, 3 a Shetland sheepdog.
 

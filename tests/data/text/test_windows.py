@@ -40,6 +40,7 @@ sizes = st.integers(1, 12).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(sizes, st.integers(1, 5), st.integers(0, 40), st.integers(0, 4))
 def test_training_windows_are_the_references(

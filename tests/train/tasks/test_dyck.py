@@ -105,6 +105,7 @@ def _squares(variables, examples, weights):
     return {"words": real.sum(dtype=jnp.int32), "squares": squares.sum(dtype=jnp.int32)}
 
 
+@pytest.mark.slow
 def test_resume_equals_no_stop(warmup, tmp_path):
     with killed(after=60):
         trained(brackets(), tmp_path)

@@ -55,6 +55,7 @@ def text(folder):
     return config
 
 
+@pytest.mark.slow
 def test_learns_what_comes_next(text, tmp_path):
     trained(text(steps=100, **{"eval.every": 0, "optimizer.learning_rate": 2e-2}), tmp_path)
     first, last = Run.of(tmp_path, "run", 0).evaluations()
