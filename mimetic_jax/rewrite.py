@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -259,8 +259,61 @@ def blocks(
     return Tree(params, rules, num_heads, num_kv_heads).views()
 
 
+def rewrite_in_place(
+    key: jax.Array,
+    arrays: Mapping[str, np.ndarray],
+    scheme: Scheme | tuple[Scheme, ...],
+    **options: Any,
+) -> Plan:
+    """Write what `rewrite` would give into NumPy's arrays, one block after the other.
+
+    Arrays may be memory maps of a file, or share their memory with another library's: no more than
+    the blocks that are being drawn are held beside them. If it fails in the middle, some blocks are
+    written.
+
+    Args:
+        key: a `jax.random` key.
+        arrays: by path, or by flat names; writable.
+        scheme: a scheme, or a tuple of schemes applied from left to right.
+        **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
+
+    Returns:
+        What was written.
+
+    Raises:
+        InputError: as `rewrite`, for what `plan` refuses before anything is written.
+
+    Example:
+        >>> from mimetic_jax.schemes import Mimetic
+        >>> layer = {f"attn.{name}.weight": np.ones((8, 8)) for name in ("q_proj", "k_proj")}
+        >>> written = rewrite_in_place(jax.random.key(0), layer, Mimetic(), num_heads=2)
+        >>> [write.path for write in written], bool((layer["attn.q_proj.weight"] == 1).any())
+        (['attn.k_proj.weight', 'attn.q_proj.weight'], False)
+    """
+    planned = plan(dict(arrays), scheme, **options)
+    grid = options.pop("grid", None)
+    given = {name: options.get(name) for name in ("rules", "num_heads", "num_kv_heads")}
+    with without_mesh():
+        key = local_key(key)
+        for one in as_tuple(scheme):
+            tree = Tree(dict(arrays), **given)
+            for index, array in _written(tree, key, one, grid):
+                tree.leaves[index][...] = array
+    return planned
+
+
 def _rewritten(tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None) -> Any:
     """The parameters, with the scheme's draws in every block that it writes."""
+    leaves = list(tree.leaves)
+    for index, leaf in _written(tree, key, scheme, grid):
+        leaves[index] = leaf
+    return tree.with_leaves(leaves).params
+
+
+def _written(
+    tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int] | None
+) -> Iterator[tuple[int, Any]]:
+    """Each leaf that the scheme writes, by its index, when its block is drawn."""
     found = tree.matches(scheme)
     for leaf in (leaf for _, leaves in found for leaf in leaves):
         check_whole(tree.stored(leaf), key, leaf.path)
@@ -275,19 +328,20 @@ def _rewritten(tree: Tree, key: jax.Array, scheme: Scheme, grid: tuple[int, int]
     shared = concrete and any(
         isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in tree.leaves
     )
-    leaves, checksum = list(tree.leaves), 0
+    checksum = 0
     # Tracers must stay in the thread of their trace.
     for block, drawn in zip(blocks, (on_cores if concrete else map)(draw, blocks), strict=True):
+        new: dict[int, Any] = {}
         for role, array in drawn.items():
             leaf = tree.blocks[block][role]
             # Several roles may share a leaf: each is put into the result of the one before.
-            stored = leaves[leaf.index]
+            stored = new.get(leaf.index, tree.leaves[leaf.index])
             if shared:
                 checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-            leaves[leaf.index] = placed_like(leaf.pack(array, stored), stored)
+            new[leaf.index] = placed_like(leaf.pack(array, stored), stored)
+        yield from new.items()
     if shared:
         check_agreement(checksum)
-    return tree.with_leaves(leaves).params
 
 
 def _drawn(

@@ -44,6 +44,7 @@ ALLOWED = {
     "initializers": {"errors", "schemes", "typed", "weights"},
     "linen": {"errors", "rewrite", "schemes"},
     "nnx": {"errors", "rewrite", "schemes", "weights"},
+    "torch": {"errors", "rewrite", "schemes", "weights"},
     "models": {"errors", "rules", "typed", "weights"},  # no scheme
     "data": {"errors", "exits", "extras", "host", "typed"},
     "train": {
@@ -76,7 +77,10 @@ ALLOWED = {
         "data",
         "train",
     },
-    "command": {"errors", "exits", "extras", "version", "data", "host", "train", "analysis"},
+    "command": {
+        *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
+        *("check", "fit", "models", "rewrite", "schemes", "torch"),
+    },
     "exits": {"errors"},
     "__init__": {
         "errors",

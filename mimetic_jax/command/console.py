@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 
@@ -17,21 +18,25 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic train cifar10_vit:width=96,patch=8 --data-dir=DIR --workdir=runs/cifar
     mimetic plan my_config.py --config.batch=256
     mimetic analyze digits_vit --what=schemes
+    mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
+    mimetic check FILE --heads=12
+    mimetic fit FILE --heads=12
     mimetic configs
     mimetic --version
     mimetic download cifar10 --data-dir=DIR
 
 COMMAND CONFIG [FLAGS] does what `python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]`
 does in a checkout. CONFIG is a name of the list below, or the path of a config file; --data-dir is
-short for --config.data.dir."""
+short for --config.data.dir. FILE holds weights that any program has saved: `mimetic rewrite --help`
+says which kinds."""
 
 
 def main() -> None:
     """Run the command line of this process."""
     with reported():
         argv = sys.argv[1:]
-        if argv and argv[0] in _DATA:
-            _DATA[argv[0]](argv[1:])
+        if argv and argv[0] in _OTHERS:
+            _OTHERS[argv[0]](argv[1:])
             return
         if argv == ["configs"]:
             print(shipped.listing())
@@ -78,7 +83,7 @@ def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
     """
     command, *rest = argv
     if command not in modes:
-        raise unknown("command", command, [*modes, *_DATA, "configs"])
+        raise unknown("command", command, [*modes, *_OTHERS, "configs"])
     if not rest or rest[0].startswith("-"):
         raise InputError(f"mimetic {command} needs a config: mimetic {command} digits_vit")
     name, colon, arguments = rest[0].partition(":")
@@ -103,4 +108,14 @@ def _prepare(arguments: Sequence[str]) -> None:
     prepare.main(arguments)
 
 
-_DATA: dict[str, Callable[[Sequence[str]], None]] = {"download": _download, "prepare": _prepare}
+def _on_file(command: str, arguments: Sequence[str]) -> None:
+    from mimetic_jax.command import files
+
+    getattr(files, f"{command}_file")(arguments)
+
+
+_OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
+    "download": _download,
+    "prepare": _prepare,
+    **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
+}

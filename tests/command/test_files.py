@@ -1,0 +1,187 @@
+"""Files of weights that other programs wrote, read back by the safetensors library."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from mimetic_jax import InputError, rewrite, schemes
+from mimetic_jax.command import files
+from mimetic_jax.models.tensor_files import mapped
+
+D, H = 32, 4
+FLAGS = (f"--heads={H}", "--seed=3")
+
+
+def timm(dtype=np.float32):
+    """A ViT by timm's names."""
+    random = np.random.default_rng(0)
+    shapes = {"pos_embed": (1, 17, D), "head.weight": (5, D)}
+    for block in ("blocks.0", "blocks.1"):
+        shapes |= {f"{block}.attn.qkv.weight": (3 * D, D), f"{block}.attn.qkv.bias": (3 * D,)}
+        shapes |= {f"{block}.attn.proj.weight": (D, D), f"{block}.mlp.fc1.weight": (4 * D, D)}
+    return {name: random.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file(timm(), path, metadata={"format": "pt"})
+    return path
+
+
+def heads_of(array):
+    return np.split(array.astype(np.float64), 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
+def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
+    before = timm(dtype)
+    path, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    save_file(before, path, metadata={"format": "pt"})
+    files.rewrite_file([str(path), str(out), *FLAGS])
+    after, expected = (
+        load_file(out),
+        rewrite(jax.random.key(3), before, schemes.Mimetic(), num_heads=H),
+    )
+    for name, array in expected.items():
+        assert after[name].dtype == dtype
+        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    with safe_open(out, "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+    for block in ("blocks.0", "blocks.1"):
+        _, _, value = heads_of(after[f"{block}.attn.qkv.weight"])
+        product = value.T @ after[f"{block}.attn.proj.weight"].astype(np.float64).T
+        assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+    printed = capsys.readouterr().out
+    assert "rules: zoo.PYTORCH" in printed
+    assert f"{out}:\nlayer" in printed
+    assert "W_V W_out aligned with +I in 0, with -I in 2 of 2 layers" in printed
+
+
+def test_the_file_that_is_read_stays_as_it_was(saved, tmp_path):
+    before = saved.read_bytes()
+    files.rewrite_file([str(saved), str(tmp_path / "out.safetensors"), *FLAGS])
+    assert saved.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"in.safetensors", "out.safetensors"}
+
+
+def test_a_checkpoint_in_several_files(tmp_path):
+    weights = timm()
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    names = {name: f"part-{'proj' in name}.safetensors" for name in weights}
+    for part in sorted(set(names.values())):
+        save_file({name: weights[name] for name in names if names[name] == part}, folder / part)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    files.rewrite_file([str(index), str(out), *FLAGS])
+    expected = rewrite(jax.random.key(3), weights, schemes.Mimetic(), num_heads=H)
+    assert (out / index.name).read_text() == index.read_text()
+    for name, part in names.items():
+        np.testing.assert_array_equal(load_file(out / part)[name], expected[name], err_msg=name)
+
+
+def test_npz(tmp_path, capsys):
+    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(path, **timm())
+    files.rewrite_file([str(path), str(out), *FLAGS])
+    expected = rewrite(jax.random.key(3), timm(), schemes.Mimetic(), num_heads=H)
+    with np.load(out) as after:
+        for name, array in expected.items():
+            np.testing.assert_array_equal(after[name], array, err_msg=name)
+
+
+def test_nothing_is_read_before_it_is_used(saved):
+    for array in mapped(saved).values():
+        base = array
+        while not isinstance(base, np.memmap):
+            base = base.base
+        assert not base.flags.writeable
+
+
+def test_check_and_fit(saved, tmp_path, capsys):
+    files.check_file([str(saved), *FLAGS[:1]])
+    assert "with +I in 0, with -I in 0 of 2 layers" in capsys.readouterr().out
+    out = tmp_path / "out.safetensors"
+    files.rewrite_file([str(saved), str(out), *FLAGS])
+    capsys.readouterr()
+    files.fit_file([str(out), *FLAGS[:1]])
+    assert "Mimetic(alpha_qk=(" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
+    files.rewrite_file([str(saved), str(tmp_path / "out.safetensors"), *FLAGS, "--dry-run"])
+    assert "blocks.#.attn.proj.weight" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [saved]
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme"),
+    [
+        ("Mimetic", schemes.Mimetic()),
+        ("mimetic_language", schemes.mimetic_language()),
+        ("mimetic_language(beta_vo=-0.4)", schemes.mimetic_language(beta_vo=-0.4)),
+        ("NormMatched(Mimetic(alpha_qk=0.2))", schemes.NormMatched(schemes.Mimetic(alpha_qk=0.2))),
+        ("SinCos(), Mimetic()", (schemes.SinCos(), schemes.Mimetic())),
+        ("Mimetic(beta_qk=(0.1, 0.2))", schemes.Mimetic(beta_qk=(0.1, 0.2))),
+    ],
+)
+def test_schemes_by_their_expressions(text, scheme):
+    assert files.parse_scheme(text) == scheme
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["IN", "OUT", "--heads=5"], "num_heads 5 does not divide the 96 columns"),
+        (["IN", "OUT"], "stores its heads flattened: give num_heads"),
+        (["IN", "IN", "--heads=4"], "in.safetensors exists: give a new name"),
+        (["nothing.safetensors", "OUT"], "there is no file nothing.safetensors"),
+        (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
+        (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
+        (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unexpected keyword argument 'beta'"),
+        (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
+        (["IN", "OUT", "--scheme=1+"], "neither a scheme nor a call"),
+        (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
+        (["CUT", "OUT", "--heads=4"], "cut.safetensors is no whole safetensors file"),
+        (["NOISE", "OUT", "--heads=4"], "noise.safetensors is no whole safetensors file"),
+        (["INDEX", "OUT"], "index.json can't be read as an index"),
+        (["OUTSIDE", "OUT"], "which isn't a file beside it"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, words):
+    places = {"IN": saved, "OUT": tmp_path / "out.safetensors"}
+    contents = {
+        "CUT": ("cut.safetensors", saved.read_bytes()[:-100]),
+        "NOISE": ("noise.safetensors", b"\xff" * 300),
+        "INDEX": ("index.json", b"{}"),
+        "OUTSIDE": ("outside.index.json", b'{"weight_map": {"a": "../in.safetensors"}}'),
+    }
+    contents["INDEX"] = ("broken.index.json", b"{}")
+    for name, (file, content) in contents.items():
+        places[name] = tmp_path / file
+        places[name].write_bytes(content)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    given = [str(places.get(argument, argument)) for argument in arguments]
+    with pytest.raises(InputError, match=words) as refused:
+        files.rewrite_file(given)
+    assert "\n" not in str(refused.value)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_failure_in_the_middle_leaves_no_file(saved, tmp_path, monkeypatch):
+    def fails(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "rewrite_in_place", fails)
+    with pytest.raises(KeyboardInterrupt):
+        files.rewrite_file([str(saved), str(tmp_path / "out.safetensors"), *FLAGS])
+    assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == ["in.safetensors"]
