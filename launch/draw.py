@@ -88,13 +88,15 @@ def draw(
         found = _labelled(_networks(start, queue, wanted))
         return function(path, *_OF_NETWORKS[figure.draw](found), **options)
     if figure.draw == "covariance":
-        return list(_covariances(path, queue, wanted))
+        return list(_covariances(path, queue, wanted, **options))
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
     return function(path, **options)
 
 
-def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> Iterator[AnyPath]:
+def _covariances(
+    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], **options: Any
+) -> Iterator[AnyPath]:
     """A picture of each population that is there, and what `schemes.Empirical` draws from."""
     drawn = 0
     for entry in wanted:
@@ -105,7 +107,7 @@ def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> I
             if not folder.trained:
                 continue
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            text, written = report(one, folder, comparison.arms[name], members)
+            text, written = report(one, folder, comparison.arms[name], members, **options)
             queue.say(f"{entry.row.label}, {name}\n{text}\n")
             yield from written
             drawn += 1
