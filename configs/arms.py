@@ -304,7 +304,7 @@ def convnext(b: float) -> tuple[Arms, Arms]:
 
 
 def _anti_correlated() -> Arms:
-    """½ (W₁ − W₂ᵀ), and noise of its norms: it is narrower than W₁, by 1/√2 where both are equal."""
+    """½ (W₁ − W₂ᵀ), and noise of its norms: it is narrower than W₁."""
     anti = AntiCorrelated()
     return {
         "anti_correlated": {"scheme": (anti,)},

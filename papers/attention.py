@@ -268,8 +268,8 @@ TABLES = {
                 _ABLATED,
                 {"zero": 87.41},
                 arms=("zero_learned",),
-                doubt="which positions it has isn't stated: sin-cos here, whose score alone is 87.39 "
-                "in table 2; zero_learned is without",
+                doubt="which positions it has isn't stated: sin-cos here, whose score alone "
+                "is 87.39 in table 2; zero_learned is without",
             ),
             _layer_scale("LayerScale, original", "branch", 89.90),
             _layer_scale("LayerScale, our version", "skip", 88.68),
@@ -401,6 +401,22 @@ def _trained(label: str, arguments: str, *arms: str, config: str = _VIT) -> Row:
     return Row(label, arguments, arms=arms, config=config, flags=flags)
 
 
+_FILE = Row(
+    "pretrained",
+    "width=192,depth=12,heads=3,patch=16,size=224,pretrained=FILE.npz",
+    arms=("pretrained_whole",),
+    config=_VIT,
+    flags=("--config.data.mean=(0.5,0.5,0.5)", "--config.data.std=(0.5,0.5,0.5)"),
+    needs=_PRETRAINED,
+    small=Small(),
+)
+"""The network of a file, as it is, on images of CIFAR-10 in the file's size."""
+
+_FILE_DOUBT = (
+    "the pretrained network sees images of 224 pixels in [-1, 1], as AugReg's does; which file and "
+    "which size isn't stated"
+)
+
 _GAMMAS = (50, 100, 150, 200, 300, 400)
 _SHARES = (10, 20, 40, 60, 80, 100)
 
@@ -419,7 +435,8 @@ FIGURES = {
         {"layers": (1, 4, 11)},
         (_trained("ViT-Ti", _TI, "default", "mimetic"),),
         SMALL,
-        doubt=_COUNTED,
+        starts=(_FILE,),
+        doubt=f"{_COUNTED}; {_FILE_DOUBT}",
         needs=f"for its column (c) {_PRETRAINED}",
     ),
     "figure3": Figure(
@@ -494,20 +511,18 @@ FIGURES = {
         needs="a file (FILE.npz) of a pretrained GPT-2",
     ),
     "figure8": Figure(
-        "attention maps before and after training on ImageNet, mean over heads and a batch",
+        "attention maps before and after training, and pretrained, mean over heads and a batch",
         "A",
         "attention_maps",
-        {"layers": (1, 3, 5, 7, 9, 11)},
-        (
-            _trained(
-                "DeiT-style",
-                "variant=Ti",
-                "default",
-                "mimetic",
-                config="configs/imagenet_deit.py",
-            ),
-        ),
-        doubt=f"the recipe isn't stated, and the maps are of CIFAR-10 images; {_COUNTED}",
+        {"layers": (1, 3, 5, 7, 9, 11), "examples": 30},
+        (_trained("ViT-Ti", _TI, "default", "mimetic"),),
+        SMALL,
+        starts=(_FILE,),
+        doubt="its columns are untrained, trained on CIFAR-10, pretrained on ImageNet, ours "
+        "untrained, ours trained on CIFAR-10, means over 30 images: these are drawn. Its caption "
+        "contradicts them: plain, pretrained on ImageNet, ours, and ours trained on ImageNet. "
+        f"{_COUNTED}; {_FILE_DOUBT}",
+        needs=f"for its third column {_PRETRAINED}",
     ),
     "figure9": Figure(
         "attention weights of a ViT-Ti trained on CIFAR-10 without the initialization",

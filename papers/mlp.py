@@ -111,8 +111,8 @@ TABLES = {
         ),
         controls=("default",),
         small=SMALL,
-        doubt="a sentence without numbers: no benefit. The paper leaves out the transpose of W2 and "
-        "states neither model nor epochs",
+        doubt="a sentence without numbers: no benefit. The paper leaves out the transpose of W2 "
+        "and states neither model nor epochs",
     ),
     "populations": Table(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",

@@ -135,8 +135,8 @@ TABLES = {
             _row("Pets", "data=oxford_iiit_pet", 26.58, (47.63, 21.05), (50.84, 24.26)),
         ),
         small=SMALL,
-        doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, the "
-        "released command 300",
+        doubt=f"{_DEFAULT}; {_MIXED}; another source has 600 epochs for STL-10, Flowers and Pets, "
+        "the released command 300",
         hardware=f"{_V100}, about three hours a model",
     ),
     "table2": Table(
