@@ -417,6 +417,13 @@ _FILE_DOUBT = (
     "which size isn't stated"
 )
 
+_SMALL_MAPS = Small(
+    times={"width": 0.5, "patch": 2},
+    flags=SMALL.flags,
+    says="half the width, patches of twice the side, 400 steps of 64 images",
+)
+"""All layers, since figures name some of them."""
+
 _GAMMAS = (50, 100, 150, 200, 300, 400)
 _SHARES = (10, 20, 40, 60, 80, 100)
 
@@ -434,7 +441,7 @@ FIGURES = {
         "attention_maps",
         {"layers": (1, 4, 11)},
         (_trained("ViT-Ti", _TI, "default", "mimetic"),),
-        SMALL,
+        _SMALL_MAPS,
         starts=(_FILE,),
         doubt=f"{_COUNTED}; {_FILE_DOUBT}",
         needs=f"for its column (c) {_PRETRAINED}",
@@ -516,7 +523,7 @@ FIGURES = {
         "attention_maps",
         {"layers": (1, 3, 5, 7, 9, 11), "examples": 30},
         (_trained("ViT-Ti", _TI, "default", "mimetic"),),
-        SMALL,
+        _SMALL_MAPS,
         starts=(_FILE,),
         doubt="its columns are untrained, trained on CIFAR-10, pretrained on ImageNet, ours "
         "untrained, ours trained on CIFAR-10, means over 30 images: these are drawn. Its caption "
