@@ -14,6 +14,7 @@ from mimetic_jax.errors import unknown
 from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import (
     DCT,
+    AntiCorrelated,
     Conditioned,
     ConstantBias,
     ConvMimetic,
@@ -92,7 +93,8 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     Args:
         scale: γ of the sin-cos positions.
         depth: L.
-        pretrained: file of a ViT of the same width, for the arm of that name; none: no such arm.
+        pretrained: file of a ViT of the same width, for the arm of that name, which takes attention
+            and positions, and for pretrained_whole; none: no such arms.
     """
     compared = attention(scale)
     # From the paper's positions, so that they differ in attention and MLPs alone.
@@ -104,9 +106,13 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     others["impulse"] = {"scheme": (Impulse(),)}
     others["norm_matched_impulse"] = {"scheme": (NormMatched(Impulse()),)}
     others |= _changed_models(scale)
+    # The paper doesn't say which positions these have.
+    others["t_fixup_learned"] = {"scheme": (TFixup(),)}
+    others["zero_learned"] = {"scheme": (Zero(),)}
     if pretrained:
         parts = ("attention", "position")
         others["pretrained"] = {"init_from": pretrained, "init_parts": parts}
+        others["pretrained_whole"] = {"init_from": pretrained}
     every = compared | others
     groups = {
         name: {arm: every[arm] for arm in members.split()}
@@ -292,16 +298,30 @@ def convnext(b: float) -> tuple[Arms, Arms]:
         "norm_matched_conv": beside["norm_matched_conv"],
         "norm_matched_mean_shift": {"scheme": (NormMatched(shift),)},
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
+        **_anti_correlated(),
     }
     return compared, others
+
+
+def _anti_correlated() -> Arms:
+    """½ (W₁ − W₂ᵀ), and noise of its norms: it is narrower than W₁."""
+    anti = AntiCorrelated()
+    return {
+        "anti_correlated": {"scheme": (anti,)},
+        "norm_matched_anti_correlated": {"scheme": (NormMatched(anti),)},
+    }
 
 
 SWEEP = (5, 10, 20, 50)
 """Absolute values of b in the sweep of a ConvNeXt, in thousandths."""
 
 
-def mean_sweep(b: float, width: int) -> Arms:
-    """Arms of the MLP paper's figure 4: baselines, and a mean of each size and sign."""
+def mean_sweep(b: float, width: int) -> Groups:
+    """Arms of the MLP paper's figure 4, as groups.
+
+    "sweep": baselines, and a mean of each size and sign beside the default; "baselines": the means
+    beside zero_bias, normal and learned_sum, such as normal_b_plus_20.
+    """
     std = (3 * width) ** -0.5  # of PyTorch's default, U(±1/√width)
     largest = MeanShift(SWEEP[-1] / 1000 / std)
     baselines: Arms = {
@@ -312,12 +332,22 @@ def mean_sweep(b: float, width: int) -> Arms:
         "normal": {"model": {"base": "timm"}},
         "learned_sum": {"model": {"learn_sum": True}},
     }
-    shifts: Arms = {
-        f"b_{name}_{size}": {"scheme": (MeanShift(sign * size / 1000 / std),)}
+    means = {
+        f"b_{name}_{size}": sign * size / 1000
         for name, sign in (("minus", -1), ("plus", 1))
         for size in SWEEP
     }
-    return baselines | shifts
+    of_std: dict[str, float] = {"zero_bias": std, "normal": 0.02, "learned_sum": std}
+    beside: Arms = {
+        f"{baseline}_{name}": {
+            **baselines[baseline],
+            "scheme": (*baselines[baseline].get("scheme", ()), MeanShift(mean / deviation)),
+        }
+        for baseline, deviation in of_std.items()
+        for name, mean in means.items()
+    }
+    shifts: Arms = {name: {"scheme": (MeanShift(mean / std),)} for name, mean in means.items()}
+    return {"sweep": baselines | shifts, "baselines": beside}
 
 
 def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
@@ -337,6 +367,7 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
         **{name: beside[name] for name in ("mimetic", "mimetic_mean_shift")},
         "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
+        **_anti_correlated(),
     }
     return compared, others
 

@@ -29,7 +29,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     `init` is "all" for the comparison of default, norm_matched, mean_shift, mimetic (attention
     alone) and mimetic_mean_shift (both), or one arm: one of these, constant_bias, per_input (a mean
-    for each input).
+    for each input), learned_sum, anti_correlated, norm_matched_anti_correlated.
     """
     args = arguments(text, epochs=10.0, b=0.5, init="all")
     config = recipes.small_images("cifar10", args.epochs)

@@ -32,17 +32,16 @@ def get_config(text: str = "") -> ConfigDict:
 
     `init` is "all" for the comparison of default, norm_matched, mean_shift, conv and
     conv_mean_shift, or one arm: one of these, norm_matched_conv, norm_matched_mean_shift, per_input
-    (a mean for each input). "sweep" has the baselines of figure 4 and an arm for each b, such as
-    b_minus_20 for −.02.
+    (a mean for each input), anti_correlated, norm_matched_anti_correlated. "sweep" has the
+    baselines of figure 4 and an arm for each b, such as b_minus_20 for −.02; "baselines" has these
+    beside the baselines, such as zero_bias_b_minus_20.
     """
     args = arguments(text, epochs=10.0, b=0.5, init="all")
     config = recipes.small_images("cifar10", args.epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model = model("convnext")
-    if args.init == "sweep":
-        config.name = f"convnext_cifar_sweep_{args.epochs:g}"
-        config.arms = arms.chosen("all", arms.mean_sweep(args.b, config.model.width))
-    else:
-        config.name = f"convnext_cifar_{args.epochs:g}"
-        config.arms = arms.chosen(args.init, *arms.convnext(args.b))
+    swept = "_sweep" * (args.init.split("+")[0] in ("sweep", "baselines"))
+    config.name = f"convnext_cifar{swept}_{args.epochs:g}"
+    groups = arms.mean_sweep(args.b, config.model.width)
+    config.arms = arms.chosen(args.init, *arms.convnext(args.b), groups)
     return config

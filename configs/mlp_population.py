@@ -31,7 +31,8 @@ def get_config(text: str = "") -> ConfigDict:
 
     `init` is "all" for default, norm_matched, constant_bias, mean_shift and per_input, beside conv,
     norm_matched_conv and conv_mean_shift of a ConvNeXt, or mimetic, norm_matched_mimetic and
-    mimetic_mean_shift of a ViT. "sweep" has the means of figure 4.
+    mimetic_mean_shift of a ViT. Others are learned_sum, anti_correlated and
+    norm_matched_anti_correlated; "sweep" and "baselines" have the means of figure 4.
     """
     args = arguments(text, model="convnext", epochs=10.0, b=0.5, statistics="", init="all")
     config = default()
@@ -64,6 +65,5 @@ def get_config(text: str = "") -> ConfigDict:
             "empirical": {"scheme": (like,)},
             "norm_matched_empirical": {"scheme": (NormMatched(like),)},
         }
-    groups = {"sweep": arms.mean_sweep(args.b, width)}
-    config.arms = arms.chosen(args.init, compared, others, groups)
+    config.arms = arms.chosen(args.init, compared, others, arms.mean_sweep(args.b, width))
     return config

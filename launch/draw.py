@@ -12,6 +12,7 @@ from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
+from launch.weights import Weights
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
@@ -26,7 +27,7 @@ from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
-from papers.record import Small
+from papers.record import Figure, Small
 
 EXAMPLES = 64
 """Test images over which maps and ranks are averaged."""
@@ -65,9 +66,9 @@ def draw(
     figure = FIGURES[name]
     path = out / f"{name.replace('/', '_')}{'_small' * small}"
     options = dict(figure.options)
-    if file and figure.draw != "products":
+    if file and figure.draw != "products" and not figure.starts:
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
-    if file:
+    if file and figure.draw == "products":
         path.parent.mkdir(parents=True, exist_ok=True)
         return DRAW["products"](
             path, {pathlib.Path(file).stem: pretrained_attention(file)}, **options
@@ -85,16 +86,22 @@ def draw(
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
         start = _of_start(options.pop("config", ""), figure.small if small else None)
-        found = _labelled(_networks(start, queue, wanted))
-        return function(path, *_OF_NETWORKS[figure.draw](found), **options)
+        starts = [("", start)] if start else []
+        if file:
+            starts += _of_file(figure, file)
+        found = _labelled(_networks(starts, queue, wanted))
+        count = options.pop("examples", EXAMPLES)
+        return function(path, *_OF_NETWORKS[figure.draw](found, count), **options)
     if figure.draw == "covariance":
-        return list(_covariances(path, queue, wanted))
+        return list(_covariances(path, queue, wanted, **options))
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
     return function(path, **options)
 
 
-def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> Iterator[AnyPath]:
+def _covariances(
+    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], **options: Any
+) -> Iterator[AnyPath]:
     """A picture of each population that is there, and what `schemes.Empirical` draws from."""
     drawn = 0
     for entry in wanted:
@@ -105,7 +112,7 @@ def _covariances(path: pathlib.Path, queue: Queue, wanted: Sequence[Entry]) -> I
             if not folder.trained:
                 continue
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            text, written = report(one, folder, comparison.arms[name], members)
+            text, written = report(one, folder, comparison.arms[name], members, **options)
             queue.say(f"{entry.row.label}, {name}\n{text}\n")
             yield from written
             drawn += 1
@@ -170,13 +177,26 @@ def _of_start(config: str, small: Small | None) -> Spec | None:
     return Spec(file, scaled(text, small), small.flags, True) if small else Spec(file, text)
 
 
+def _of_file(figure: Figure, file: str) -> list[tuple[str, Spec]]:
+    """The comparisons whose networks start from a file, with their labels."""
+    weights = Weights.read(file)
+    return [
+        (
+            row.label,
+            Spec(
+                row.config, f"{row.arguments},init={'+'.join(row.arms)}", row.flags, False, weights
+            ),
+        )
+        for row in figure.starts
+    ]
+
+
 def _networks(
-    start: Spec | None, queue: Queue, wanted: Sequence[Entry]
+    starts: Sequence[tuple[str, Spec]], queue: Queue, wanted: Sequence[Entry]
 ) -> Iterator[tuple[str, Network]]:
     """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
     chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
-    if start:
-        chosen.append((queue.with_data(start.load(())), start, ""))
+    chosen += [(queue.with_data(start.load(())), start, label) for label, start in starts]
     for one, spec, label in chosen:
         for network in networks(Comparison(one, queue.say), queue.folder(spec)):
             yield label, network
@@ -194,37 +214,37 @@ def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
     }
 
 
-def _maps(found: Mapping[str, Network]) -> dict[str, Any]:
+def _maps(found: Mapping[str, Network], count: int) -> dict[str, Any]:
     return {
-        label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
+        label: attention_maps(network.model, network.variables, network.inputs(count))
         for label, network in found.items()
     }
 
 
-def _products(found: Mapping[str, Network]) -> tuple[Any, ...]:
+def _products(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     return ({label: network.variables["params"] for label, network in found.items()},)
 
 
-def _attention(found: Mapping[str, Network]) -> tuple[Any, ...]:
-    return (_maps(found),)
+def _attention(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
+    return (_maps(found, count),)
 
 
-def _impulses(found: Mapping[str, Network]) -> tuple[Any, ...]:
+def _impulses(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     grid = next(iter(found.values())).arm.program.task.grid()
     if grid is None:
         raise InputError("the model has no grid of patches: there are no offsets to draw")
-    return _maps(found), grid
+    return _maps(found, count), grid
 
 
-def _ranks(found: Mapping[str, Network]) -> tuple[Any, ...]:
+def _ranks(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     ranks = {
-        label: stable_ranks(network.model, network.variables, network.inputs(EXAMPLES))
+        label: stable_ranks(network.model, network.variables, network.inputs(count))
         for label, network in found.items()
     }
     return (ranks,)
 
 
-def _residuals(found: Mapping[str, Network]) -> tuple[Any, ...]:
+def _residuals(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     residuals = {
         label: channel_mixing_residuals(network.model, network.variables, network.inputs(SOLVED))
         for label, network in found.items()
@@ -232,11 +252,11 @@ def _residuals(found: Mapping[str, Network]) -> tuple[Any, ...]:
     return (residuals,)
 
 
-_OF_NETWORKS: dict[str, Callable[[Mapping[str, Network]], tuple[Any, ...]]] = {
+_OF_NETWORKS: dict[str, Callable[[Mapping[str, Network], int], tuple[Any, ...]]] = {
     "products": _products,
     "attention_maps": _attention,
     "impulse_maps": _impulses,
     "stable_rank": _ranks,
     "residual": _residuals,
 }
-"""Arguments of the functions, besides the path, from networks."""
+"""Arguments of the functions, besides the path, from networks and a number of examples."""

@@ -94,6 +94,26 @@ TABLES = {
         ),
         doubt=_B,
     ),
+    "anti_correlated": Table(
+        "first kernels anti-correlated with the second on CIFAR-10",
+        "2",
+        _VIT,
+        "accuracy %",
+        tuple(
+            Row(
+                f"{model}, 20 epochs",
+                "epochs=20",
+                arms=("anti_correlated", "norm_matched_anti_correlated"),
+                config=config,
+                flags=_BFLOAT16,
+            )
+            for model, config in (("ViT", _VIT), ("ConvNeXt", _CONVNEXT))
+        ),
+        controls=("default",),
+        small=SMALL,
+        doubt="a sentence without numbers: no benefit. The paper leaves out the transpose of W2 "
+        "and states neither model nor epochs",
+    ),
     "populations": Table(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
         "2",
@@ -141,6 +161,11 @@ _SERIES = {
     | {"default": 0.0}
 }
 _LINES = ("norm_matched_50", "zero_bias", "constant_bias", "normal", "learned_sum")
+_BESIDE = {
+    baseline: {f"{baseline}_{name}": b for name, b in _SERIES["mean_shift"].items() if b}
+    | {baseline: 0.0}
+    for baseline in ("zero_bias", "normal", "learned_sum")
+}
 
 FIGURES = {
     "figure1": Figure(
@@ -151,6 +176,15 @@ FIGURES = {
         small=SMALL_POPULATION,
         doubt="3-4 layers, width 16-32, expansion 2; neither epochs nor the order in which weights "
         "are unrolled are stated. --members=10000 has as many networks",
+    ),
+    "figure1_whole": Figure(
+        "covariance of MLP weights over 10,000 small networks, all entries",
+        "2",
+        "covariance",
+        {"clip": None},
+        rows=(_population("convnext", "default"), _population("vit", "default")),
+        small=SMALL_POPULATION,
+        doubt="as figure 1, of which figure1 shows the first 8 channels and hidden units",
     ),
     "figure2": Figure(
         "accuracy on CIFAR-10 of trainings of x epochs, of 5 seeds",
@@ -184,14 +218,14 @@ FIGURES = {
         "sweep",
         {
             "label": "b",
-            "series": _SERIES,
-            "lines": _LINES,
+            "series": _SERIES | _BESIDE,
+            "lines": ("norm_matched_50", "constant_bias"),
         },
         (
             Row(
                 "ConvNeXt, 20 epochs",
                 "epochs=20",
-                arms=("sweep",),
+                arms=("sweep", "baselines"),
                 config=_CONVNEXT,
                 flags=_BFLOAT16,
             ),

@@ -110,6 +110,8 @@ class Figure:
         rows: what must have been trained for it, each with its config file; none for a figure that
             needs no training. Their flags are complete: no table adds to them.
         small: how `rows` are scaled down, or the networks of "config".
+        starts: networks that are drawn as they start, where a file of weights that they start from
+            is given.
         doubt: of what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """
@@ -120,5 +122,6 @@ class Figure:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     small: Small | None = None
+    starts: tuple[Row, ...] = ()
     doubt: str = ""
     needs: str = ""

@@ -40,7 +40,7 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
 
 
 def report(
-    path: Place | AnyPath, population: Members, arm: Arm, members: int | None = None
+    path: Place | AnyPath, population: Members, arm: Arm, members: int | None = None, **options: Any
 ) -> tuple[str, list[AnyPath]]:
     """The tables of a population, its picture, and what `schemes.Empirical` draws from.
 
@@ -49,6 +49,7 @@ def report(
         population: the trained members of the arm.
         arm: whose model says which parameters are an MLP's.
         members: how many, from member 0 on; all unless given.
+        **options: of `figures.covariance.draw`.
 
     Returns:
         The twelve numbers of each layer beside what eqs. 1 and 2 of the paper predict; and
@@ -57,7 +58,7 @@ def report(
     states = moments(population, arm, members)
     statistics = style.beside(path, "json")
     write_statistics(statistics, states["initial"], states["trained"])
-    return _text(states), [*covariance.draw(path, states), statistics.path]
+    return _text(states), [*covariance.draw(path, states, **options), statistics.path]
 
 
 def moments(

@@ -100,6 +100,11 @@ class HeadProducts:
     query_key: np.ndarray
     value_out: np.ndarray
 
+    @property
+    def summed(self) -> np.ndarray:
+        """W_V W_out of the whole layer, summed over heads, [1, C, C]."""
+        return self.value_out.sum(0, keepdims=True)
+
 
 def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProducts]:
     """The weight products of every head of every attention layer, clipped.
@@ -153,7 +158,8 @@ def draw(
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
 
-    Both products have a color scale of their own, which all trees, layers and heads share: zero is
+    A last row sums W_V W_out over heads. Each of the three has a color scale of its own,
+    which all trees, layers and heads share: zero is
     white, and the largest half percent of the entries saturates.
 
     Args:
@@ -174,28 +180,29 @@ def draw(
     """
     found = {label: head_products(tree, clip, **options) for label, tree in trees.items()}
     shown = {label: style.chosen(layers, products, label) for label, products in found.items()}
-    kinds = {"query_key": "$W_Q W_K^T$", "value_out": "$W_V W_{out}$"}
+    kinds = {
+        "query_key": "$W_Q W_K^T$",
+        "value_out": "$W_V W_{out}$",
+        "summed": r"$\sum_h W_V W_{out}$",
+    }
     bounds = {
         kind: style.limit(getattr(p, kind) for group in shown.values() for p in group.values())
         for kind in kinds
     }
     columns = max(map(len, shown.values()))
     heads = {
-        label: max(len(product.query_key) for product in group.values())
+        (label, kind): max(len(getattr(product, kind)) for product in group.values())
         for label, group in shown.items()
+        for kind in kinds
     }
     cell = min(0.8, (style.PAGE - 0.9) / columns)
-    height = cell * 2 * sum(heads.values()) + 0.12 * 2 * len(shown) + 0.3
+    height = cell * sum(heads.values()) + 0.12 * len(heads) + 0.3
     rows: list[list[object]] = []
     with style.canvas(cell * columns + 0.9, height) as figure:
-        outer = figure.subfigures(
-            2 * len(shown), 1, height_ratios=[count for count in heads.values() for _ in kinds]
-        )
+        outer = figure.subfigures(len(heads), 1, height_ratios=list(heads.values()))
         images: dict[str, Any] = {}
-        for (label, kind), part in zip(
-            [(label, kind) for label in shown for kind in kinds], np.ravel(outer), strict=True
-        ):
-            axes = part.subplots(heads[label], columns, squeeze=False)
+        for (label, kind), part in zip(heads, np.ravel(outer), strict=True):
+            axes = part.subplots(heads[label, kind], columns, squeeze=False)
             part.supylabel(f"{label}\n{kinds[kind]}", fontsize=7, ma="center")
             for axis in axes.flat:
                 axis.axis("off")

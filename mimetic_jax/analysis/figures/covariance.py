@@ -21,7 +21,7 @@ def draw(
     path: Place | AnyPath,
     states: Mapping[str, Mapping[str, Moments]],
     *,
-    clip: int = 8,
+    clip: int | None = 8,
     layers: Sequence[int] = (),
 ) -> list[AnyPath]:
     """Draw Cov [vec W₁, vec W₂] and the uncentred form: a row per form and state, a column a layer.
@@ -41,7 +41,8 @@ def draw(
     Args:
         path: of the files, without their suffix.
         states: sums of `covariance.from_population` per label, such as "initial" and "trained".
-        clip: how many channels and hidden units are shown; all where there are fewer.
+        clip: how many channels and hidden units are shown; all where there are fewer,
+            or if None.
         layers: numbers from 1; all unless given.
 
     Returns:
@@ -108,16 +109,17 @@ class _Corner:
     largest: float
 
 
-def _corner(moments: Moments, form: str, clip: int, units: np.ndarray) -> _Corner:
+def _corner(moments: Moments, form: str, clip: int | None, units: np.ndarray) -> _Corner:
     whole = moments.covariance() if form == "centred" else moments.second_moment()
     dim, hidden = moments.dim, moments.hidden
+    channels, shown = (size if clip is None else min(clip, size) for size in (dim, hidden))
     entries = np.arange(dim * hidden)
-    first = entries.reshape(hidden, dim)[:clip, :clip].ravel()
-    second = entries.reshape(dim, hidden)[:clip, :clip].ravel() + dim * hidden
+    first = entries.reshape(hidden, dim)[:shown, :channels].ravel()
+    second = entries.reshape(dim, hidden)[:channels, :shown].ravel() + dim * hidden
     chosen, scale = np.concatenate([first, second]), np.repeat(units, len(first))
     measured = whole[np.ix_(chosen, chosen)] / np.outer(scale, scale)
     value = getattr(moments.numbers().over(units), form).value
-    expected = exchangeable.matrix(value, min(clip, dim), min(clip, hidden))
+    expected = exchangeable.matrix(value, channels, shown)
     corner = np.triu(measured, 1) + np.tril(expected, -1)
     np.fill_diagonal(corner, np.nan)
     covariances = [*value[:2, 1:].ravel(), *value[2]]  # all but the variances
