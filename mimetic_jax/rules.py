@@ -164,7 +164,7 @@ class Rule:
         >>> rule.block("block_0/cross_attention/query/kernel")
         """
         found = self._match(path)
-        if found is None or (self.exclude and re.search(self.exclude, path)):
+        if found is None or (self.exclude and _search(self.exclude, path)):
             return None
         block = path[: found.start()]
         return block if _search(self.within, block) else None

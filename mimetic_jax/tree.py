@@ -32,7 +32,8 @@ _KERNELS = ("query", "key", "value", "out")
 # Common names of attention kernels. A kernel with such a name that no rule describes would silently
 # keep its old initialization.
 _ATTENTION_NAMES = re.compile(
-    r"(^|/)(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])(/|$)"
+    r"(^|[/.])(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])"
+    r"([/.]|$)"
 )
 
 _SAME_SIZES = (

@@ -126,6 +126,7 @@ HUGGING_FACE_GPT_NEO: tuple[Rule, ...] = (
         value="attn/attention/v_proj",
         out="attn/attention/out_proj",
         flat=True,
+        undivided=True,
     ),
     *mlp_rules(first="mlp/c_fc", second="mlp/c_proj"),
     Rule(r"wpe/embedding", "position", "n d"),
@@ -136,13 +137,8 @@ Blocks are transformer/h/N (h/N in the bare model), kernels (in, out), unlike GP
 flattened heads: give `num_heads`. Only out_proj has a bias. Positions are wpe/embedding [N, D], for
 text: `SinCos(axes=1)`. Every other layer attends within a window.
 
-The model multiplies queries by √K, so that logits aren't divided by it. Divide α and β of the
-query/key pair by √K:
-
->>> from mimetic_jax.schemes import Mimetic
->>> head_dim = 64
->>> Mimetic(alpha_qk=0.7 / head_dim**0.5, beta_qk=0.7 / head_dim**0.5).beta_qk
-0.0875
+The model multiplies queries by √K, so that logits aren't divided by it: the query takes the factor
+1/√K, so that a scheme's logits are those of other models.
 
 Read from: transformers 4.57.6, models/gpt_neo/modeling_flax_gpt_neo.py.
 """

@@ -522,7 +522,7 @@ def hugging_face_whisper():
 
 def hugging_face_gpt_neo():
     names = tuple(name.replace("self_attn", "attn/attention") for name in OPT)
-    return hugging_face_text(
+    case = hugging_face_text(
         zoo.HUGGING_FACE_GPT_NEO,
         "h/{}",
         names,
@@ -531,6 +531,13 @@ def hugging_face_gpt_neo():
         position="wpe/embedding",
         no_bias=names[:3],
     )
+
+    def attend(params, i, x):
+        """Queries are multiplied by √K before logits are divided by it."""
+        query, key, out = case.attend(params, i, x)
+        return query * query.shape[-1] ** 0.5, key, out
+
+    return dataclasses.replace(case, attend=attend)
 
 
 def hugging_face_distilbert():
