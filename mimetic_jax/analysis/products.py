@@ -158,9 +158,9 @@ def draw(
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
 
-    A last row sums W_V W_out over heads. Each of the three has a color scale of its own,
-    which all trees, layers and heads share: zero is
-    white, and the largest half percent of the entries saturates.
+    A last row sums W_V W_out over heads. Each of the three has a color scale of its own, which all
+    trees, layers and heads share: zero is white, and the largest half percent of the entries
+    saturates.
 
     Args:
         path: of the files, without their suffix.

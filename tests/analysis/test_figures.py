@@ -75,7 +75,7 @@ def attention_tree(layers=2, dim=12, heads=2, width=4):
 def test_products(drawn):
     trees = {"default": attention_tree(1), "mimetic": attention_tree(1)}
     rows = drawn("products", trees, clip=5)
-    assert len(rows) == 2 * 2 * 2 * 5
+    assert len(rows) == 2 * (2 + 2 + 1) * 5
     kernels = trees["mimetic"]["block_0"]["attention"]
     query_key = kernels["query"]["kernel"][:, 1] @ kernels["key"]["kernel"][:, 1].T
     got = matrix(rows, label="mimetic", product="query_key", layer=1, head=2)
@@ -83,6 +83,9 @@ def test_products(drawn):
     value_out = kernels["value"]["kernel"][:, 0] @ kernels["out"]["kernel"][0]
     got = matrix(rows, label="mimetic", product="value_out", layer=1, head=1)
     np.testing.assert_allclose(got, value_out[:5, :5], rtol=1e-5)
+    whole = np.einsum("dhk,hke->de", kernels["value"]["kernel"], kernels["out"]["kernel"])
+    got = matrix(rows, label="mimetic", product="summed", layer=1, head=1)
+    np.testing.assert_allclose(got, whole[:5, :5], rtol=1e-4, atol=1e-6)
 
 
 def test_products_of_shared_keys_and_chosen_layers(drawn):
