@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,8 @@ def initialize(
         What was written; print it.
 
     Raises:
-        InputError: as `rewrite`, before anything is written; or for parameters that aren't here:
-            on the device "meta", or sharded.
+        InputError: as `rewrite`, for what `plan` refuses before anything is written; or for
+            parameters that aren't here: uninitialized, on the device "meta", or sharded.
 
     Example:
         import torch
@@ -49,22 +50,8 @@ def initialize(
     """
     with blaming("initialize(module, key, scheme)"):
         check_key(key)
-    if not hasattr(module, "named_parameters"):
-        raise InputError(
-            f"initialize(module, key, scheme): {type(module).__name__} has no named_parameters, as "
-            "a torch.nn.Module has"
-        )
-    elsewhere, arrays = [], {}
-    for name, parameter in module.named_parameters():
-        arrays[name] = array = _array(name, parameter)
-        if parameter.device.type != "cpu" or not parameter.is_contiguous():
-            elsewhere.append((parameter, array))
-    planned = rewrite_in_place(key, arrays, scheme, **options)
-    written = {write.path for write in planned}
-    for parameter, array in elsewhere:
-        if any(arrays[path] is array for path in written):
-            parameter.detach().copy_(_tensor(array))
-    return planned
+        tensors = _parameters(module)
+    return _initialize(tensors, key, scheme, **options)
 
 
 def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
@@ -73,53 +60,116 @@ def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     Raises:
         InputError: for parameters without values here.
     """
-    return {name: _array(name, parameter) for name, parameter in module.named_parameters()}
+    return _arrays(_parameters(module))
 
 
-def _array(name: str, parameter: torch.Tensor) -> np.ndarray:
-    """The values; the parameter's own memory, if that is on the CPU and contiguous."""
-    if parameter.device.type == "meta" or hasattr(parameter, "full_tensor"):
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+    """The tensors of the state dict in a file that `torch.save` wrote.
+
+    Code in it isn't run, as with `weights_only`.
+
+    Raises:
+        InputError: without torch, or for a file that is damaged or holds no state dict.
+    """
+    return _arrays(_state_dict(path, _load(path)))
+
+
+def rewrite_saved(
+    path: str, out: str, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
+) -> None:
+    """Copy a file that `torch.save` wrote, with a scheme in its state dict; all else stays.
+
+    Raises:
+        InputError: as `read_tensors` and `initialize`.
+    """
+    import torch
+
+    loaded = _load(path)
+    _initialize(_state_dict(path, loaded), key, scheme, **options)
+    torch.save(loaded, out)
+
+
+def _initialize(
+    tensors: Mapping[str, torch.Tensor], key: jax.Array, scheme: Any, **options: Any
+) -> Plan:
+    """Rewrite tensors in place, wherever their memory is."""
+    arrays = _arrays(tensors)
+    planned = rewrite_in_place(key, arrays, scheme, **options)
+    for path in {write.path for write in planned}:
+        tensor = tensors[path]
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            tensor.detach().copy_(_tensor(arrays[path]))
+    return planned
+
+
+def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    if not hasattr(module, "named_parameters"):
+        raise InputError(
+            f"{type(module).__name__} has no named_parameters, as a torch.nn.Module has"
+        )
+    return dict(module.named_parameters())
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: _array(name, tensor) for name, tensor in tensors.items()}
+
+
+def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
+    """The values; the tensor's own memory, if that is on the CPU and contiguous."""
+    if tensor.device.type == "meta" or hasattr(tensor, "full_tensor"):
         raise InputError(
             f"{name} has no whole value here: initialize the module before it is sharded"
         )
-    values = parameter.detach().cpu().contiguous()
-    if str(values.dtype) != "torch.bfloat16":
-        return values.numpy()
-    # NumPy has no such type of its own: the same bits, seen as 16-bit numbers on the way.
-    import torch
+    try:
+        values = tensor.detach().cpu().contiguous()
+        if other := _others_dtype(values.dtype):
+            import torch
 
-    return values.view(torch.int16).numpy().view(jnp.bfloat16)
+            # The same bits, seen as integers on the way.
+            return values.view(getattr(torch, f"int{8 * other.itemsize}")).numpy().view(other)
+        return values.numpy()
+    except (RuntimeError, TypeError, ValueError) as error:  # sparse, quantized, uninitialized
+        raise InputError(f"{name} can't be read as an array ({said_by(error)})") from error
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
     import torch
 
-    if array.dtype != jnp.bfloat16:
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if other := _others_dtype(array.dtype):
+        bits = torch.from_numpy(array.view(f"int{8 * other.itemsize}"))
+        return bits.view(getattr(torch, other.name))
+    return torch.from_numpy(array)
 
 
-def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """The tensors of a file that `torch.save` wrote; never code, as `weights_only` has it.
+def _others_dtype(dtype: Any) -> np.dtype | None:
+    """The dtype for arrays, if it is one that NumPy doesn't have itself; None if it does."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(getattr(jnp, name)) if name.startswith(("bfloat16", "float8_")) else None
 
-    Raises:
-        InputError: without torch, or for a file that is damaged or holds more than tensors.
-    """
+
+def _load(path: str) -> Any:
     torch = _torch(path)
+    if not os.path.isfile(path):
+        raise InputError(f"there is no file {path}")
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged file makes it raise
         raise InputError(f"{path} can't be read as a state dict ({said_by(error)})") from error
-    tensors = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else {}
-    if not tensors or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise InputError(f"{path} is no state dict: save module.state_dict() alone")
-    return {name: _array(name, value) for name, value in tensors.items()}
 
 
-def write_tensors(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Save arrays as a state dict."""
-    torch = _torch(path)
-    torch.save({name: _tensor(array) for name, array in arrays.items()}, path)
+def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict, or of the one in a training checkpoint."""
+    import torch
+
+    for name in ("state_dict", "model"):
+        if isinstance(loaded, Mapping) and isinstance(inner := loaded.get(name), Mapping):
+            loaded = inner
+            break
+    items = loaded.items() if isinstance(loaded, Mapping) else ()
+    tensors = {name: value for name, value in items if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise InputError(f"{path} holds no state dict: save module.state_dict()")
+    return tensors
 
 
 def _torch(path: str) -> Any:

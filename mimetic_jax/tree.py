@@ -146,7 +146,10 @@ class Tree:
 
     def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
         array = leaf.unpack(self.stored(leaf))
-        return jnp.asarray(array if layer is None else array[layer], jnp.float32)
+        array = array if layer is None else array[layer]
+        # JAX would share the memory of NumPy's aligned arrays, which `rewrite_in_place` overwrites
+        # while other blocks read the position table.
+        return jnp.array(array, jnp.float32, copy=isinstance(array, np.ndarray))
 
     def views(self) -> list[tuple[str, int | None, Block]]:
         """What `blocks` returns."""

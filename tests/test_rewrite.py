@@ -12,10 +12,12 @@ from flax import nnx
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, block_key
+from mimetic_jax.rewrite import rewrite_in_place
 from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import (
     Block,
     Context,
+    Impulse,
     MeanShift,
     Mimetic,
     NormMatched,
@@ -233,6 +235,30 @@ def test_schemes_see_the_tables_that_the_ones_before_wrote():
             tree["encoder"][name]["out"]["kernel"] * 2**-0.25 + layer,
             rtol=1e-6,
         )
+
+
+def aligned(array):
+    """A copy at a multiple of 64 bytes, as PyTorch allocates, whose memory JAX can share."""
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def test_blocks_that_are_written_in_place_read_the_table_as_it_was():
+    random = np.random.default_rng(0)
+    shapes = {"pos_embed": (1, 16, 64)}
+    for layer in range(4):
+        shapes[f"blocks.{layer}.attn.qkv.weight"] = (192, 64)
+        shapes[f"blocks.{layer}.attn.proj.weight"] = (64, 64)
+    weights = {
+        name: aligned(random.standard_normal(shape, np.float32)) for name, shape in shapes.items()
+    }
+    expected = mimetic_jax.rewrite(KEY, weights, Impulse(), num_heads=4)
+    rewrite_in_place(KEY, weights, Impulse(), num_heads=4)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(weights[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("rows", [16, 17])

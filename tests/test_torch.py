@@ -154,3 +154,56 @@ def test_the_real_attention_attends_to_itself():
     assert (maps[0].argmax(-1) == torch.arange(10)).all()
     value, out = attention.in_proj_weight[128:], attention.out_proj.weight
     assert float((out @ value).diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("around", [{"epoch": 7, "state_dict": None}, {"model": None}, None])
+def test_a_checkpoint_keeps_what_is_around_its_state_dict(around, tmp_path):
+    torch = pytest.importorskip("torch")
+    state = torch.nn.TransformerEncoderLayer(D, H).state_dict()
+    state["scale"] = torch.ones(4).to(torch.float8_e4m3fn)
+    state["tied"] = state["linear1.weight"]
+    saved = state if around is None else {k: state if v is None else v for k, v in around.items()}
+    path, out = tmp_path / "in.pt", tmp_path / "out.pt"
+    torch.save(saved, path)
+    mimetic_torch.rewrite_saved(str(path), str(out), KEY, Mimetic(), num_heads=H)
+    after = torch.load(out, weights_only=True)
+    if around is not None:
+        assert list(after) == list(around)
+        after = after[next(name for name, value in around.items() if value is None)]
+    assert list(after) == list(state)
+    assert after["tied"].data_ptr() == after["linear1.weight"].data_ptr()
+    changed = {name for name in state if not torch.equal(after[name], state[name])}
+    assert changed == {"self_attn.in_proj_weight", "self_attn.out_proj.weight"}
+    _, _, value = after["self_attn.in_proj_weight"].chunk(3)
+    product = value.T @ after["self_attn.out_proj.weight"].T
+    assert float(product.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("change", ["bfloat16", "float8_e4m3fn", "transposed"])
+def test_tensors_that_numpy_does_not_hold(change):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.TransformerEncoderLayer(D, H)
+    expected = {name: value.detach().clone() for name, value in layer.named_parameters()}
+    mimetic_torch._initialize(expected, KEY, Mimetic(), num_heads=H)
+    out = layer.self_attn.out_proj
+    if change == "transposed":  # a view: its memory isn't that of its values in their order
+        layer.linear1.weight = torch.nn.Parameter(layer.linear1.weight.detach().T)
+        out.weight = torch.nn.Parameter(out.weight.detach().T)
+    else:
+        layer.linear1.weight.requires_grad_(False)
+        layer.linear1.weight.data = layer.linear1.weight.data.to(getattr(torch, change))
+    mimetic_torch.initialize(layer, KEY, Mimetic(), num_heads=H)
+    assert torch.equal(out.weight, expected["self_attn.out_proj.weight"])
+
+
+@pytest.mark.slow
+def test_parameters_without_values_are_one_line():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.ModuleDict({"self_attn": torch.nn.MultiheadAttention(D, H)})
+    module["head"] = torch.nn.LazyLinear(4)
+    with pytest.raises(InputError, match=r"head.weight can't be read as an array"):
+        mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)

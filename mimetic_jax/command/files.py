@@ -24,6 +24,7 @@ from mimetic_jax.rewrite import plan, rewrite_in_place
 _FILES = "a .safetensors file, the .index.json of several, a .npz file, or a .pt file of tensors"
 _MAPPED = (".safetensors", ".index.json")
 _PICKLED = (".pt", ".pth", ".bin")
+_SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
 
 
 def rewrite_file(argv: Sequence[str]) -> None:
@@ -39,23 +40,25 @@ def rewrite_file(argv: Sequence[str]) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     options, heads = _parsed(parser, argv)
     scheme, key = parse_scheme(options.scheme), jax.random.key(options.seed)
-    print(plan(read(options.file), scheme, **heads), flush=True)
+    planned = plan(read(options.file), scheme, **heads)
+    print(planned, flush=True)
     if options.dry_run:
         return
-    if os.path.lexists(options.out):
-        raise InputError(f"{options.out} exists: give a new name")
+    _check_new(options.file, options.out)
     with _beside(options.out) as unfinished:
         _write(options.file, unfinished, key, scheme, heads)
     out = options.out
     if options.file.endswith(".index.json"):
         out = os.path.join(out, os.path.basename(options.file))
-    _show(check(read(out), **heads), f"{options.out}:")
+    print(f"{options.out}:", flush=True)
+    if _SHOWN_BY_CHECK & {write.role for write in planned}:
+        print(check(read(out), **heads))
 
 
 def check_file(argv: Sequence[str]) -> None:
     """How closely each attention layer of a file is aligned with the identity."""
     options, heads = _parsed(_parser("check", check_file.__doc__), argv)
-    _show(check(read(options.file), **heads))
+    print(check(read(options.file), **heads))
 
 
 def fit_file(argv: Sequence[str]) -> None:
@@ -82,7 +85,7 @@ def read(path: str) -> Mapping[str, np.ndarray]:
 
 
 def parse_scheme(text: str) -> schemes.Scheme | tuple[schemes.Scheme, ...]:
-    """The scheme of an expression of names and numbers.
+    """The scheme of an expression of names and numbers; case and underscores don't matter.
 
     >>> parse_scheme("NormMatched(Mimetic(beta_qk=0.5))").like.beta_qk
     0.5
@@ -106,12 +109,13 @@ def _scheme(node: ast.expr, text: str) -> Any:
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if not isinstance(call.func, ast.Name):
         raise InputError(f"--scheme={text} is neither a scheme nor a call of one")
-    if call.func.id not in _SCHEMES:
-        raise unknown("scheme", call.func.id, _SCHEMES)
+    name = _SCHEMES.get(_plain(call.func.id))
+    if name is None:
+        raise unknown("scheme", call.func.id, _SCHEMES.values())
     values = [_value(value, text) for value in call.args]
     fields = {field.arg: _value(field.value, text) for field in call.keywords if field.arg}
     try:
-        return getattr(schemes, call.func.id)(*values, **fields)
+        return getattr(schemes, name)(*values, **fields)
     except TypeError as error:
         raise InputError(f"--scheme={text}: {error}") from error
 
@@ -122,15 +126,19 @@ def _value(node: ast.expr, text: str) -> Any:
     return _scheme(node, text)
 
 
-_SCHEMES = [
-    name
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+_SCHEMES = {
+    _plain(name): name
     for name in schemes.__all__
     if name == "mimetic_language"
     or (
         (isinstance(kind := getattr(schemes, name), type) and issubclass(kind, schemes.Scheme))
         and kind is not schemes.Scheme
     )
-]
+}
 
 
 def _write(file: str, out: str, key: jax.Array, scheme: Any, heads: Mapping[str, Any]) -> None:
@@ -144,16 +152,26 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, heads: Mapping[str,
     elif file.endswith(".safetensors"):
         shutil.copyfile(file, out)
         rewrite_in_place(key, mapped(out, "r+"), scheme, **heads)
+    elif file.endswith(_PICKLED):
+        from mimetic_jax import torch as torches
+
+        torches.rewrite_saved(file, out, key, scheme, **heads)
     else:
         arrays = dict(read(file))
         rewrite_in_place(key, arrays, scheme, **heads)
-        if file.endswith(".npz"):
-            with open(out, "wb") as stream:
-                np.savez(stream, allow_pickle=False, **arrays)
-        else:
-            from mimetic_jax import torch as torches
+        with open(out, "wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
 
-            torches.write_tensors(out, arrays)
+
+def _check_new(file: str, out: str) -> None:
+    """Raise InputError unless OUT is free and has the name of a file like the one that is read."""
+    if os.path.lexists(out):
+        raise InputError(f"{out} exists: give a new name")
+    suffixes = (".npz", ".safetensors", _PICKLED)
+    alike = next((suffix for suffix in suffixes if file.endswith(suffix)), None)
+    if alike and not out.endswith(alike):
+        kind = alike if isinstance(alike, str) else " or ".join(alike)
+        raise InputError(f"{out} is a copy of {file}: give a name that ends in {kind}")
 
 
 @contextlib.contextmanager
@@ -168,17 +186,14 @@ def _beside(out: str) -> Iterator[str]:
         os.rename(unfinished, out)
 
 
-def _show(found: Any, title: str = "") -> None:
-    if not found and not getattr(found, "state_spaces", ()):
-        raise InputError("there is no attention and no state space layer in this file")
-    print(f"{title}\n{found}".strip(), flush=True)
-
-
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
     parser.add_argument("file", metavar="FILE", help=_FILES)
-    parser.add_argument("--heads", type=int, help="of query")
-    parser.add_argument("--kv-heads", type=int, help="of key and value, where they are fewer")
+    # The second names are those in error messages.
+    parser.add_argument("--heads", "--num_heads", type=int, help="of query")
+    parser.add_argument(
+        "--kv-heads", "--num_kv_heads", type=int, help="of key and value, where they are fewer"
+    )
     return parser
 
 

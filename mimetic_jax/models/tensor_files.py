@@ -81,7 +81,7 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
     for part in parts(path):
         try:
             found |= _mapped(part, mode)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except _DAMAGED as error:
             raise InputError(f"{part} is no whole safetensors file ({said_by(error)})") from error
     return found
 
@@ -96,8 +96,9 @@ def parts(path: str) -> list[str]:
     if path.endswith(".index.json"):
         try:
             with open(path) as stream:
-                names = sorted(set(json.load(stream)["weight_map"].values()))
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+                weight_map = json.load(stream)["weight_map"]
+            names = sorted({os.fspath(name) for name in weight_map.values()})
+        except _DAMAGED as error:
             raise InputError(f"{path} can't be read as an index ({said_by(error)})") from error
         if bad := [name for name in names if os.path.basename(name) != name]:
             raise InputError(f"{path} names {bad[0]!r}, which isn't a file beside it")
@@ -126,12 +127,16 @@ def _mapped(path: str, mode: Literal["r", "r+"]) -> dict[str, np.ndarray]:
     return found
 
 
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What JSON that isn't as expected makes its readers raise."""
 _DTYPES: Mapping[str, Any] = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"U{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
     "BOOL": np.bool_,
+    "C64": "<c8",
     "BF16": jnp.bfloat16,
     "F8_E4M3": jnp.float8_e4m3fn,
     "F8_E5M2": jnp.float8_e5m2,
+    "F8_E8M0": jnp.float8_e8m0fnu,
 }

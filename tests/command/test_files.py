@@ -17,6 +17,7 @@ from mimetic_jax.command import files
 from mimetic_jax.models.tensor_files import mapped
 
 D, H = 32, 4
+DEEP = b"[" * 100_000
 FLAGS = (f"--heads={H}", "--seed=3")
 
 
@@ -99,6 +100,15 @@ def test_npz(tmp_path, capsys):
             np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
+def test_schemes_that_write_no_attention(tmp_path, capsys):
+    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(path, **{"block_0/depthwise/kernel": np.ones((5, 5, 1, 8), np.float32)})
+    files.rewrite_file([str(path), str(out), "--scheme=ConvMimetic"])
+    assert capsys.readouterr().out.endswith(f"{out}:\n")
+    with np.load(out) as after:
+        assert (after["block_0/depthwise/kernel"] != 1).any()
+
+
 def test_nothing_is_read_before_it_is_used(saved):
     for array in mapped(saved).values():
         base = array
@@ -108,7 +118,7 @@ def test_nothing_is_read_before_it_is_used(saved):
 
 
 def test_check_and_fit(saved, tmp_path, capsys):
-    files.check_file([str(saved), *FLAGS[:1]])
+    files.check_file([str(saved), f"--num_heads={H}"])
     assert "with +I in 0, with -I in 0 of 2 layers" in capsys.readouterr().out
     out = tmp_path / "out.safetensors"
     files.rewrite_file([str(saved), str(out), *FLAGS])
@@ -127,6 +137,8 @@ def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
     ("text", "scheme"),
     [
         ("Mimetic", schemes.Mimetic()),
+        ("mimetic", schemes.Mimetic()),
+        ("norm_matched(mimetic)", schemes.NormMatched(schemes.Mimetic())),
         ("mimetic_language", schemes.mimetic_language()),
         ("mimetic_language(beta_vo=-0.4)", schemes.mimetic_language(beta_vo=-0.4)),
         ("NormMatched(Mimetic(alpha_qk=0.2))", schemes.NormMatched(schemes.Mimetic(alpha_qk=0.2))),
@@ -153,7 +165,12 @@ def test_schemes_by_their_expressions(text, scheme):
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
         (["CUT", "OUT", "--heads=4"], "cut.safetensors is no whole safetensors file"),
         (["NOISE", "OUT", "--heads=4"], "noise.safetensors is no whole safetensors file"),
+        (["LIST", "OUT"], "list.safetensors is no whole safetensors file"),
+        (["DEEP", "OUT"], "deep.safetensors is no whole safetensors file"),
+        (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
         (["INDEX", "OUT"], "index.json can't be read as an index"),
+        (["DEEPINDEX", "OUT"], "deep.index.json can't be read as an index"),
+        (["NUMBER", "OUT"], "number.index.json can't be read as an index"),
         (["OUTSIDE", "OUT"], "which isn't a file beside it"),
     ],
 )
@@ -162,10 +179,13 @@ def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, wo
     contents = {
         "CUT": ("cut.safetensors", saved.read_bytes()[:-100]),
         "NOISE": ("noise.safetensors", b"\xff" * 300),
-        "INDEX": ("index.json", b"{}"),
+        "LIST": ("list.safetensors", len(b"[1]").to_bytes(8, "little") + b"[1]"),
+        "DEEP": ("deep.safetensors", len(DEEP).to_bytes(8, "little") + DEEP),
+        "DEEPINDEX": ("deep.index.json", DEEP),
+        "NUMBER": ("number.index.json", b'{"weight_map": {"a": 1}}'),
+        "INDEX": ("broken.index.json", b"{}"),
         "OUTSIDE": ("outside.index.json", b'{"weight_map": {"a": "../in.safetensors"}}'),
     }
-    contents["INDEX"] = ("broken.index.json", b"{}")
     for name, (file, content) in contents.items():
         places[name] = tmp_path / file
         places[name].write_bytes(content)
