@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
@@ -50,7 +51,18 @@ def on_cores(
             return function(item)
 
     with limited_blas(max(1, cores() // max(len(items), 1)) if large else 1):
-        yield from _pool().map(task, items)
+        # Each core has a next task, and no more results wait than that for a slower caller.
+        running: collections.deque[Future[Result]] = collections.deque()
+        try:
+            for item in items:
+                running.append(_pool().submit(task, item))
+                if len(running) > cores():
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def concurrency() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import numpy as np
@@ -82,3 +83,13 @@ with limited_blas():
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "{1}\n", done.stderr
+
+
+def test_results_do_not_pile_up_before_a_slow_caller():
+    started = []
+    results = on_cores(started.append, range(200))
+    next(results)
+    time.sleep(0.2)  # in which the cores could do all of them
+    assert len(started) <= cores() + 1
+    list(results)
+    assert sorted(started) == list(range(200))
