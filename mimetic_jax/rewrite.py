@@ -144,7 +144,7 @@ def plan(
         for path, leaf in zip(tree.paths, tree.leaves, strict=True)
         if path not in written and len(np.shape(leaf)) > 1
     ]
-    return Plan(writes, untouched, depth, zoo.name_of(tree.rules))
+    return Plan(writes, untouched, depth, zoo.table_name(tree.rules))
 
 
 def rewrite(

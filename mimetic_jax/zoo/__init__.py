@@ -132,7 +132,7 @@ def rules_of(params: Any) -> tuple[Rule, ...]:
     return TABLES[name] if name else FLAX
 
 
-def name_of(rules: Sequence[Rule]) -> str | None:
+def table_name(rules: Sequence[Rule]) -> str | None:
     """The name of the table that these rules are, or None."""
     return next((name for name, table in TABLES.items() if table is rules), None)
 
@@ -166,6 +166,6 @@ __all__ = [
     "TABLES",
     "VIT_JAX",
     "detect",
-    "name_of",
     "rules_of",
+    "table_name",
 ]

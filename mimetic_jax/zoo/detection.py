@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,8 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
         InputError: if others describe as much as the best, in other ways; or if they describe
             attention that the best doesn't.
     """
-    leaves = [(path, np.ndim(leaf)) for path, leaf in paths.flatten(params)[0]]
-    found = {name: _described(leaves, rules) for name, rules in tables.items()}
+    leaves = tuple((path, np.ndim(leaf)) for path, leaf in paths.flatten(params)[0])
+    found = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
     best = max(found, key=lambda name: len(found[name]))
     if not found[best]:
         return None
@@ -59,7 +60,8 @@ def _agree(one: Rule | None, other: Rule | None) -> bool:
     return (one.role, one.layout, one.undivided) == (other.role, other.layout, other.undivided)
 
 
-def _described(leaves: Sequence[tuple[str, int]], rules: Sequence[Rule]) -> dict[str, Rule]:
+@functools.lru_cache(maxsize=128)  # every scheme of a tuple, plan and check ask for the same tree
+def _described(leaves: tuple[tuple[str, int], ...], rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     """The leaves that the rules describe; none without two kernels that are drawn together."""
     found = {}
     for path, rank in leaves:

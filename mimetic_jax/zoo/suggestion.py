@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 _SUFFIX = "(?:_?(?:proj|projection|lin|linear|layer|dense))?"
 _NAMES = {
-    "query": rf"(?:to_|w_?)?q(?:uery|uer(?:y|ies))?{_SUFFIX}",
+    "query": rf"(?:to_|w_?)?q(?:uery|ueries)?{_SUFFIX}",
     "key": rf"(?:to_|w_?)?k(?:eys?)?{_SUFFIX}",
     "value": rf"(?:to_|w_?)?v(?:alues?)?{_SUFFIX}",
     "fused": rf"(?:to_|w_?)?qkv{_SUFFIX}|in_proj|c_attn|query_key_value",

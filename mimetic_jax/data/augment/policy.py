@@ -39,6 +39,11 @@ class RandAugment:
     magnitude: int
     magnitude_std: float = 0.0
 
+    @property
+    def probability(self) -> float:
+        """With which each of the operations is applied."""
+        return 0.5 if self.form == "timm" else 1.0
+
 
 def parse_policy(spec: str) -> RandAugment:
     """Parse a policy from its spec.
@@ -141,7 +146,6 @@ def rand_augment(
     if policy.form == "kentaroy" and channels != 3:
         raise InputError(f"kentaroy's randaugment is for images of 3 channels, not {channels}")
     fill: Number = 0.0
-    applied = 0.5 if policy.form == "timm" else 1.0
     if policy.form != "timm":
         interpolation = "nearest"
     else:
@@ -149,7 +153,7 @@ def rand_augment(
     for layer in range(policy.num_ops):
         draw_key, apply_key = jax.random.split(jax.random.fold_in(key, layer))
         chosen, argument = _draw(policy, draw_key, height, width)
-        image = _apply(apply_key, image, chosen, argument, interpolation, fill, applied)
+        image = _apply(apply_key, image, chosen, argument, interpolation, fill, policy.probability)
     return image
 
 
@@ -259,7 +263,7 @@ def _draw(
         noise = policy.magnitude_std * jax.random.normal(level_key)
         level = jnp.clip(policy.magnitude + noise, 0, 10)
         arguments = timm_arguments(level, sign, height, width)
-        applied = uniform[1] < 0.5
+        applied = uniform[1] < policy.probability
     choice = jnp.floor(uniform[2] * len(arguments)).astype(jnp.int32)
     chosen = {name: applied & (choice == index) for index, name in enumerate(arguments)}
     every = [jnp.asarray(argument, jnp.float32) for argument in arguments.values()]
@@ -273,7 +277,7 @@ def _apply(
     argument: jax.Array,
     interpolation: str,
     fill: Number,
-    applied: float,
+    probability: float,
 ) -> jax.Array:
     def moved(image: jax.Array, matrix: jax.Array, fill: jax.Array, key: jax.Array) -> jax.Array:
         return geometry.affine(image, matrix, interpolation, fill, key)
@@ -288,7 +292,7 @@ def _apply(
         (_blended, _BLENDS, (chosen, argument)),
     ):
         of_kind = [chosen[name] for name in names if name in chosen]
-        share = applied * len(of_kind) / len(chosen)
+        share = probability * len(of_kind) / len(chosen)
         image = where_chosen(jnp.stack(of_kind).any(), operation, image, *own, share=share)
     if "cutout" in chosen:
         # Elsewhere the argument can be far outside the range of a side, which does no harm.

@@ -174,7 +174,7 @@ def test_golden_kentaroy_operations(golden: Callable) -> None:
     image = jnp.float32(arrays["image"])
     names = list(policy.kentaroy_arguments(14, 1))
     operate = jax.jit(
-        functools.partial(policy._apply, interpolation="nearest", fill=0.0, applied=1.0)
+        functools.partial(policy._apply, interpolation="nearest", fill=0.0, probability=1.0)
     )
     expected = {name: array for name, array in arrays.items() if name[0] in "15"}
     # Of five operations with a sign, shifts by 16.7 or 46.7 pixels of 20x12 leave one or none.
