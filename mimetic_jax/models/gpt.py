@@ -22,12 +22,8 @@ _EMBEDDINGS = {
     "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
 }
 
-_NORMS: dict[str, Any] = {"layer": LayerNorm, "rms": nn.RMSNorm}
-
 _CHOICES = {
     "positions": ("sinusoidal", "learned", "rotary"),
-    "normalization": tuple(_NORMS),
-    "activation": ("gelu", "swiglu"),
     "embedding": tuple(_EMBEDDINGS),
     "dropout_of": ("tokens", "elements"),
 }
@@ -54,10 +50,10 @@ class GPT(nn.Module):
             the scaled embedding enters the blocks alone.
         max_length: rows of the learned table; the longest input.
         qk_norm: normalize each query and key, see `Attention`.
-        normalization: "layer", or "rms": x / √(mean x² + 1e-5) ∘ scale.
-        activation: of the MLP: "gelu", or "swiglu": fc2(silu(fc1(x)) ∘ up(x)), which has half as
-            many parameters again at the same F: mlp_ratio 8/3 has as many as "gelu" at 4. Schemes
-            find fc1 and fc2; `up` keeps the values of `base`.
+        rms_norm: RMSNorm, x / √(mean x² + 1e-5) ∘ scale, in place of LayerNorm.
+        swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
+            same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes find fc1 and fc2;
+            `up` keeps the values of `base`.
         dropout: rate after positions, attention and MLP layers.
         embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
             as in the word model of Bai et al., or "uniform" in ±.1, as in their character model. At
@@ -98,8 +94,8 @@ class GPT(nn.Module):
     positions: str = "sinusoidal"
     max_length: int = 1024
     qk_norm: bool = False
-    normalization: str = "layer"
-    activation: str = "gelu"
+    rms_norm: bool = False
+    swiglu: bool = False
     dropout: float = 0.0
     embedding: str = "normal"
     embedding_dropout: float = 0.0
@@ -141,7 +137,7 @@ class GPT(nn.Module):
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
         x = stack(Block, self, x, train=train, rotary=self.positions == "rotary")
-        return _NORMS[self.normalization](epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+        return _norm("norm", self.rms_norm, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -172,17 +168,14 @@ class Block(nn.Module):
     dropout: float
     rotary: bool
     qk_norm: bool
-    normalization: str
-    activation: str
+    rms_norm: bool
+    swiglu: bool
     dtype: Any
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
-
-        def norm(name: str) -> Any:
-            return _NORMS[self.normalization](epsilon=1e-5, dtype=self.dtype, name=name)
 
         attention = Attention(
             num_heads=self.heads,
@@ -194,7 +187,11 @@ class Block(nn.Module):
             dtype=self.dtype,
             name="attention",
         )
-        gated = self.activation == "swiglu"
-        mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=gated, name="mlp")
-        x += Dropout()(attention(norm("norm1")(x)), self.dropout, self.train)
-        return by_example(x + Dropout()(mlp(norm("norm2")(x)), self.dropout, self.train)), None
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=self.swiglu, name="mlp")
+        norm1, norm2 = (_norm(name, self.rms_norm, self.dtype) for name in ("norm1", "norm2"))
+        x += Dropout()(attention(norm1(x)), self.dropout, self.train)
+        return by_example(x + Dropout()(mlp(norm2(x)), self.dropout, self.train)), None
+
+
+def _norm(name: str, rms: bool, dtype: Any) -> Any:
+    return (nn.RMSNorm if rms else LayerNorm)(epsilon=1e-5, dtype=dtype, name=name)

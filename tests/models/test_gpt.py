@@ -123,7 +123,7 @@ def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
     return norm(x, p["norm"])
 
 
-MODERN = {"qk_norm": True, "normalization": "rms", "activation": "swiglu"}
+MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}
 
 
 @pytest.mark.parametrize(
@@ -363,8 +363,6 @@ def test_it_learns_a_cycle() -> None:
     [
         ({"heads": 5}, "heads 5 does not divide width 12"),
         ({"positions": "rotory"}, "unknown positions 'rotory': .*did you mean 'rotary'"),
-        ({"normalization": "batch"}, "unknown normalization 'batch'"),
-        ({"activation": "relu"}, "unknown activation 'relu'"),
         ({"positions": "rotary", "heads": 4}, "heads of even width, not 3"),
         ({"positions": "learned", "max_length": 6}, "7 tokens are more than the 6 positions"),
         ({"dropout": 1.0}, r"dropout 1.0 is not in \[0, 1\)"),
