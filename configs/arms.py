@@ -506,9 +506,9 @@ def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
     if kind not in ("vit", "gpt"):
         return found
     before = (SinCos(),) if kind == "vit" else ()
-    vision, language = (before, (Mimetic(),), {}), (before, (mimetic_language(),), {})
-    ours, theirs = (vision, language) if kind == "vit" else (language, vision)
-    (own,) = ours[1]
+    own, other = Mimetic(), mimetic_language()
+    if kind == "gpt":
+        own, other = other, own
     found |= {
         "zero_out": ((ZeroOut(),), (), {}),
         "uniform": ((UniformAttention(),), (), {}),
@@ -516,8 +516,8 @@ def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
         "zero": ((), (Zero(),), {}),
         "dct": ((), (DCT(),), {}),
         "conditioned": ((), (Conditioned(),), {}),
-        "mimetic": ours,
-        "vision" if kind == "gpt" else "language": theirs,
+        "mimetic": (before, (own,), {}),
+        "vision" if kind == "gpt" else "language": (before, (other,), {}),
         "polar": (before, (Polar(own),), {}),
         "mimetic_zero_mlp": ((*before, zeros), (own,), {}),
         "mimetic_mean_shift": (before, (own, shift), {}),
