@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from launch.findings import noise_of, what_pays
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, entries
 from launch.results import Results
+from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
 from mimetic_jax.train.statistics import Difference, holm
@@ -128,7 +129,7 @@ def standings(task: str, results: Results) -> list[Standing]:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
     gains = holm([found[arm].result.versus(default.result) for arm in entrants])
-    noise = {arm: found.get(noise_of(arm, ())) for arm in entrants}
+    noise = {arm: found.get(noise_of(arm, found)) for arm in entrants}
     structures = holm(
         [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
     )
@@ -170,21 +171,39 @@ def _tasks() -> Iterator[str]:
     return (name for name, table in TABLES.items() if table.trials)
 
 
+def gains(results: Results) -> list[Gain]:
+    """What entrants gain over the default, for the picture: the best on average first."""
+    found = [one for one in league(results) if one.arm in ENTRANTS and one.gain]
+    order = _order(found)
+    found.sort(key=lambda one: order.index(one.arm))
+    return [
+        Gain(
+            one.task.partition("/")[2],
+            one.result.score.label,
+            one.arm,
+            one.gain,
+            one.result.score.higher,
+        )
+        for one in found
+        if one.gain
+    ]
+
+
 def league_table(results: Results) -> str:
     """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
 
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
-    found: dict[str, dict[str, Standing]] = {}
-    for standing in league(results):
-        if standing.arm in ENTRANTS:
-            found.setdefault(standing.arm, {})[standing.task] = standing
-    tasks = [task for task in _tasks() if any(task in of for of in found.values())]
-    order = sorted(found, key=lambda arm: -_rank(found[arm]))
+    found = [standing for standing in league(results) if standing.arm in ENTRANTS]
+    by_task: dict[str, dict[str, Standing]] = {}
+    for standing in found:
+        by_task.setdefault(standing.task, {})[standing.arm] = standing
+    order = _order(found)
     columns = {"initialization": [f"`{arm}`" for arm in order]}
-    for task in tasks:
-        columns[_label(task, found)] = [_cell(found[arm].get(task)) for arm in order]
+    for task, arms in by_task.items():
+        label = f"{task.partition('/')[2]}, {arms['default'].result.score.label}"
+        columns[label] = [_cell(arms.get(arm)) for arm in order]
     return markdown(columns)
 
 
@@ -241,17 +260,12 @@ def _cell(standing: Standing | None) -> str:
     return text + (f" ({standing.structure.mean:{form}})" if standing.structure else "")
 
 
-def _label(task: str, found: Mapping[str, Mapping[str, Standing]]) -> str:
-    score = next(of[task].result.score for of in found.values() if task in of)
-    return f"{task.partition('/')[2]}, {score.label}"
-
-
-def _rank(of_tasks: Mapping[str, Standing]) -> float:
-    """The mean over tasks of a gain in standard errors, by which entrants are ordered."""
-    effects = []
-    for standing in of_tasks.values():
-        gain = standing.gain
-        if gain and gain.low is not None and gain.high is not None and gain.high > gain.low:
-            sign = 1 if standing.result.score.higher else -1
-            effects.append(sign * gain.mean / (gain.high - gain.low))
-    return float(np.mean(effects)) if effects else 0.0
+def _order(found: Sequence[Standing]) -> list[str]:
+    """Entrants by their mean place: the share of a task's arms that they beat by their mean."""
+    beaten: dict[str, list[float]] = {}
+    for standing in found:
+        ours, score = standing.result.mean, standing.result.score
+        others = [one.result.mean for one in found if one.task == standing.task]
+        worse = sum((other < ours) if score.higher else (other > ours) for other in others)
+        beaten.setdefault(standing.arm, []).append(worse / len(others))
+    return sorted(beaten, key=lambda arm: -float(np.mean(beaten[arm])))

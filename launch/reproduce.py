@@ -155,12 +155,17 @@ def run(flags: argparse.Namespace, say: Say) -> int:
         wanted = _entries(flags.name, _number(flags.row), flags.small)
     if flags.file and flags.name not in FIGURES:
         wanted = with_weights(wanted, flags.file)
-    by_table = {name: [e for e in wanted if e.table == name] for name in _tables(wanted)}
     leagues = {
-        name: rows for name, rows in by_table.items() if name in TABLES and TABLES[name].trials
+        name: [entry for entry in wanted if entry.table == name]
+        for name in _tables(wanted)
+        if name in TABLES and TABLES[name].trials
     }
+    if flags.row and leagues:
+        raise InputError(f"--row={flags.row[0]}: arms of {flags.name} choose among all its rows")
     compared = [entry for entry in wanted if entry.table not in leagues]
-    code = _reproduce(compared, results, clock, flags, say) if compared else 0
+    code = 0
+    if compared or not leagues:
+        code = _reproduce(compared, results, clock, flags, say)
     for name, rows in leagues.items():
         if code in (0, 1):  # not stopped
             code = max(code, _choose(name, rows, results, clock, flags, say))
