@@ -67,8 +67,8 @@ def _text(data: str) -> ConfigDict:
     config.data.name = data
     config.data.length = config.data.valid = 64
     config.model = model("gpt", width=64, depth=2, heads=2)
-    config.steps, config.batch = 200, 16
-    config.eval.every, config.eval.batch = 50, 64
+    config.steps, config.batch = 400, 16
+    config.eval.every, config.eval.batch = 100, 64
     return config
 
 
@@ -84,8 +84,9 @@ def _recall(data: str, steps: int) -> ConfigDict:
 
 
 def _copying() -> ConfigDict:
-    config = _recall("copying", 300)
-    config.data.length = 8
+    config = _recall("copying", 200)
+    config.data.length = 16
+    config.batch = 32
     return config
 
 
