@@ -41,7 +41,7 @@ class Mamba(nn.Module):
         taps: tokens that the convolution sees, the current one included.
         chunk: tokens up to which a sequence is computed as attention, in N² products; a longer one
             is computed in chunks of as many.
-        base: the initialization that schemes start from: "torch", the reference's, or "timm".
+        base: the initialization that schemes start from: "torch" (the reference's), "timm", "flax".
         embedding_std: standard deviation of the embedding's initial values.
         scan: one compiled block, run L times, see `GPT`.
         remat: recompute each block in the backward pass, see `GPT`.

@@ -14,7 +14,7 @@ import numpy as np
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
-from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
+from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store.places import Place
 
 BASELINES = ("default", "norm_matched")
@@ -386,13 +386,8 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of enough seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
     row = f"{result.row}, " if result.row else ""
     against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
-    if difference.n < ENOUGH:
-        return f"{against}: too few seeds for a claim ({ENOUGH} needed)"
-    if side := difference.side(result.score.higher):
-        return f"{against}: {'better' if side > 0 else 'worse'}"
-    return f"{against}: no difference that these seeds show"
+    return f"{against}: {difference.verdict(result.score.higher)}"

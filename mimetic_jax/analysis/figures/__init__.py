@@ -22,13 +22,14 @@ From formulas and draws alone:
                  measured=None)
     span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
 
-From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
-`figures.gain.Point` for each measured gain:
+From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` or
+`gains` a `figures.gain.Point` or a `figures.forest.Gain` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
     sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
     dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
+    forest(path, gains, *, columns=4)
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
 before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.
@@ -47,7 +48,7 @@ from mimetic_jax.analysis import (
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import covariance, dots, gain, grid, sweep
+from mimetic_jax.analysis.figures import covariance, dots, forest, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -65,5 +66,6 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "grid": grid.draw,
     "sweep": sweep.draw,
     "gain": gain.draw,
+    "forest": forest.draw,
 }
 """Functions by the names that `papers` gives them."""
