@@ -179,7 +179,7 @@ def draw(
         for view in views
     }
     cell = min(0.9, (style.PAGE - 0.9) / len(heads))
-    height = (cell + 0.2) * len(layers) * len(views) + 0.3
+    height = (cell + 0.2) * len(layers) * len(views) + 0.45
     rows: list[list[object]] = []
     with style.canvas(cell * len(heads) + 0.9, height) as figure:
         axes = figure.subplots(len(layers) * len(views), len(heads), squeeze=False)
@@ -214,12 +214,12 @@ def draw(
                 shrink=0.6 if len(views) == 1 else 1.0,
                 pad=0.02,
             )
-        some = style.of_depth(layers, depth)
-        below = (
-            "above each map: the share of patches that attend most to the head's own offset, and"
+        note = (
+            "above each map: the share of patches that attend most to the head's own offset, and the\n"
+            "mean attention there; by offset: the mean over patches, the patch itself in the middle"
         )
-        below += " the mean attention there" + f"; {some} are shown" * bool(some)
-        figure.supxlabel(below, fontsize=7)
+        some = style.of_depth(layers, depth)
+        figure.supxlabel(f"{note}; {some}" if some else note, fontsize=7)
         width = max(array.shape[-1] for array in seen.values())
         header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
         return style.write(figure, path, header, rows)
