@@ -87,6 +87,7 @@ def test_what_is_in_place_of_a_file_is_refused(tmp_path: Path, case: str, place:
 
 ODD = {
     "NUL": "a\0b",
+    "nobody's": "~nosuchuser/x",
     "bytes": os.fsdecode(b"\xff"),
     "surrogate": "\ud800",
     "superscript": "1.0.²",
