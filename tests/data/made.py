@@ -1,16 +1,30 @@
-"""Files of images as other programs write them: encoded, in archives, and prepared by TFDS."""
+"""Files as other programs write them, and how bad ones are refused."""
 
 from __future__ import annotations
 
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
+
+from mimetic_jax.errors import InputError
+
+
+def refused(call: Callable[[], object], *words: str) -> str:
+    """The error that a call raises: of one line, with these words."""
+    with pytest.raises(InputError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
 
 
 def encode(pixels: np.ndarray, kind: str = "JPEG", mode: str = "", **options: Any) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 from mimetic_jax.data import describe_own, load_dataset, load_own, open_source
 from mimetic_jax.data.files import open as opening
 from mimetic_jax.data.text.corpus import load_text
-from mimetic_jax.errors import InputError
+from tests.data.made import refused
 
 CIFAR = {
     **{f"data_batch_{number}": b"" for number in range(1, 6)},
@@ -49,14 +49,6 @@ CASES: dict[str, tuple[dict[str, bytes | None], str, Callable[[str], object]]] =
         lambda d: load_dataset("stl10", d),
     ),
 }
-
-
-def refused(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.timeout(60)
