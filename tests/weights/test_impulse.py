@@ -148,23 +148,6 @@ def test_random_offsets_do_not_repeat_and_differ_by_key():
     assert len({one.tobytes() for one in drawn}) == 8
 
 
-def test_concrete_traced_and_vmapped_products_agree():
-    def drawn(key, position):
-        return impulse_query_key(key, position, (4, 4), 4, order="random")
-
-    positions = jnp.stack([table(16, 32, seed) for seed in range(3)])
-    keys, first = jax.random.split(KEY, 3), np.asarray(positions[0])
-    vmapped = jax.jit(jax.vmap(drawn))(keys, positions)
-    shared = jax.jit(jax.vmap(lambda key: drawn(key, first)))(keys)
-    for index, key in enumerate(keys):
-        for batch, position in ((vmapped, positions[index]), (shared, positions[0])):
-            concrete = head_products(*drawn(key, position))
-            one = head_products(*(kernel[index] for kernel in batch))
-            np.testing.assert_allclose(one, concrete, atol=1e-3 * np.abs(concrete).max())
-    shapes = jax.eval_shape(drawn, keys[0], positions[0])
-    assert [shape.shape for shape in shapes] == [(32, 4, 8)] * 2
-
-
 def test_noise_is_fresh_by_key_and_head():
     position, sizes = table(16, 32), {"num_heads": 10, "head_dim": 8}
     same, other = (
@@ -231,13 +214,6 @@ def test_a_traced_table_without_directions_gives_a_query_of_zero(value):
     np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7, rtol=1e-5)
 
 
-def test_bfloat16_positions():
-    position = table(16, 32).astype(jnp.bfloat16)
-    query, _ = impulse_query_key(KEY, position, (4, 4), 4)
-    assert query.dtype == jnp.float32
-    assert np.isfinite(query).all()
-
-
 def window_attention(table, window, sign):
     """Softmax of the biases in one window; the table is indexed by sign · (key − query)."""
     row, column = np.divmod(np.arange(window**2), window)
@@ -274,13 +250,6 @@ def test_swin_tables_change_at_the_offsets_alone():
     np.testing.assert_allclose(change, expected, atol=1e-6)
 
 
-def test_swin_tables_of_traced_offsets():
-    def drawn(key):
-        return swin_bias(jax.random.normal(key, (49, 4)), random_offsets(key, 3, 4))
-
-    np.testing.assert_allclose(drawn(KEY), jax.jit(drawn)(KEY), atol=1e-6)
-
-
 def test_mixer_product_is_a_mean_of_shifts():
     fc1, fc2 = mixer_token_mixing(KEY, (3, 4), 48, noise=1e-6)
     shifts = np.asarray(random_offsets(jax.random.split(KEY, 3)[0], 3, 4))
@@ -311,55 +280,3 @@ def test_grids_smaller_than_the_filter_stay_finite(grid):
     if count > 1:
         query, _ = impulse_query_key(KEY, table(16, 32), grid, 4)
         assert np.isfinite(query).all()
-
-
-POSITION = np.random.default_rng(0).normal(size=(16, 32))
-
-
-def attention(**options):
-    arguments = {"key": KEY, "position": POSITION, "grid": (4, 4), "num_heads": 4}
-    return impulse_query_key(**arguments | options)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: attention(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
-        (lambda: attention(position=POSITION[None]), r"not \(1, 16, 32\)"),
-        (lambda: attention(grid=(0, 4)), r"the grid\[0\] 0 is not an integer"),
-        (lambda: attention(num_heads=5), "num_heads 5 does not divide dim 32"),
-        (lambda: attention(head_dim=0), "head_dim 0 is not an integer"),
-        (lambda: attention(kernel_size=4), "kernel_size 4"),
-        (lambda: attention(order="relased"), "did you mean 'released'"),
-        (lambda: attention(amplitude=-1.0), "amplitude -1.0"),
-        (lambda: attention(noise=0.0), "noise 0.0"),
-        (lambda: attention(norm=float("inf")), "norm inf"),
-        (lambda: attention(rank=9), "rank 9 is not between 1 and the head width 8"),
-        (lambda: attention(num_heads=1), "numerical rank 16 and 32 is needed"),
-        (lambda: attention(head_dim=64), "numerical rank 16 and 64 is needed"),
-        (lambda: attention(position=np.ones((16, 32))), "rank 0 and 8 is needed: use random .*s$"),
-        (lambda: offsets(0, 3), "kernel_size 0"),
-        (lambda: random_offsets(KEY, 2, 3), "kernel_size 2"),
-        (
-            lambda: swin_bias(np.ones((9, 10)), offsets(5, 10)),
-            "offset of 2 doesn't fit a window of 2x2",
-        ),
-        (
-            lambda: swin_bias(np.ones((9, 2)), offsets(3, 3)),
-            r"\(row, column\) of 2 table.s., not of shape \(3, 2\)",
-        ),
-        (
-            lambda: swin_shared_bias(np.ones((7, 7)), offsets(3, 2)),
-            r"of 1 table.s., not of shape \(1, 2, 2\)",
-        ),
-        (lambda: swin_bias(np.ones((10, 2)), offsets(3, 2)), r"shape \(10, 2\) are not \["),
-        (lambda: swin_bias(np.ones((16, 2)), offsets(3, 2)), r"shape \(16, 2\) are not \["),
-        (lambda: swin_shared_bias(np.ones((7, 5)), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
-        (lambda: mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple of"),
-        (lambda: mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
-    ],
-)
-def test_bad_input(call, words):
-    with pytest.raises(InputError, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)
