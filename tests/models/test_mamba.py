@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from mimetic_jax import InputError
 from mimetic_jax.models import Mamba, ssd
 from mimetic_jax.models.mamba import DECAYS, STEPS
 from tests.golden import mamba as reference
@@ -31,12 +30,6 @@ def variables() -> dict[str, Any]:
 
 def logits(model: Mamba, variables: Any, tokens: jax.Array = TOKENS) -> jax.Array:
     return jax.jit(lambda v: model.apply(v, tokens, method="logits"))(variables)
-
-
-def stacked(params: dict[str, Any]) -> dict[str, Any]:
-    rest = {name: leaf for name, leaf in params.items() if not name.startswith("block_")}
-    blocks = [params[f"block_{layer}"] for layer in range(MODEL.depth)]
-    return rest | {"blocks": jax.tree.map(lambda *leaves: np.stack(leaves), *blocks)}
 
 
 def terms(length: int, groups: int = 2, rate: float = 1.0) -> list[jax.Array]:
@@ -110,47 +103,3 @@ def test_initial_values_are_the_references() -> None:
     assert (step.min() > 0.99 * STEPS[0], step.max() < 1.01 * STEPS[1]) == (True, True)
     assert np.median(step) == pytest.approx(0.01, rel=0.6)
     assert (mixer["D"] == 1).all()
-
-
-@pytest.mark.slow
-def test_a_scan_is_the_same_function(variables: Any) -> None:
-    """Of the same parameters, stacked; remat or not."""
-
-    def gradient(model: Mamba, params: Any) -> Any:
-        def loss(params: Any) -> jax.Array:
-            return jnp.square(model.apply({"params": params}, TOKENS)).sum()
-
-        return jax.jit(jax.grad(loss))(params)
-
-    unrolled = variables["params"]
-    expected = stacked(gradient(MODEL, unrolled))
-    for remat in (False, True):
-        found = gradient(MODEL.clone(scan=True, remat=remat), stacked(unrolled))
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), found, expected
-        )
-
-
-def test_bfloat16_computes_close_to_float32(variables: Any) -> None:
-    exact, rough = (
-        jax.jit(MODEL.clone(dtype=dtype).apply)(variables, TOKENS)
-        for dtype in (jnp.float32, jnp.bfloat16)
-    )
-    assert rough.dtype == jnp.float32
-    assert 0 < np.abs(exact - rough).mean() < 0.05
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"heads": 5}, r"heads 5 does not divide the inner width 24 \(expand 2 x width 12\)"),
-        ({"groups": 3}, "groups 3 does not divide heads 4"),
-        ({"state": 0}, "state 0 is not positive"),
-        ({"chunk": 0}, "chunk 0 is not positive"),
-        ({"base": "mamba"}, "unknown base initialization 'mamba'"),
-    ],
-)
-def test_bad_input(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        jax.eval_shape(MODEL.clone(**change).init, KEY, TOKENS)
-    assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from mimetic_jax.models.swin import Block
 from mimetic_jax.models.windows import WindowAttention
 from mimetic_jax.train.cluster.mesh import shardings
 from tests.golden import windows
+from tests.models.values import stacked
 
 KEY = jax.random.key(0)
 CIFAR = {
@@ -44,20 +45,6 @@ def shapes_of(model, side=8):
     return jax.eval_shape(model.init, KEY, jnp.zeros((1, side, side, 3)))["params"]
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize(
-    ("fields", "side", "count"),
-    [
-        ({"num_classes": 10, **CIFAR}, 32, 26_598_646),
-        ({"num_classes": 1000}, 224, 87_768_224),
-    ],
-)
-def test_number_of_parameters(fields, side, count, scan):
-    """Those of kentaroy47's Swin-T for CIFAR, and of Microsoft's Swin-B."""
-    shapes = shapes_of(Swin(**fields, scan=scan), side)
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
-
-
 def filled(model, x):
     """Parameters by the rule of the golden arrays, which is quicker than compiling `init`."""
     leaves, tree = paths.flatten(jax.eval_shape(model.init, KEY, x)["params"])
@@ -71,18 +58,6 @@ def original(case):
     return model, filled(model, x), x
 
 
-def stacked(params):
-    """The tree of the scanned model from that of the unrolled one."""
-    new = {name: leaves for name, leaves in params.items() if not name.startswith("stage_")}
-    for name in params.keys() - new.keys():
-        stage = dict(params[name])
-        depth = sum(part.startswith("block_") for part in stage)
-        blocks = [stage.pop(f"block_{layer}") for layer in range(depth)]
-        stage["blocks"] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
-        new[name] = stage
-    return new
-
-
 @pytest.mark.parametrize("case", windows.CASES)
 def test_logits_are_those_of_the_originals(golden, case):
     model, params, x = original(case)
@@ -94,48 +69,6 @@ def test_a_scan_over_stages_gives_the_logits_of_the_originals(golden):
     model, params, x = original("microsoft")
     found = jax.jit(model.clone(scan=True).apply)({"params": stacked(params)}, x)
     np.testing.assert_allclose(found, golden("windows")["microsoft"], atol=1e-5)
-
-
-def test_bfloat16_computes_close_to_float32(golden):
-    model, params, x = original("microsoft")
-    rough = jax.jit(model.clone(dtype=jnp.bfloat16).apply)({"params": params}, x)
-    exact = golden("windows")["microsoft"]
-    assert rough.dtype == jnp.float32
-    np.testing.assert_allclose(rough, exact, atol=0.05)
-    assert not np.allclose(rough, exact, atol=1e-4)
-
-
-# One window, which the shift cuts; four windows, of which it cuts three.
-@pytest.mark.parametrize(("form", "side"), [("cifar", 4), ("microsoft", 8)])
-@pytest.mark.slow
-def test_a_scan_that_recomputes_blocks_has_the_gradient_of_the_unrolled_model(form, side):
-    x = images(side=side)
-    model = Swin(**SMALL, form=form)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def gradient(model, params):
-        return jax.grad(lambda p: (model.apply({"params": p}, x) ** 2).sum())(params)
-
-    params = filled(model, x)
-    expected = stacked(gradient(model, params))
-    found = gradient(model.clone(scan=True, remat=True), stacked(params))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), found, expected
-    )
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_remat_recomputes_blocks(scan):
-    x = images()
-    model = Swin(**SMALL, scan=scan)
-    variables = jax.eval_shape(model.init, KEY, x)
-
-    def gelus(remat):
-        gradient = jax.grad(lambda v: model.clone(remat=remat).apply(v, x).sum())
-        return len(re.findall("= erfc? ", str(jax.make_jaxpr(gradient)(variables))))
-
-    # Forward, again, and in the gradient itself.
-    assert 2 * gelus(True) == 3 * gelus(False) > 0
 
 
 def blocks_called(model, side):
@@ -225,28 +158,6 @@ def test_weight_decay_spares_what_the_original_spares():
         assert len(tables) == sum(model.depths)
         one_dimensional = {path for path, leaf in leaves if "kernel" not in path}
         assert spared == one_dimensional | tables
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"form": "cifr"}, "unknown form 'cifr'.*did you mean 'cifar'"),
-        ({"head_dim": 3}, "head_dim 3 does not divide width 8"),
-        ({"downscaling": (3,)}, "downscaling 3 does not divide the 8x8 image"),
-        ({"downscaling": (2, 2)}, r"depths \(2,\) and downscaling \(2, 2\) have different"),
-        (
-            {"downscaling": (2, 3), "depths": (2, 2)},
-            "downscaling 3 does not divide the 4x4 grid of stage 0",
-        ),
-        ({"window": 3}, "window 3 does not divide the 4x4 grid of stage 0"),
-        ({"downscaling": (2, 4), "depths": (2, 2)}, "window 2 .* the 1x1 grid of stage 1"),
-        ({"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
-    ],
-)
-def test_bad_input(fields, words):
-    with pytest.raises(InputError, match=words) as caught:
-        shapes_of(Swin(**SMALL | fields))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

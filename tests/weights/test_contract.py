@@ -6,6 +6,7 @@ Factors of a singular value decomposition differ by signs, so attention is compa
 from __future__ import annotations
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -39,34 +40,47 @@ def normal(key, *shape):
     return jax.random.normal(key, shape, "float32")
 
 
-# (arrays of a key, what is compared of them)
+PRODUCTS = {
+    "query_key": query_key,
+    "random basis": query_key,
+    "identity alone": query_key,
+    "value_out": value_out,
+    "factorize": factors,
+    "impulse_query_key": query_key,
+    "impulses of traced tables": query_key,
+    "same_noise_query_key": query_key,
+    "same_noise_value_out": value_out,
+}
+"""What is compared of two arrays."""
 DRAWS = {
-    "query_key": (lambda key: weights.query_key(key, 24, 2, num_kv_heads=1), query_key),
-    "random basis": (
-        lambda key: weights.query_key(key, 12, 3, alpha=0.0, degenerate="random_basis"),
-        query_key,
+    "query_key": lambda key: weights.query_key(key, 24, 2, num_kv_heads=1),
+    "random basis": lambda key: weights.query_key(key, 12, 3, alpha=0.0, degenerate="random_basis"),
+    "identity alone": lambda key: weights.query_key(
+        key, 8, 1, head_dim=9, alpha=0.0, beta=np.float64(-0.5)
     ),
-    "identity alone": (
-        lambda key: weights.query_key(key, 8, 1, head_dim=9, alpha=0.0, beta=np.float64(-0.5)),
-        query_key,
-    ),
-    "value_out": (lambda key: weights.value_out(key, 24, 2), value_out),
-    "factorize": (lambda key: weights.factorize(normal(key, 3, 16, 16), 4), factors),
-    "impulse": (
-        lambda key: weights.impulse_query_key(key, normal(key, 16, 32), GRID, 4, order="random"),
-        query_key,
-    ),
-    "impulse of one table": (
-        lambda key: weights.impulse_query_key(key, TABLE, GRID, 4),
-        query_key,
+    "value_out": lambda key: weights.value_out(key, 24, 2),
+    "factorize": lambda key: weights.factorize(normal(key, 3, 16, 16), 4),
+    "impulse_query_key": lambda key: weights.impulse_query_key(key, TABLE, GRID, 4),
+    "impulses of traced tables": lambda key: weights.impulse_query_key(
+        key, normal(key, 16, 32), GRID, 4, order="random"
     ),
     "swin_bias": lambda key: weights.swin_bias(normal(key, 49, 4), random_offsets(key, 3, 4)),
-    "token mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8, kernel_size=1),
-    "impulses": lambda key: weights.conv_filters(key, 3, 4, "impulse"),
-    "filters": lambda key: weights.sample_filters(key, weights.conv_covariance_2022(2, 0.5), 4),
+    "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8, kernel_size=1),
+    "conv_filters": lambda key: weights.conv_filters(key, 3, 4, "impulse"),
+    "sample_filters": lambda key: weights.sample_filters(
+        key, weights.conv_covariance_2022(2, 0.5), 4
+    ),
     "mimicked filters": lambda key: weights.sample_filters(
         key, weights.empirical_covariance(normal(key, 3, 3, 30)), 5
     ),
+    "same_noise_query_key": lambda key: weights.same_noise_query_key(key, 16, 2),
+    "same_noise_value_out": lambda key: weights.same_noise_value_out(key, 16, 2),
+    "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
+    "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
+        key, 4, 8, np.zeros(2), np.zeros((3, 4))
+    ),
+    "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
+    "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
     "norm_matched": lambda key: weights.norm_matched(key, jnp.ones(4)),
     "uniform_noise": lambda key: weights.uniform_noise(key, (4, 6), 0.5),
     "tfixup": lambda key: weights.tfixup(key, 4, 6, 12),
@@ -77,15 +91,19 @@ DRAWS = {
     "mean_shift": lambda key: weights.mean_shift(
         normal(key, 6, 4), jax.random.uniform(key, dtype="float32")
     ),
-    "mean_shift_per_input": lambda key: weights.mean_shift_per_input(key, normal(key, 6, 4), 0.5),
+    "mean_shift_per_input": lambda key: weights.mean_shift_per_input(key, TABLE, 0.5),
 }
+
+
+def test_every_draw_is_here():
+    functions = {name: inspect.signature(getattr(weights, name)) for name in weights.__all__}
+    assert {name for name, call in functions.items() if "key" in call.parameters} <= DRAWS.keys()
 
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_float32_and_the_same_inside_a_program(name):
     """Alone and for several keys under jit and vmap; float32 also where JAX's default is wider."""
-    drawn = DRAWS[name]
-    draw, seen = drawn if isinstance(drawn, tuple) else (drawn, lambda *arrays: arrays)
+    draw, seen = DRAWS[name], PRODUCTS.get(name, lambda *arrays: arrays)
     keys = jax.random.split(KEY, 2)
     together = jax.jit(jax.vmap(draw))(keys)
     for index, key in enumerate(keys):
@@ -95,7 +113,7 @@ def test_draws_are_float32_and_the_same_inside_a_program(name):
             assert one.dtype == other.dtype == np.float32
         products = (seen(*x) if isinstance(x, tuple) else x for x in (inside, alone))
         for one, other in zip(*map(jax.tree.leaves, products), strict=True):
-            atol = 1e-3 if name.startswith(("impulse of", "impulse", "mimicked")) else 1e-5
+            atol = 1e-3 if name.startswith(("impulse", "mimicked")) else 1e-5
             np.testing.assert_allclose(one, other, atol=atol * max(1, np.abs(other).max()))
     with jax.enable_x64(True):
         wide = (draw(KEY), jax.eval_shape(draw, KEY))
