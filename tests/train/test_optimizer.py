@@ -23,11 +23,17 @@ def gradients(step):
 
 
 def run(optimizer, steps=5):
-    params, state = PARAMS, optimizer.init(PARAMS)
-    for step in range(steps):
-        updates, state = optimizer.update(gradients(step), state, params)
-        params = optax.apply_updates(params, updates)
-    return params
+    """The parameters after these steps, in one program."""
+
+    @jax.jit
+    def taken(params):
+        state = optimizer.init(params)
+        for step in range(steps):
+            updates, state = optimizer.update(gradients(step), state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return taken(PARAMS)
 
 
 def numpy_adamw(name, steps, rate, decay, norms, clip, betas=(0.9, 0.999), eps=1e-8):
@@ -106,10 +112,10 @@ def test_six_steps_are_those_of_pytorch(golden, eps, clip):
             decay_rules=NO_DECAY,
         )
         params = {name: jnp.asarray(torch[f"initial_{name}"]) for name in TREE}
-        state = optimizer.init(params)
+        state, update = optimizer.init(params), jax.jit(optimizer.update)
         for step in range(len(rates)):
             grads = {name: jnp.asarray(torch[f"gradients_{name}"][step]) for name in TREE}
-            updates, state = optimizer.update(grads, state, params)
+            updates, state = update(grads, state, params)
             params = optax.apply_updates(params, updates)
             for name in TREE:
                 expected = torch[f"eps{eps}_clip{clip}_{name}"][step]

@@ -197,7 +197,7 @@ def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
     assert None not in marks
     assert len(marks) == 2
     (tmp_path / "teacher").rename(tmp_path / "first")
-    trained(tiny(seeds=(0,), batch=64), tmp_path / "teacher")
+    trained(tiny(scheme=()), tmp_path / "teacher")
     student.seeds = (0, 1)
     with pytest.raises(InputError, match=r"with other .*runs/run/0 \(fingerprint \w+ there"):
         quiet(student).train(tmp_path / "student")

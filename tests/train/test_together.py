@@ -117,9 +117,9 @@ def killed_at(number, owner, method):
 @pytest.mark.parametrize(
     "kill",
     [
-        lambda: killed_at(6, RunJournal, "count"),
+        pytest.param(lambda: killed_at(6, RunJournal, "count"), marks=pytest.mark.slow),
         lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
-        lambda: killed_at(6, Checkpoints, "save"),  # of the last ones, too
+        pytest.param(lambda: killed_at(6, Checkpoints, "save"), marks=pytest.mark.slow),
     ],
     ids=["a step", "a checkpoint", "the last checkpoint"],
 )

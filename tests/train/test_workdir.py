@@ -137,48 +137,39 @@ LEGAL = {("runs/run/0/metrics.jsonl", "empty"), ("runs/run/0/metrics.jsonl", "de
 """No run yet, and one whose first line a kill has torn."""
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name, damage):
+def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name):
     comparison, write, table = kinds[kind]
-    workdir = tmp_path / "workdir"
-    write(comparison, workdir)
-    put(workdir / name, damage)
-    if (name, damage) in LEGAL:
-        assert comparison.table(str(workdir)) != table
-        return
-    refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
+    for damage in DAMAGE:
+        workdir = tmp_path / damage
+        write(comparison, workdir)
+        put(workdir / name, damage)
+        if (name, damage) in LEGAL:
+            assert comparison.table(str(workdir)) != table
+        else:
+            refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_chunk_json_is_named(tmp_path, damage):
-    folder = Members.of(str(tmp_path), "run").folder
+def test_what_is_written_by_each_call_is_written_anew_or_is_named(kinds, tmp_path, damage):
+    """The table's summary and the lock; a population's choice of a chunk is only named."""
+    folder = Members.of(str(tmp_path / "members"), "run").folder
     folder.make()
     put(folder.path / "chunk.json", damage)
-    refused(lambda workdir: Members.of(str(workdir), "run").choice, tmp_path, "chunk.json")
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_summary_is_written_anew_or_is_named(kinds, tmp_path, damage):
+    refused(lambda to: Members.of(str(to), "run").choice, tmp_path / "members", "chunk.json")
     comparison, write, table = kinds["runs"]
-    write(comparison, tmp_path / "workdir")
-    path = tmp_path / "workdir" / "summary.json"
-    put(path, damage)
+    workdir = tmp_path / "workdir"
+    write(comparison, workdir)
+    put(workdir / "summary.json", damage)
+    put(workdir / "lock", damage)
     if damage in ("a folder", "a pipe", "a link"):
-        refused(lambda workdir: comparison.table(str(workdir)), path.parent, "summary.json")
+        refused(lambda to: comparison.table(str(to)), workdir, "summary.json")
+        refused(lambda to: locked(str(to)).__enter__(), workdir, str(workdir))
         return
-    assert comparison.table(str(tmp_path / "workdir")) == table
-    assert path.stat().st_size > 100
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_lock_is_taken_or_is_named(tmp_path, damage):
-    put(tmp_path / "lock", damage)
-    if damage in ("a folder", "a pipe", "a link"):
-        refused(lambda workdir: locked(str(workdir)).__enter__(), tmp_path, str(tmp_path))
-        return
-    with locked(str(tmp_path)), pytest.raises(InputError, match="is in use by process"):
-        locked(str(tmp_path)).__enter__()
+    assert comparison.table(str(workdir)) == table
+    assert (workdir / "summary.json").stat().st_size > 100
+    with locked(str(workdir)), pytest.raises(InputError, match="is in use by process"):
+        locked(str(workdir)).__enter__()
 
 
 @pytest.mark.slow

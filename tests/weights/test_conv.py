@@ -84,10 +84,9 @@ def energies(filters):
     return np.square(np.asarray(filters, np.float64)).sum(axis=(0, 1))
 
 
-@settings(max_examples=6, deadline=None)
-@given(size=st.integers(1, 9), seed=st.integers(0, 1000))
-def test_impulse_and_box_have_the_energy_of_random_filters(size, seed):
-    key = jax.random.key(seed)
+@pytest.mark.parametrize("size", [1, 8])
+def test_impulse_and_box_have_the_energy_of_random_filters(size):
+    key = jax.random.key(size)
     impulse, box, random = (
         conv_filters(key, size, 40, kind) for kind in ("impulse", "box", "random")
     )

@@ -56,6 +56,7 @@ def test_learns_and_is_tested_at_every_length(run):
     assert f"{100 * last['eval_recall_x2']:.2f}" in row
 
 
+@pytest.mark.slow
 def test_resume_equals_no_stop(run, tmp_path):
     with killed(after=40):
         trained(recall(), tmp_path)
