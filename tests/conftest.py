@@ -104,7 +104,7 @@ def golden() -> Callable[[str], dict[str, np.ndarray]]:
     return load
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Callable[..., ConfigDict]:
     """A comparison small enough to train in a second."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.default import default, model
-from mimetic_jax import InputError, data, plan, rewrite, schemes
+from mimetic_jax import data, plan, rewrite, schemes
 from mimetic_jax.models import ConvMixer
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream
@@ -116,12 +116,3 @@ def test_frozen_filters_and_biases_stay_bit_equal():
     assert {path for path, same in equal.items() if same} == {
         f"params/block_{layer}/depthwise/{leaf}" for layer in (0, 1) for leaf in ("kernel", "bias")
     }
-
-
-@pytest.mark.parametrize("scheme", [schemes.MeanShift(), schemes.Mimetic()])
-def test_a_scheme_without_a_role_in_the_model_is_one_line(scheme):
-    with pytest.raises(
-        InputError, match=f"{type(scheme).__name__} matches nothing among"
-    ) as caught:
-        Comparison(config_of(scheme=(scheme,)), say=lambda line: None)
-    assert "\n" not in str(caught.value)

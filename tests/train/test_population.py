@@ -162,19 +162,6 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
     assert any("1 members at a time instead of 2" in line for line in said)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"init_from": "runs/x"}, "takes no init_from=runs/x"),
-        ({"optimizer.plateau": "halve"}, "takes no optimizer.plateau=halve"),
-        ({"data.name": "imagenet2012"}, "streamed"),
-    ],
-)
-def test_what_a_population_cannot_be(overrides, message):
-    with pytest.raises(InputError, match=message):
-        quiet(config_of(**overrides))
-
-
 def test_a_plan_has_the_members():
     text = describe(quiet(config_of()))
     assert "1 arms x 3 members" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -114,8 +114,8 @@ def _append(folder, first):
 
 
 def test_appenders_take_turns(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_append, args=(tmp_path, 40 * i)) for i in range(3)]
+    """A lock is of an open file: threads stand for processes."""
+    writers = [threading.Thread(target=_append, args=(tmp_path, 40 * i)) for i in range(3)]
     for writer in writers:
         writer.start()
     for writer in writers:
