@@ -308,8 +308,13 @@ def held(*axes):
     return compiled.memory_analysis().argument_size_in_bytes - 1437 * 68
 
 
-@pytest.mark.parametrize("axis", ["fsdp", pytest.param("tensor", marks=pytest.mark.slow)])
-def test_memory_of_a_device_falls_as_an_axis_grows(axis):
+@pytest.mark.parametrize(
+    ("axes", "share"),
+    [
+        ((2, 2, 2), 0.4),
+        *(pytest.param(axes, 0.6, marks=pytest.mark.slow) for axes in ((1, 2, 1), (1, 1, 2))),
+    ],
+)
+def test_memory_of_a_device_falls_as_an_axis_grows(axes, share):
     """Nearly in proportion: parameters and both moments."""
-    axes = {"fsdp": (1, 2), "tensor": (1, 1, 2)}[axis]
-    assert held(*axes) < 0.6 * held(1, 1)
+    assert held(*axes) < share * held(1, 1)
