@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 
-import jax
-import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from mimetic_jax.command import experiment
-from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.runs import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
-CONFIG = """
-from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default
-
-
-def get_config(text=""):
-    config = default()
-    config.name = "tiny"
-    config.batch, config.steps, config.max_dispatch = 32, 400, 2
-    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.eval.batch, config.eval.every = 360, 40
-    config.log_every, config.checkpoint_every = 4, 20
-    config.scheme = (SinCos(), Mimetic())
-    return config
-"""
 
 
 def command(*arguments: str) -> list[str]:
@@ -44,13 +21,6 @@ def command(*arguments: str) -> list[str]:
 
 def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, env=env)
-
-
-@pytest.fixture
-def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
-    path = tmp_path / "tiny.py"
-    path.write_text(CONFIG)
-    return path
 
 
 @pytest.fixture
@@ -192,68 +162,3 @@ def test_every_config_plans(
         main(f"--config=configs/{config}", "--mode=plan")
     assert not ended.value.code
     assert "FLOPs per step" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_kill_and_the_same_command_again(config_file: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """SIGTERM, then kill -9; then parameters equal, bit for bit, those of a run left alone."""
-    compiled_fast = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
-    env = os.environ | compiled_fast
-    flags = [f"--config={config_file}", f"--workdir={tmp_path / 'killed'}"]
-    folder = tmp_path / "killed" / "runs" / "run" / "0" / "checkpoints"
-
-    def stopped(number: signal.Signals) -> tuple[int, str]:
-        """Exit code and output of a process that is sent the signal once there is a checkpoint."""
-        process = subprocess.Popen(
-            command(*flags), cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env
-        )
-        assert process.stdout is not None
-        said = ""
-        while " images/s" not in said:  # it trains, and hears
-            line = process.stdout.readline()
-            assert line, "ended before it could be stopped"
-            said += line
-        deadline = time.monotonic() + 100
-        while not any(path.name.isdigit() for path in folder.glob("*")):
-            assert time.monotonic() < deadline, "no checkpoint in 100 s"
-            time.sleep(0.02)
-        process.send_signal(number)
-        rest, _ = process.communicate()
-        return process.returncode, said + rest
-
-    code, said = stopped(signal.SIGTERM)
-    assert code == 75, said
-    assert "which is saved: the same command continues" in said
-    code, said = stopped(signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert "continues at step" in said
-    assert not Run.of(tmp_path / "killed", "run", 0).finished()
-    again = run(*flags, env=env)
-    assert again.returncode == 0, again.stderr
-    assert "continues at step" in again.stdout
-    whole = run(flags[0], f"--workdir={tmp_path / 'whole'}", env=env)
-    assert whole.returncode == 0, whole.stderr
-    namespace: dict[str, object] = {}
-    exec(CONFIG, namespace)
-    config = namespace["get_config"]()  # type: ignore[operator]
-    assert isinstance(config, ConfigDict)
-    comparison = Comparison(config, say=lambda line: None)
-    killed, left_alone = (
-        comparison.restored(Run.of(tmp_path / name, "run", 0)) for name in ("killed", "whole")
-    )
-    assert killed is not None
-    assert left_alone is not None
-    for a, b in zip(*(_leaves(state) for state in (killed, left_alone)), strict=True):
-        np.testing.assert_array_equal(a, b)
-    steps = [record["step"] for record in Run.of(tmp_path / "killed", "run", 0).evaluations()]
-    assert steps == list(range(0, 401, 40))
-    summary = json.loads((tmp_path / "killed" / "summary.json").read_text())
-    assert summary[0]["n"] == 1
-
-
-def _leaves(state: object) -> list[np.ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]

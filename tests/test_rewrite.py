@@ -105,8 +105,8 @@ def test_layers_and_keys_differ():
     assert np.abs(np.corrcoef(noise) - np.eye(3)).max() < 0.3
 
 
-@pytest.mark.parametrize("scheme", [Mimetic(), SameNoise(), NormMatched(Mimetic())])
-def test_double_precision_changes_no_draw(scheme):
+def test_double_precision_changes_no_draw():
+    scheme = NormMatched(Mimetic())
     params = stock(1)
     expected = mimetic_jax.rewrite(KEY, params, scheme)
     with jax.enable_x64(True):

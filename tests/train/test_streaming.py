@@ -5,27 +5,16 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from mimetic_jax import InputError
 from mimetic_jax.train.store.runs import Run
+from tests.images import imagenet
 from tests.training import killed, quiet, trained
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """20 train and 11 test JPEGs of different sizes, in two classes that differ in brightness."""
-    root = tmp_path_factory.mktemp("images")
-    random = np.random.default_rng(0)
-    for split, count in (("train", 20), ("val", 11)):
-        for index in range(count):
-            label = index % 2
-            path = root / split / f"class_{label}" / f"{index}.JPEG"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            height, width = random.integers(40, 90, 2)
-            pixels = random.integers(0, 100, (height, width, 3)) + 150 * label
-            Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
-    return root
+    return imagenet(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture

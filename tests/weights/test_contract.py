@@ -145,11 +145,6 @@ def test_norms_beyond_the_range_of_the_input():
     np.testing.assert_allclose(np.linalg.norm(drawn), 512, rtol=1e-5)
 
 
-def test_old_style_keys():
-    old, new = jax.random.PRNGKey(0), jax.random.key(0)
-    np.testing.assert_array_equal(weights.query_key(old, 8, 2)[0], weights.query_key(new, 8, 2)[0])
-
-
 def impulse(**options):
     arguments = {"key": KEY, "position": TABLE, "grid": GRID, "num_heads": 4}
     return weights.impulse_query_key(**arguments | options)
