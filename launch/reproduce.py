@@ -21,9 +21,9 @@ and of those the cheapest rows. --file names what a row starts from: pretrained 
 workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
-interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
-docs/results.md and docs/recall.md are made of these lines alone (--docs). Rows whose data is
-missing are left out and named; the others go on.
+interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
+numbers of docs/results.md and its further pages are of these lines alone (--docs). Rows whose data
+is missing are left out and named; the others go on.
 
 --jobs=N trains N runs at a time, each in a process of its own; --to=slurm submits one array,
 --to=gke prints one manifest per run to pipe into kubectl. The same command with --to=table, given
@@ -257,9 +257,9 @@ def _reproduce(
 
 
 def _write_docs(results: Results, say: Say) -> int:
-    from launch import docs, recipes
+    from launch import docs
 
-    for path, text in (docs.pages(results) | {recipes.PATH: recipes.render()}).items():
+    for path, text in docs.pages(results).items():
         Place.of(path).write(text)
         say(f"written: {path}")
     return 0

@@ -151,9 +151,9 @@ def test_a_peer_is_measured_beside_ours(
 def test_a_failed_peer_is_tried_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
 ) -> None:
-    with_peer(monkeypatch, InputError("its process ended with exit code -9"), PEER)
+    with_peer(monkeypatch, InputError("its process died"), PEER)
     queue = Queue(tmp_path, peer=True)
-    with pytest.raises(InputError, match=r"not everything was done: digits_vit: .* exit code -9"):
+    with pytest.raises(InputError, match=r"not everything was done: digits_vit: its process died"):
         queue()
     assert len(queue.throughput) == 1
     assert not queue.file("peers").exists()
@@ -220,7 +220,7 @@ def test_call_runs_in_another_process() -> None:
     assert REAL_CALL(os.getpid) != os.getpid()
     with pytest.raises(InputError, match=r"^ValueError: invalid literal.*'x'"):
         REAL_CALL(int, "x")
-    with pytest.raises(InputError, match="its process ended with exit code 3"):
+    with pytest.raises(InputError, match="its process died"):
         REAL_CALL(os._exit, 3)
 
 

@@ -196,9 +196,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("error: digits isn't in TFDS")
 
 
-def test_help_needs_no_tensorflow() -> None:
+def test_importing_the_package_imports_no_reader_and_help_needs_no_tensorflow() -> None:
     program = (
-        "import runpy, sys\n"
+        "import runpy, sys, mimetic_jax.data\n"
+        "heavy = {'tensorflow', 'tensorflow_datasets', 'sklearn', 'PIL', 'cv2'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "sys.modules.update(tensorflow=None, tensorflow_datasets=None)\n"
         "sys.argv = ['prepare', '--help']\n"
         "runpy.run_module('mimetic_jax.data.prepare', run_name='__main__')"

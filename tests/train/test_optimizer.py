@@ -128,6 +128,50 @@ def test_no_decay_matches_whole_names():
     assert [paths.first_match(NO_DECAY, path, 1.0) for path in kept] == [1.0] * 4
 
 
+BLOCK = {
+    "attention": {"query": {"kernel": (4, 2, 3)}, "out": {"kernel": (2, 3, 4), "bias": (4,)}},
+    "mlp": {"fc1": {"kernel": (4, 9)}},
+}
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
+    """A first step is nearly 0.2 √max(m, n) U Vᵀ of the gradient's own singular vectors, all heads
+    as one matrix, less the decay; embeddings, biases and the head move as by AdamW."""
+    shapes = {"blocks" if stacked else "block_0": BLOCK, "head": {"kernel": (4, 5)}}
+    shapes |= {"embedding": (7, 4)}
+    leaves, treedef = jax.tree.flatten(shapes, is_leaf=lambda node: isinstance(node, tuple))
+    random = np.random.default_rng(0)
+    tree = jax.tree.unflatten(treedef, [jnp.array(random.normal(size=leaf)) for leaf in leaves])
+    if stacked:
+        tree["blocks"] = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), tree["blocks"])
+    options = {"weight_decay": 0.1, "rate_rules": ((r"fc1", 2.0), (r"value", 0.0))}
+    options |= {"decay_rules": ((r"out/kernel", 0.0),)}
+    schedule = optax.constant_schedule(0.01)
+    ours, adamw = (make_optimizer(name, schedule, **options) for name in ("muon", "adamw"))
+    moves, theirs = (
+        paths.flatten(each.update(tree, each.init(tree), tree)[0])[0] for each in (ours, adamw)
+    )
+    for (path, move), (_, adam), (_, leaf) in zip(
+        moves, theirs, paths.flatten(tree)[0], strict=True
+    ):
+        if "kernel" not in path or "head" in path:
+            np.testing.assert_allclose(move, adam, rtol=1e-6)
+            continue
+        move, leaf = (np.asarray(each[0] if stacked else each) for each in (move, leaf))
+        rows = 4 if "out" not in path else 6
+        rate = 0.01 * (2 if "fc1" in path else 1)
+        direction = -move / rate - (0 if "out" in path else 0.1) * leaf
+        u, _, vh = np.linalg.svd(leaf.reshape(rows, -1), full_matrices=False)
+        sizes = (
+            u.T @ direction.reshape(rows, -1) @ vh.T / (0.2 * max(rows, leaf.size // rows) ** 0.5)
+        )
+        # Newton and Schulz's five steps leave singular values in this range.
+        assert (np.diag(sizes) > 0.6).all()
+        assert (np.diag(sizes) < 1.3).all()
+        np.testing.assert_allclose(sizes, np.diag(np.diag(sizes)), atol=1e-4)
+
+
 def test_adam_is_adamw_without_decay():
     options = {"clip": 1.0, "eps": 1e-3, "rate_rules": ((r"kernel", 2.0),)}
     adam = run(make_optimizer("adam", optax.constant_schedule(0.01), **options))

@@ -9,7 +9,7 @@ From weights, `trees` being a parameter tree per label:
 From activations, `maps` being what `analysis.attention.attention_maps` returns per label, `ranks`
 what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` does:
     attention_maps(path, maps, layers=(1, 4, 11))
-    impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
+    impulse_maps(path, maps, grid, *, layers=())
     stable_rank(path, ranks)
     residual(path, residuals)
 
@@ -18,8 +18,7 @@ From populations, `states` being what `analysis.covariance.from_population` retu
 
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
-    expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2),
-                 measured=None)
+    expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2))
     span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
 
 From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
