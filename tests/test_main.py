@@ -92,8 +92,8 @@ def config_file(tmp_path: pathlib.Path) -> pathlib.Path:
         ),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
-            "unknown analysis 'fits': choose one of attention, covariance, curves, fit, health, "
-            "products, rank, schemes, span; did you mean 'fit'?",
+            "unknown analysis 'fits': choose one of attention, covariance, curves, filters, fit, "
+            "health, products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),
         (["--config=", "--config.batch=64"], "--config is empty: give a config file"),

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.signal
 
 from mimetic_jax import InputError
 from mimetic_jax.weights import impulse, sincos_2d
@@ -122,6 +125,36 @@ def test_other_grids_offsets_and_orders():
     assert mass >= 0.6
 
 
+def test_positive_filters_are_convolutions_that_sum_to_one():
+    """At full rank the logits on positions are the target itself, up to one factor."""
+    position, shape = table(20, 32), (4, 5)
+    options = {"head_dim": 20, "noise": 1e-9, "order": "positive"}
+    query, key = impulse_query_key(KEY, position, shape, 2, **options)
+    tokens = np.asarray(impulse._layer_norm(position))
+    image = np.random.default_rng(0).normal(size=shape)
+    filters = []
+    for logits in tokens @ head_products(query, key) @ tokens.T:
+        logits = logits / logits[6].sum()  # of the token at (1, 1), whose neighbors are all inside
+        filters.append(logits[6].reshape(shape)[:3, :3])
+        expected = scipy.signal.correlate2d(image, filters[-1], mode="same").ravel()
+        np.testing.assert_allclose(logits @ image.ravel(), expected, atol=1e-3)
+    assert np.min(filters) > 0
+    assert np.abs(filters[0] - filters[1]).max() > 0.02
+
+
+def test_maps_of_positive_filters_are_far_from_them():
+    """The paper's "inefficient": most of the attention is on the filter, and not as it says."""
+    position = table(196, 192)
+    query, key = impulse_query_key(KEY, position, (14, 14), 3, order="positive")
+    attention = attention_maps(query, key, impulse._layer_norm(position))
+    draw = jax.random.split(KEY, 3)[0]
+    intended = np.asarray(impulse._positive_matrices(draw, (14, 14), 3, 3))
+    inside = intended.sum(axis=-1) > 0.999
+    distance = np.abs(attention - intended).sum(axis=-1)[inside].mean() / 2
+    assert (attention * (intended > 0)).sum(axis=-1)[inside].mean() > 0.6
+    assert 0.7 < distance < 0.85
+
+
 def test_only_the_ratio_of_amplitude_to_noise_matters():
     position = table(16, 32)
     released = impulse_query_key(KEY, position, (4, 4), 4)
@@ -149,8 +182,8 @@ def test_random_offsets_do_not_repeat_and_differ_by_key():
 
 
 def test_concrete_traced_and_vmapped_products_agree():
-    def drawn(key, position):
-        return impulse_query_key(key, position, (4, 4), 4, order="random")
+    def drawn(key, position, order="random"):
+        return impulse_query_key(key, position, (4, 4), 4, order=order)
 
     positions = jnp.stack([table(16, 32, seed) for seed in range(3)])
     keys, first = jax.random.split(KEY, 3), np.asarray(positions[0])
@@ -161,8 +194,9 @@ def test_concrete_traced_and_vmapped_products_agree():
             concrete = head_products(*drawn(key, position))
             one = head_products(*(kernel[index] for kernel in batch))
             np.testing.assert_allclose(one, concrete, atol=1e-3 * np.abs(concrete).max())
-    shapes = jax.eval_shape(drawn, keys[0], positions[0])
-    assert [shape.shape for shape in shapes] == [(32, 4, 8)] * 2
+    for order in ("random", "positive"):
+        shapes = jax.eval_shape(functools.partial(drawn, order=order), keys[0], positions[0])
+        assert [shape.shape for shape in shapes] == [(32, 4, 8)] * 2
 
 
 def test_noise_is_fresh_by_key_and_head():
