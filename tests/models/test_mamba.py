@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
+import mimetic_jax
 from mimetic_jax import InputError
 from mimetic_jax.models import Mamba, ssd
 from mimetic_jax.models.mamba import DECAYS, STEPS
+from mimetic_jax.schemes import MimeticSSM, mimetic_language
 from tests.golden import mamba as reference
 
 KEY = jax.random.key(0)
@@ -131,6 +133,34 @@ def test_a_scan_is_the_same_function(variables: Any) -> None:
         )
 
 
+def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables: Any) -> None:
+    """Its other layers are what they were; schemes for either kind find theirs."""
+    hybrid = MODEL.clone(attention_layers=(1,))
+    params = jax.jit(hybrid.init)(KEY, TOKENS)["params"]
+    assert [set(params[f"block_{layer}"]) for layer in (0, 1)] == [
+        {"mixer", "norm"},
+        {"attention", "norm"},
+    ]
+    schemes = (MimeticSSM(), mimetic_language())
+    written = {write.path.split("/")[1] for write in mimetic_jax.plan(params, schemes)}
+    assert written == {"mixer", "attention"}
+    before, after = (
+        logits(hybrid, {"params": params}, tokens)
+        for tokens in (TOKENS, TOKENS.at[:, 9].set((TOKENS[:, 9] + 1) % MODEL.vocab))
+    )
+    changed = np.abs(np.asarray(before - after)).max(axis=(0, 2)) > 1e-6
+    assert not changed[:9].any()
+    assert changed[9:].all()
+    # A block of attention that adds nothing leaves the state space layer alone.
+    silent = jax.tree.map(jnp.zeros_like, params["block_1"]["attention"])
+    mixed = variables["params"] | {"block_1": params["block_1"] | {"attention": silent}}
+    alone = MODEL.clone(depth=1)
+    rest = {name: leaf for name, leaf in variables["params"].items() if name != "block_1"}
+    np.testing.assert_allclose(
+        logits(hybrid, {"params": mixed}), logits(alone, {"params": rest}), atol=1e-5
+    )
+
+
 def test_bfloat16_computes_close_to_float32(variables: Any) -> None:
     exact, rough = (
         jax.jit(MODEL.clone(dtype=dtype).apply)(variables, TOKENS)
@@ -147,6 +177,9 @@ def test_bfloat16_computes_close_to_float32(variables: Any) -> None:
         ({"groups": 3}, "groups 3 does not divide heads 4"),
         ({"state": 0}, "state 0 is not positive"),
         ({"chunk": 0}, "chunk 0 is not positive"),
+        ({"attention_layers": (2,)}, "attention_layers 2 is not one of 2, from 0"),
+        ({"attention_layers": (1,), "scan": True}, "scan repeats one kind of block"),
+        ({"attention_layers": (1,), "heads": 8}, "num_heads 8 does not divide dim 12"),
         ({"base": "mamba"}, "unknown base initialization 'mamba'"),
     ],
 )
