@@ -37,10 +37,12 @@ def _table(
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
     option = "; --small" * bool(small)
-    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option})"
+    hardware = f"; {table.hardware}" * bool(table.hardware)
+    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option}{hardware})"
     states = {entry.number: _state(entry, results, workdir) for entry in small}
     for entry in entries(name):
-        numbers = ", ".join(f"{arm} {value:g}" for arm, value in entry.row.published.items())
+        published = (*entry.row.published.items(), *entry.row.others.items())
+        numbers = ", ".join(f"{arm} {value:g}" for arm, value in published)
         state, scaled = _state(entry, results, workdir), states.get(entry.number, "")
         parts = (
             numbers or "no number",

@@ -37,7 +37,7 @@ class Shown:
         return min((run.examples for run in self.result.runs.values()) if self.result else [0])
 
 
-def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
+def table(entries: Sequence[Entry], results: Results, marks: Marks, *, lacking: bool = True) -> str:
     """Published and ours of some rows of one table.
 
     Rows of one comparison are shown together, below the controls that they share.
@@ -47,6 +47,7 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
             where nothing is published no column is kept for it.
         results: the lines of finished runs.
         marks: of each comparison's arms; lines of others are counted below the table.
+        lacking: whether to show what has no run.
     """
     columns: dict[str, list[str]] = {
         name: []
@@ -59,6 +60,8 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
     shown: list[ArmResult | None] = []
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
         for result, cells in _group(list(group), results, marks):
+            if not (result or lacking):
+                continue
             shown.append(result)
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)

@@ -187,12 +187,6 @@ def test_a_deleted_array_and_a_shape_are_named():
         mimetic_jax.fit(shapes)
 
 
-@pytest.mark.parametrize("key", [np.zeros(3, np.uint32), jnp.zeros((3,), jnp.uint32), 0, "seed"])
-def test_what_is_no_key(key):
-    with pytest.raises(InputError, match="key"):
-        rewrite(key, attention(), Mimetic())
-
-
 def test_a_gradient_by_a_constant_is_that_of_the_product():
     def lean(beta):
         new = rewrite(KEY, jax.tree.map(jnp.asarray, attention()), Mimetic(beta_qk=beta))

@@ -11,9 +11,6 @@ parameter has in our model, and their tokens from `tokens`.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import pathlib
 import sys
 import types
 import zlib
@@ -22,6 +19,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+
+from tests.golden import checkout
 
 Arrays = dict[str, np.ndarray]
 
@@ -86,7 +85,7 @@ def _fill(mixer: Any, path: str) -> None:
 
 def _mamba2_simple() -> Any:
     """The class, without what only GPUs have."""
-    folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / "mamba/mamba_ssm/modules"
+    folder = "mamba/mamba_ssm/modules"
     names = ("layernorm_gated", "ssd_combined")
     stubs = {f"mamba_ssm.ops.triton.{name}": types.ModuleType(name) for name in names}
     norms, scans = stubs.values()
@@ -94,9 +93,9 @@ def _mamba2_simple() -> Any:
     vars(scans).update(mamba_chunk_scan_combined=None, mamba_split_conv1d_scan_combined=None)
     parents = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton")
     with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in parents} | stubs):
-        minimal = _module(folder / "ssd_minimal.py")
+        minimal = checkout.module(f"{folder}/ssd_minimal.py")
         vars(scans).update(mamba_chunk_scan_combined=_scan(minimal.ssd_minimal_discrete))
-        return _module(folder / "mamba2_simple.py").Mamba2Simple
+        return checkout.module(f"{folder}/mamba2_simple.py").Mamba2Simple
 
 
 def _scan(minimal: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,15 +136,6 @@ def _torch(array: np.ndarray) -> Any:
     import torch
 
     return torch.from_numpy(array.copy()).double()
-
-
-def _module(path: pathlib.Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba}

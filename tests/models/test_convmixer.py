@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from configs.default import default, model
-from mimetic_jax import InputError, data, plan, rewrite, schemes
-from mimetic_jax.models import ConvMixer, Model
+from mimetic_jax import data, plan, rewrite, schemes
+from mimetic_jax.models import ConvMixer
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH
-from tests.models.originals import bfloat16_is_close, number_of_parameters, stacked, variables_of
+from tests.models.originals import variables_of
+from tests.models.values import stacked
 
 KEY = jax.random.key(0)
 SMALL = {
@@ -24,25 +25,6 @@ SMALL = {
     "patch": PATCH,
     "filter_size": 3,
 }
-
-
-@pytest.mark.parametrize(
-    ("width", "size", "count", "trained"),
-    [
-        (256, 3, 561_418, 540_938),
-        (256, 5, 594_186, 540_938),
-        (256, 8, 674_058, 540_938),
-        (512, 3, 2_171_402, 2_130_442),
-        (512, 5, 2_236_938, 2_130_442),
-        (512, 8, 2_396_682, 2_130_442),
-    ],
-)
-def test_number_of_parameters(width, size, count, trained):
-    """Those of the structured paper's table 7, trained and with frozen filters and biases."""
-    fields = {"num_classes": 10, "width": width, "filter_size": size}
-    assert number_of_parameters(ConvMixer(**fields)) == count
-    assert number_of_parameters(ConvMixer(**fields, scan=True)) == count
-    assert count - 8 * width * (size**2 + 1) == trained
 
 
 @pytest.mark.parametrize("size", FILTERS)
@@ -71,43 +53,6 @@ def test_logits_are_those_of_the_original(golden, size):
         assert np.all(new["var"] < arrays[f"{path}/var"])
 
 
-def test_scan_is_the_unrolled_function_of_stacked_variables():
-    """In training with remat: the loss, its gradient and the new statistics."""
-    variables = variables_of(ConvMixer(**SMALL))
-    scanned = ConvMixer(**SMALL, scan=True, remat=True)
-    stack = stacked(variables, DEPTH)
-    shapes = jax.eval_shape(scanned.init, KEY, convolutions.images())
-    assert jax.tree.map(jnp.shape, stack) == jax.tree.map(jnp.shape, shapes)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def gradient(network, variables):
-        def loss(params):
-            given = {**variables, "params": params}
-            logits, changed = network.apply(
-                given, convolutions.images(), train=True, mutable=["batch_stats"]
-            )
-            return (logits**2).sum(), changed
-
-        found, changed = jax.grad(loss, has_aux=True)(variables["params"])
-        return {"params": found, **changed}
-
-    expected = stacked(gradient(ConvMixer(**SMALL), variables), DEPTH)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
-        gradient(scanned, stack),
-        expected,
-    )
-    tested = jax.jit(scanned.apply)(stack, convolutions.images())
-    logits = jax.jit(ConvMixer(**SMALL).apply)(variables, convolutions.images())
-    np.testing.assert_allclose(tested, logits, atol=1e-5)
-
-
-def test_bfloat16_computes_close_to_float32():
-    bfloat16_is_close(ConvMixer, SMALL)
-    shapes = jax.eval_shape(ConvMixer(**SMALL, dtype=jnp.bfloat16).init, KEY, convolutions.images())
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(shapes))
-
-
 def test_filters_start_from_pytorchs_default():
     """U(±1/k), filters and biases."""
     network = ConvMixer(num_classes=2, width=64, depth=1, filter_size=4)
@@ -117,16 +62,10 @@ def test_filters_start_from_pytorchs_default():
         assert float(leaf.std()) == pytest.approx(1 / 4 / 3**0.5, rel=0.15)
 
 
-def test_traits():
-    network = Model.of("convmixer", {"width": 8, "patch": 4, "scan": True}, num_classes=10)
-    assert network.grid((16, 8, 3)) == (4, 2)
-    assert not network.unrolled().module.scan
-
-
 @pytest.mark.parametrize("scan", [False, True])
 def test_schemes_find_the_filters(scan):
     params = variables_of(ConvMixer(**SMALL))
-    params = (stacked(params, DEPTH) if scan else params)["params"]
+    params = (stacked(params) if scan else params)["params"]
     blocks = ["blocks"] if scan else ["block_0", "block_1"]
     for scheme in (schemes.ConvMimetic(), schemes.ConvFilters("impulse")):
         written = [write.path for write in plan(params, scheme)]
@@ -177,24 +116,3 @@ def test_frozen_filters_and_biases_stay_bit_equal():
     assert {path for path, same in equal.items() if same} == {
         f"params/block_{layer}/depthwise/{leaf}" for layer in (0, 1) for leaf in ("kernel", "bias")
     }
-
-
-@pytest.mark.parametrize("scheme", [schemes.MeanShift(), schemes.Mimetic()])
-def test_a_scheme_without_a_role_in_the_model_is_one_line(scheme):
-    with pytest.raises(
-        InputError, match=f"{type(scheme).__name__} matches nothing among"
-    ) as caught:
-        Comparison(config_of(scheme=(scheme,)), say=lambda line: None)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"patch": 3}, "patch 3 does not divide the image 16x16"),
-        ({"filter_size": 0}, "filter size 0 is not positive"),
-    ],
-)
-def test_bad_input(change, words):
-    with pytest.raises(InputError, match=words):
-        jax.eval_shape(ConvMixer(**{**SMALL, **change}).init, KEY, convolutions.images())

@@ -65,8 +65,16 @@ def shape(lengths):
     return tuple(sorted(int(length) for length in lengths if int(length) > 1))
 
 
-@pytest.mark.parametrize("kind", ["images", "text"])
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(
+    ("kind", "scan"),
+    [
+        ("images", True),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("images", False), ("text", True), ("text", False))
+        ),
+    ],
+)
 def test_parameters_are_gathered_one_layer_at_a_time(kind, scan):
     """Each kernel of a block is, never a stack of them; and nothing else that is large."""
     params, program = compiled(small(kind, scan=scan), 2, 4, devices=8, vocabulary=56)

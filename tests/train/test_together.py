@@ -117,9 +117,9 @@ def killed_at(number, owner, method):
 @pytest.mark.parametrize(
     "kill",
     [
-        lambda: killed_at(6, RunJournal, "count"),
+        pytest.param(lambda: killed_at(6, RunJournal, "count"), marks=pytest.mark.slow),
         lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
-        lambda: killed_at(6, Checkpoints, "save"),  # of the last ones, too
+        pytest.param(lambda: killed_at(6, Checkpoints, "save"), marks=pytest.mark.slow),
     ],
     ids=["a step", "a checkpoint", "the last checkpoint"],
 )
@@ -242,13 +242,7 @@ def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
     assert groups == [[("a", 0)], *others]
 
 
-def test_runs_that_cannot_train_at_once_are_refused(tiny, monkeypatch):
-    streamed = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8, "together": 4}
-    with pytest.raises(
-        InputError,
-        match="together 4 needs data that is held on the devices: imagenet2012 is streamed",
-    ):
-        Comparison(tiny(**streamed))
+def test_runs_of_several_processes_cannot_train_at_once(tiny, monkeypatch):
     feed = quiet(tiny()).arms["run"].program.feed
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for field in ("together", "members"):
