@@ -135,10 +135,11 @@ def test_a_population_grows(tmp_path, whole):
 
 
 def test_the_table_has_a_row_of_all_members(tmp_path):
-    table = quiet(config_of()).train(tmp_path)
-    assert "| 3 " in table
+    results = quiet(config_of()).train(tmp_path)
+    assert "| 3 " in str(results)
+    assert [row["members"] for row in results.to_dicts()] == 3 * [f"{tmp_path}/population/run"]
     fewer = quiet(config_of(members=2))
-    assert "| 2 " in fewer.table(tmp_path)
+    assert "| 2 " in str(fewer.table(tmp_path))
 
 
 def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
@@ -210,6 +211,6 @@ def test_a_member_that_diverges_has_no_score(tmp_path):
     """And leaves the others alone."""
     config = config_of(**{"optimizer.learning_rate": 1e38, "members": 2})
     said = []
-    table = quiet(config, said.append).train(tmp_path)
+    table = str(quiet(config, said.append).train(tmp_path))
     assert any("no longer finite: 0, 1" in line for line in said)
     assert table == "no finished run yet"
