@@ -101,12 +101,12 @@ def main(argv: Sequence[str]) -> None:
         print(describe(comparison))
     elif _MODE.value == "train":
         try:
-            table = comparison.train(workdir, _ONLY.value)
+            results = comparison.train(workdir, _ONLY.value)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
         if processes.is_first():
-            print(table)
+            print(results)
     elif _MODE.value == "compare":
         print(comparison.table(workdir))
     elif _MODE.value == "eval":
