@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
+from mimetic_jax import InputError, plan, schemes
 from mimetic_jax.models import MODELS, VARIANTS, Model
 from tests.models.values import of_shapes, stacked
 
@@ -169,6 +169,28 @@ def test_traits(name):
     patch = fields.get("patch")
     assert model.grid((16, 8, 3)) == (patch and (16 // patch, 8 // patch))
     assert not model.unrolled().module.scan
+
+
+FC1, DEPTHWISE = ("mlp/fc1/kernel",), ("depthwise/kernel",)
+WRITES = [
+    ("mixer", schemes.MeanShift(), FC1),
+    ("mixer", schemes.ImpulseMixing(), ("token_mixing/fc1/kernel", "token_mixing/fc2/kernel")),
+    ("convmixer", schemes.ConvMimetic(), DEPTHWISE),
+    ("convmixer", schemes.ConvFilters("impulse"), DEPTHWISE),
+    ("convnext", schemes.MeanShift(), FC1),
+    ("convnext", schemes.ConvMimetic(), DEPTHWISE),
+    ("convnext", schemes.ConvFilters("box"), DEPTHWISE),
+    ("convnext", schemes.ConstantBias(0.0), ("mlp/fc1/bias",)),
+]
+
+
+@pytest.mark.parametrize(("name", "scheme", "leaves"), WRITES, ids=str)
+@pytest.mark.parametrize("scan", [False, True])
+def test_schemes_find_the_layers_that_they_are_for(name, scheme, leaves, scan):
+    """And no others, such as those that mix tokens where a scheme is for channels."""
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    found = [write.path for write in plan(shapes(name, scan=scan)["params"], scheme)]
+    assert found == [f"{block}/{leaf}" for block in blocks for leaf in leaves]
 
 
 MIXERS = ("mixer", "convmixer", "convnext")

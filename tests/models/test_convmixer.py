@@ -7,15 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.default import default, model
-from mimetic_jax import data, plan, rewrite, schemes
 from mimetic_jax.models import ConvMixer
-from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.state import stream
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH
 from tests.models.originals import variables_of
-from tests.models.values import stacked
 
 KEY = jax.random.key(0)
 SMALL = {
@@ -60,59 +55,3 @@ def test_filters_start_from_pytorchs_default():
     for leaf in params["block_0"]["depthwise"].values():
         assert float(jnp.abs(leaf).max()) <= 1 / 4
         assert float(leaf.std()) == pytest.approx(1 / 4 / 3**0.5, rel=0.15)
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_schemes_find_the_filters(scan):
-    params = variables_of(ConvMixer(**SMALL))
-    params = (stacked(params) if scan else params)["params"]
-    blocks = ["blocks"] if scan else ["block_0", "block_1"]
-    for scheme in (schemes.ConvMimetic(), schemes.ConvFilters("impulse")):
-        written = [write.path for write in plan(params, scheme)]
-        assert written == [f"{block}/depthwise/kernel" for block in blocks]
-    new = rewrite(KEY, params, schemes.ConvFilters("impulse"))
-    filters = np.concatenate(
-        [new[block]["depthwise"]["kernel"].reshape(-1, 9, 6) for block in blocks]
-    )
-    assert filters.shape == (DEPTH, 9, 6)
-    assert ((filters != 0).sum(axis=1) == 1).all()
-    assert not np.array_equal(*filters)
-
-
-def config_of(**fields):
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 16, 3, 3
-    config.eval.batch, config.log_every = 60, 3
-    config.model = model("convmixer", width=6, depth=2, filter_size=3, patch=4)
-    config.optimizer.rate_rules = ((r"depthwise/", 0.0),)
-    config.optimizer.weight_decay = 0.1
-    config.optimizer.schedule = "constant"
-    config.scheme = (schemes.ConvFilters("impulse"),)
-    config.update(fields)
-    return config
-
-
-@pytest.mark.slow
-def test_frozen_filters_and_biases_stay_bit_equal():
-    """Through steps with weight decay; everything else moves, the statistics too."""
-    config = config_of()
-    program = Comparison(config, say=lambda line: None).arms["run"].program
-    state = program.initial_state(0, config.scheme)
-    before = jax.tree.map(np.asarray, state.variables)
-    digits = data.load_dataset("digits")
-    examples = digits.train_images, digits.train_labels
-    after, _ = program.run_steps(
-        state, examples, stream(0, "data"), stream(0, "dropout"), jnp.int32(config.steps)
-    )
-    assert int(after.step) == config.steps
-    equal = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.array_equal(old, new)
-        for (path, old), new in zip(
-            jax.tree_util.tree_leaves_with_path(before),
-            jax.tree.leaves(after.variables),
-            strict=True,
-        )
-    }
-    assert {path for path, same in equal.items() if same} == {
-        f"params/block_{layer}/depthwise/{leaf}" for layer in (0, 1) for leaf in ("kernel", "bias")
-    }

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import plan, rewrite, schemes
+from mimetic_jax import rewrite, schemes
 from mimetic_jax.models import ConvNeXt
 from tests.golden import convolutions
 from tests.golden.convolutions import CLASSES, DEPTH, PATCH, WIDTH
@@ -61,20 +61,6 @@ def test_a_learned_sum_starts_at_zero(golden):
         params[f"block_{layer}"]["mlp"]["sum"] = np.float32(0)
     found = jax.jit(network.apply)({"params": params}, convolutions.images())
     np.testing.assert_allclose(found, golden("convnext")["logits"], atol=1e-5)
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_schemes_find_filters_and_mlps(scan):
-    network = ConvNeXt(**SMALL, scan=scan)
-    params = jax.eval_shape(network.init, KEY, convolutions.images())["params"]
-    blocks = ["blocks"] if scan else ["block_0", "block_1"]
-    for scheme, leaf in (
-        (schemes.MeanShift(), "mlp/fc1/kernel"),
-        (schemes.ConvMimetic(), "depthwise/kernel"),
-        (schemes.ConvFilters("box"), "depthwise/kernel"),
-        (schemes.ConstantBias(0.0), "mlp/fc1/bias"),
-    ):
-        assert [write.path for write in plan(params, scheme)] == [f"{b}/{leaf}" for b in blocks]
 
 
 def test_a_mean_leaves_the_first_forward_pass_unchanged():

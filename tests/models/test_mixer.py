@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import plan, schemes
 from mimetic_jax.models import Mixer
 from mimetic_jax.models.mixer import Block
 from tests.golden import convolutions
@@ -35,16 +34,3 @@ def test_everything_starts_from_pytorchs_defaults():
             assert float(jnp.abs(leaf).max()) <= fan_in**-0.5
             assert float(leaf.std()) == pytest.approx((3 * fan_in) ** -0.5, rel=0.15)
     assert float(jnp.abs(block["token_mixing"]["fc2"]["bias"]).max()) <= 256**-0.5
-
-
-@pytest.mark.parametrize("scan", [False, True])
-def test_schemes_for_channels_leave_token_mixing(scan):
-    model = Mixer(**SMALL, scan=scan)
-    params = jax.eval_shape(model.init, KEY, convolutions.images())["params"]
-    blocks = ["blocks"] if scan else ["block_0", "block_1"]
-    paths = [write.path for write in plan(params, schemes.MeanShift())]
-    assert paths == [f"{block}/mlp/fc1/kernel" for block in blocks]
-    paths = [write.path for write in plan(params, schemes.ImpulseMixing())]
-    assert paths == [
-        f"{block}/token_mixing/{fc}/kernel" for block in blocks for fc in ("fc1", "fc2")
-    ]
