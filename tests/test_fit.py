@@ -1,7 +1,5 @@
 """Constants read off trees, whatever the storage; `fit` undoes `rewrite` with `Mimetic`."""
 
-from __future__ import annotations
-
 import math
 
 import jax

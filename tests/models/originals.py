@@ -1,7 +1,5 @@
 """Our models with the weights of the golden arrays of `tests.golden.convolutions`."""
 
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

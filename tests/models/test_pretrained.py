@@ -5,8 +5,6 @@ writes it (width 24, 2 layers, 3 heads, 16x16 images, patches of 4, 5 classes; w
 order 1/√fan-in, biases of .3, LayerNorm scales 1 ± .3, ε 1e-12), three images and its logits.
 """
 
-from __future__ import annotations
-
 import re
 
 import jax

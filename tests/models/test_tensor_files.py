@@ -1,7 +1,5 @@
 """Files of pretrained weights that are damaged or made to harm: one line, in bounded memory."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

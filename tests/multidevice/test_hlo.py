@@ -1,7 +1,5 @@
 """What the compiled step sends between eight devices, and what it keeps on each."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

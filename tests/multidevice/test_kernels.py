@@ -1,7 +1,5 @@
 """What a compiled program sends between eight devices, against counts by hand."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -1,7 +1,5 @@
 """Arrays and a module that are there already, from Python."""
 
-from __future__ import annotations
-
 import itertools
 
 import flax.linen as nn

@@ -1,7 +1,5 @@
 """Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Groups of runs with folders of their own: each is the run alone, wherever it stops."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

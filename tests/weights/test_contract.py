@@ -3,8 +3,6 @@
 Factors of a singular value decomposition differ by signs, so attention is compared by its products.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 
