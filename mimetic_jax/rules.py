@@ -406,6 +406,11 @@ class Leaf:
         return einops.rearrange(array, f"{before} -> {after}", **named)
 
     @property
+    def layout(self) -> str:
+        """The stored axes, and the factor of a query that is stored divided by √K."""
+        return f"{self.rule.layout}{' / √K' if self._divisor != 1 else ''}"
+
+    @property
     def _divisor(self) -> np.float32 | int:
         """√K for the query of a model that doesn't divide logits by it, else 1."""
         if not (self.rule.undivided and self.role in ("query", "query_bias")):

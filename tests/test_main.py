@@ -72,8 +72,8 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
         ),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
-            "unknown analysis 'fits': choose one of attention, covariance, curves, fit, health, "
-            "products, rank, schemes, span; did you mean 'fit'?",
+            "unknown analysis 'fits': choose one of attention, covariance, curves, filters, fit, "
+            "health, products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),
         (["--config=", "--config.batch=64"], "--config is empty: give a config file"),

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import ssd
+from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
 from mimetic_jax.models.layers import shared, stack
-from mimetic_jax.models.traits import Traits
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 STEPS = (0.001, 0.1)
 """Range of Δ at the start, log-uniform by head."""
@@ -24,7 +25,7 @@ DECAYS = (1.0, 16.0)
 
 
 class Mamba(nn.Module):
-    """A causal language model without attention and without positions.
+    """A causal language model without positions, and without attention unless layers are named.
 
     Calling it gives hidden states [B, N, D], like `GPT`, and `logits` the logits. Parameters and
     their initial values are those of state-spaces/mamba; its `in_proj` is five layers here, in its
@@ -43,7 +44,9 @@ class Mamba(nn.Module):
             is computed in chunks of as many.
         base: the initialization that schemes start from: "torch", the reference's, or "timm".
         embedding_std: standard deviation of the embedding's initial values.
-        scan: one compiled block, run L times, see `GPT`.
+        attention_layers: layers, from 0, that have causal self-attention of H heads in place of
+            the state space layer: a hybrid. Schemes for either find their layers.
+        scan: one compiled block, run L times, see `GPT`; not of a hybrid.
         remat: recompute each block in the backward pass, see `GPT`.
         dtype: of the projections; parameters, the recurrence and norms stay float32.
 
@@ -69,6 +72,7 @@ class Mamba(nn.Module):
     chunk: int = 256
     base: str = "torch"
     embedding_std: float = 0.02
+    attention_layers: tuple[int, ...] = ()
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
@@ -77,7 +81,7 @@ class Mamba(nn.Module):
         sharding=(
             (r"mixer/(z|x|dt)/kernel$", ("fsdp?", "tensor")),
             (r"mixer/out_proj/kernel$", ("tensor", "fsdp?")),
-            (r"kernel$|embed", "fsdp"),
+            *TRANSFORMER_SHARDING,
         ),
         no_decay=r"(^|/)(bias|scale|embedding|A_log|D|dt_bias)$",
         output=lambda params: (params["embedding"], jnp.zeros(len(params["embedding"]))),
@@ -91,7 +95,8 @@ class Mamba(nn.Module):
             "embedding", nn.initializers.normal(self.embedding_std), (self.vocab, self.width)
         )
         x = embedding[tokens].astype(self.dtype)
-        x = stack(Block, self, x, out_scale=self.depth**-0.5)
+        attends = [int(layer in self.attention_layers) for layer in range(self.depth)]
+        x = stack(Block, self, x, attends if any(attends) else None, out_scale=self.depth**-0.5)
         return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array) -> jax.Array:
@@ -112,10 +117,15 @@ class Mamba(nn.Module):
             )
         if self.heads % self.groups:
             raise InputError(f"groups {self.groups} does not divide heads {self.heads}")
+        for layer in self.attention_layers:
+            if not 0 <= layer < self.depth:
+                raise InputError(f"attention_layers {layer} is not one of {self.depth}, from 0")
+        if self.attention_layers and self.scan:
+            raise InputError("scan repeats one kind of block: leave out attention_layers")
 
 
 class Block(nn.Module):
-    """x + mixer(norm(x))."""
+    """x + mixer(norm(x)), or x + attention(norm(x))."""
 
     heads: int
     expand: int
@@ -128,11 +138,19 @@ class Block(nn.Module):
     out_scale: float
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+    def __call__(self, x: jax.Array, attends: int | None = None) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        mixer = Mixer(**shared(Mixer, self), name="mixer")
+        init, mixer = base_init(self.base), Mixer(**shared(Mixer, self), name="mixer")
+        attention = Attention(
+            num_heads=self.heads,
+            kernel_init=init.linear,
+            bias_init=init.linear_bias(x.shape[-1]),
+            causal=True,
+            dtype=self.dtype,
+            name="attention",
+        )
         normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
-        return by_example(x + mixer(normal)), None
+        return by_example(x + (attention if attends else mixer)(normal)), None
 
 
 class Mixer(nn.Module):

@@ -27,7 +27,7 @@ right, each to the result of the one before.
 from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict
 from mimetic_jax.schemes.baselines import TFixup, UniformAttention, Zero, ZeroOut
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
-from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic, EmpiricalFilters
 from mimetic_jax.schemes.empirical import Empirical
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
@@ -46,6 +46,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Empirical",
+    "EmpiricalFilters",
     "Impulse",
     "ImpulseBias",
     "ImpulseMixing",

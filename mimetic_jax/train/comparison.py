@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
@@ -56,8 +55,10 @@ class Comparison:
         config: of the experiment.
         say: prints a line; by default to stdout, with a live line of progress on a terminal.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
-        model: a Linen module to train, instead of `config.model`: it is stored by the import path
-            of its class and its fields, and `num_classes` comes from the data.
+        model: to train, instead of `config.model`: a Linen module; a class of Linen or NNX modules,
+            or `functools.partial(Class, width=96)`; or functions (init, apply), as
+            `models.networks.Functions` takes them. It is stored by its import path and its fields,
+            and `num_classes` comes from the data.
         devices: all of JAX's unless given; programs for others can be compiled only.
 
     Raises:
@@ -70,7 +71,7 @@ class Comparison:
         say: Say = print,
         *,
         data: ImageDataset | None = None,
-        model: nn.Module | None = None,
+        model: Any = None,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         check_settings()
@@ -336,7 +337,7 @@ class Comparison:
                         self.say(line)
 
 
-def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:
+def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
     """The configuration with data and a model given as objects."""
     config = config.copy_and_resolve_references()
     if data is not None:

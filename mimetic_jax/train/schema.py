@@ -211,8 +211,8 @@ def digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def documented(of: type) -> dict[str, str]:
-    """What a class's docstring says of its fields under Args or Attributes.
+def documented(of: Any) -> dict[str, str]:
+    """What a docstring, of a class or a function, says of fields under Args or Attributes.
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["switch"]
@@ -252,7 +252,7 @@ def _of_class(of: type, prefix: str) -> Iterator[Field]:
 
 
 def _of_model(name: str) -> Iterator[Field]:
-    help = documented(find_model(name))
+    help = {k: text for part in find_model(name).parts for k, text in documented(part).items()}
     for field, value in model_fields(name).items():
         annotation: Any = type(value) if isinstance(value, bool | int | float | str) else Any
         if annotation in (int, float) and field in MODEL_RANGES:

@@ -222,6 +222,9 @@ BAD = [
     ("mamba", {"heads": 5}, r"heads 5 does not divide the inner width 24 \(expand 2 x width 12\)"),
     ("mamba", {"groups": 3}, "groups 3 does not divide heads 4"),
     ("mamba", {"state": 0}, "state 0 is not positive"),
+    ("mamba", {"attention_layers": (2,)}, "attention_layers 2 is not one of 2, from 0"),
+    ("mamba", {"attention_layers": (1,), "scan": True}, "scan repeats one kind of block"),
+    ("mamba", {"attention_layers": (1,), "heads": 8}, "num_heads 8 does not divide dim 12"),
     ("mamba", {"chunk": 0}, "chunk 0 is not positive"),
     ("mamba", {"base": "mamba"}, "unknown base initialization 'mamba'"),
 ]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
+import mimetic_jax
 from mimetic_jax.models import Mamba, ssd
 from mimetic_jax.models.mamba import DECAYS, STEPS
+from mimetic_jax.schemes import MimeticSSM, mimetic_language
 from tests.golden import mamba as reference
 
 KEY = jax.random.key(0)
@@ -102,3 +104,31 @@ def test_initial_values_are_the_references() -> None:
     assert (step.min() > 0.99 * STEPS[0], step.max() < 1.01 * STEPS[1]) == (True, True)
     assert np.median(step) == pytest.approx(0.01, rel=0.6)
     assert (mixer["D"] == 1).all()
+
+
+def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables: Any) -> None:
+    """Its other layers are what they were; schemes for either kind find theirs."""
+    hybrid = MODEL.clone(attention_layers=(1,))
+    params = jax.jit(hybrid.init)(KEY, TOKENS)["params"]
+    assert [set(params[f"block_{layer}"]) for layer in (0, 1)] == [
+        {"mixer", "norm"},
+        {"attention", "norm"},
+    ]
+    schemes = (MimeticSSM(), mimetic_language())
+    written = {write.path.split("/")[1] for write in mimetic_jax.plan(params, schemes)}
+    assert written == {"mixer", "attention"}
+    before, after = (
+        logits(hybrid, {"params": params}, tokens)
+        for tokens in (TOKENS, TOKENS.at[:, 9].set((TOKENS[:, 9] + 1) % MODEL.vocab))
+    )
+    changed = np.abs(np.asarray(before - after)).max(axis=(0, 2)) > 1e-6
+    assert not changed[:9].any()
+    assert changed[9:].all()
+    # A block of attention that adds nothing leaves the state space layer alone.
+    silent = jax.tree.map(jnp.zeros_like, params["block_1"]["attention"])
+    mixed = variables["params"] | {"block_1": params["block_1"] | {"attention": silent}}
+    alone = MODEL.clone(depth=1)
+    rest = {name: leaf for name, leaf in variables["params"].items() if name != "block_1"}
+    np.testing.assert_allclose(
+        logits(hybrid, {"params": mixed}), logits(alone, {"params": rest}), atol=1e-5
+    )

@@ -13,6 +13,7 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import MODELS, Model, Traits, model_fields
+from mimetic_jax.models.networks import Linen
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
@@ -111,7 +112,13 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
         ("vitt", {}, "unknown model 'vitt'.*did you mean 'vit'"),
         ("no_such_module:Model", {}, "no_such_module can't be imported .ModuleNotFoundError"),
         ("tests.plugged:TinyMLPMixr", {}, "did you mean 'TinyMLPMixer'"),
-        ("tests.plugged:NotAModule", {}, "not a flax.linen.Module"),
+        ("tests.plugged:NotAModule", {}, "is not a flax.linen.Module, an nnx.Module or two"),
+        ("tests.forms:vit_init+vit_aply", {}, "unknown function of .*did you mean 'vit_apply'"),
+        (
+            "tests.forms:NNXViT",
+            {"patches": 9},
+            r"fails on input of shape \(1, 8, 8, 1\): TypeError",
+        ),
         ("tests.plugged:TinyMLPMixer", {"widht": 3}, "field of model .*did you mean 'width'"),
         (
             "tests.plugged:WrongShape",
@@ -160,7 +167,7 @@ def test_the_initialization_of_a_model_is_traced_once(field, traces):
     """Unless the model has no hash, as with a dict among its fields."""
     Counted.traced = 0
     for _ in range(2):
-        model = Model("counted", Counted(field), Traits())
+        model = Model("counted", Linen(Counted(field)), Traits())
         variables, output = model.init(jax.random.key(0), jnp.ones((1, 4)))
     assert (variables["params"]["Dense_0"]["kernel"].shape, output.shape) == ((4, 3), (1, 3))
     assert Counted.traced == traces

@@ -35,6 +35,7 @@ ROWS = {
     "attention/convolution": 4,
     "attention/scale": 2,
     "structured/table1": 6,
+    "structured/positive_filters": 1,
     "structured/table2": 3,
     "structured/table3": 3,
     "structured/table4": 8,
@@ -84,7 +85,7 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "residual", "curves", "grid", "sweep", "gain", "covariance", "dots"),
+    *("span", "residual", "curves", "grid", "sweep", "gain", "covariance", "dots", "filters"),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]

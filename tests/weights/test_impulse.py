@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.signal
 
 from mimetic_jax import InputError
 from mimetic_jax.weights import impulse, sincos_2d
@@ -121,6 +122,36 @@ def test_other_grids_offsets_and_orders():
     hit, mass = hit_and_mass(attention, np.asarray(impulse_matrices((6, 10), shifts)))
     assert hit >= 0.95
     assert mass >= 0.6
+
+
+def test_positive_filters_are_convolutions_that_sum_to_one():
+    """At full rank the logits on positions are the target itself, up to one factor."""
+    position, shape = table(20, 32), (4, 5)
+    options = {"head_dim": 20, "noise": 1e-9, "order": "positive"}
+    query, key = impulse_query_key(KEY, position, shape, 2, **options)
+    tokens = np.asarray(impulse._layer_norm(position))
+    image = np.random.default_rng(0).normal(size=shape)
+    filters = []
+    for logits in tokens @ head_products(query, key) @ tokens.T:
+        logits = logits / logits[6].sum()  # of the token at (1, 1), whose neighbors are all inside
+        filters.append(logits[6].reshape(shape)[:3, :3])
+        expected = scipy.signal.correlate2d(image, filters[-1], mode="same").ravel()
+        np.testing.assert_allclose(logits @ image.ravel(), expected, atol=1e-3)
+    assert np.min(filters) > 0
+    assert np.abs(filters[0] - filters[1]).max() > 0.02
+
+
+def test_maps_of_positive_filters_are_far_from_them():
+    """The paper's "inefficient": most of the attention is on the filter, and not as it says."""
+    position = table(196, 192)
+    query, key = impulse_query_key(KEY, position, (14, 14), 3, order="positive")
+    attention = attention_maps(query, key, impulse._layer_norm(position))
+    draw = jax.random.split(KEY, 3)[0]
+    intended = np.asarray(impulse._positive_matrices(draw, (14, 14), 3, 3))
+    inside = intended.sum(axis=-1) > 0.999
+    distance = np.abs(attention - intended).sum(axis=-1)[inside].mean() / 2
+    assert (attention * (intended > 0)).sum(axis=-1)[inside].mean() > 0.6
+    assert 0.7 < distance < 0.85
 
 
 def test_only_the_ratio_of_amplitude_to_noise_matters():

@@ -16,6 +16,9 @@ what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` doe
 From populations, `states` being what `analysis.covariance.from_population` returns per label:
     covariance(path, states, *, clip=8, layers=())
 
+From filters, `states` being what `analysis.filters.pooled` returns per label:
+    filters(path, states)
+
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
     expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2))
@@ -39,6 +42,7 @@ from mimetic_jax.analysis import (
     attention,
     curves,
     expected,
+    filters,
     offsets,
     products,
     rank,
@@ -59,6 +63,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "residual": residual.draw,
     "span": span.draw,
     "covariance": covariance.draw,
+    "filters": filters.draw,
     "curves": curves.draw,
     "dots": dots.draw,
     "grid": grid.draw,
