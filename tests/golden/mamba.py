@@ -9,8 +9,6 @@ The file holds outputs alone. Both sides take their weights from `weight`, by th
 parameter has in our model, and their tokens from `tokens`.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 import zlib

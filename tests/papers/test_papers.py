@@ -1,7 +1,5 @@
 """The papers as data: complete, consistent, and of configurations that exist."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import pathlib

@@ -1,7 +1,5 @@
 """Populations: a member is the run of its seed, whatever the other members are."""
 
-from __future__ import annotations
-
 import shutil
 
 import jax

@@ -1,7 +1,5 @@
 """Whole runs: training, resuming, comparing."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """What a workdir holds: damage, links and pipes, copies and other data are one line each."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

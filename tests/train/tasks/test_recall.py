@@ -1,7 +1,5 @@
 """Recall: what counts, at which lengths, and that models learn it."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
