@@ -17,6 +17,7 @@ from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
+from mimetic_jax.models.mamba1 import Mamba1
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
@@ -28,6 +29,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "convnext": ConvNeXt,
     "gpt": GPT,
     "mamba": Mamba,
+    "mamba1": Mamba1,
     "mixer": Mixer,
     "swin": Swin,
     "token_vit": TokenViT,
