@@ -17,6 +17,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
 | ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
+| ssm_a_states (A_log by channel)     | [I, S]    |              |           |
 | ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
 | ssm_norm (scale of the gated norm)  | [I]       |              |           |
 

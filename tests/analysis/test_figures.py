@@ -257,6 +257,23 @@ def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     assert [tick.get_text() for tick in ticks] == ["0.0005", "0.001", "0.004"]
 
 
+def test_a_legend_of_many_long_names_is_inside(tmp_path, monkeypatch):
+    """And horizontal lines, which may have the color of another, are dashed."""
+    seen = []
+    monkeypatch.setattr(style, "write", lambda figure, *rest: seen.append(figure))
+    names = ["mean_shift", "zero_bias", "normal", "learned_sum", "norm_matched_50", "constant_bias"]
+    series = {name: {name: float(number)} for number, name in enumerate(names[:4])}
+    results = [result(name, 80.0, 81.0) for name in names]
+    figures.DRAW["sweep"](tmp_path / "a", results, label="b", series=series, lines=names[4:])
+    [figure] = seen
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
+    flat = [line for line in figure.axes[0].lines if line.get_linestyle() in ("--", "-.")]
+    assert [line.get_label() for line in flat] == names[4:]
+
+
 def test_dots(drawn):
     """Seeds that never reach the goal are left out of its mean."""
     curves = {"default": (((10, 90.0),), ((10, 96.0),)), "b": (((10, 50.0),), ((10, 60.0),))}
