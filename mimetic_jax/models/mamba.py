@@ -43,7 +43,7 @@ class Mamba(nn.Module):
         taps: tokens that the convolution sees, the current one included.
         chunk: tokens up to which a sequence is computed as attention, in N² products; a longer one
             is computed in chunks of as many.
-        base: the initialization that schemes start from: "torch", the reference's, or "timm".
+        base: the initialization that schemes start from: "torch" (the reference's), "timm", "flax".
         embedding_std: standard deviation of the embedding's initial values.
         attention_layers: layers, from 0, that have causal self-attention of H heads in place of
             the state space layer: a hybrid. Schemes for either find their layers.
