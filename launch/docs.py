@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from launch import tables
+from launch import league, tables
 from launch.findings import findings
 from launch.marks import marks_of_lines
 from launch.recipes import read, wrapped
@@ -70,6 +70,10 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
     yield wrapped(" ".join(facts))
     full = entries(name)
+    if table.trials:
+        yield league.task_table(name, results) + "\n"
+        yield _origins(full, results)
+        return
     yield tables.table(full, results, marks_of_lines(full, results)) + "\n"
     doubts = [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in full if n.row.doubt]
     doubts += [f"- {n.number}. {n.row.label} needs {n.row.needs}" for n in full if n.row.needs]
