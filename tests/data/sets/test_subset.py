@@ -54,6 +54,9 @@ def test_held_out_images_are_those_left_out_of_training() -> None:
     assert held_out(whole, 0.0) is whole
     found = held_out(whole, 0.2)
     assert np.bincount(found.test_labels).tolist() == [round(0.2 * n) for n in range(10, 80, 10)]
-    parts = [[tuple(i.ravel()) for i in part] for part in (found.train_images, found.test_images)]
-    assert sorted(parts[0] + parts[1]) == sorted(tuple(i.ravel()) for i in images)
+    parts = [
+        [tuple(i.ravel().tolist()) for i in part]
+        for part in (found.train_images, found.test_images)
+    ]
+    assert sorted(parts[0] + parts[1]) == sorted(tuple(i.ravel().tolist()) for i in images)
     assert np.array_equal(found.test_labels, LABELS[[256 * a + b for a, b in parts[1]]])
