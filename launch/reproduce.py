@@ -108,7 +108,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
     )
-    parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
+    parser.add_argument(
+        "--count", action="store_true", help="count FLOPs of new rows, but for the league"
+    )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     flags = parser.parse_args(arguments[:end])
@@ -142,7 +144,8 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     if flags.docs:
         return _write_docs(results, say)
     if flags.count:
-        Costs().count(_entries("", [], False), say)
+        every = _entries("", [], False)
+        Costs().count([entry for entry in every if not TABLES[entry.table].trials], say)
         return 0
     if not flags.name and not flags.budget:
         _, speed = product_speed()
