@@ -55,8 +55,7 @@ def main() -> None:
     )
     print(f"\nof {members} members   ms   ratio")
     for form, time in zip(forms, found, strict=True):
-        name = form.__name__.removeprefix("_")
-        print(f"{name:12} {1e3 * time:7.1f} {found[-1] / time:7.1f}")
+        print(f"{form.__name__.removeprefix('_'):12} {1e3 * time:7.1f} {found[-1] / time:7.1f}")
 
 
 if __name__ == "__main__":

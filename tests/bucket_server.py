@@ -6,8 +6,6 @@ conditions such as ifGenerationMatch.
     python tests/bucket_server.py    # prints its address, and serves until it is killed
 """
 
-from __future__ import annotations
-
 import email.parser
 import http.server
 import json

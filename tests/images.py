@@ -1,7 +1,5 @@
 """Small images in folders, for tests that read them from a disk."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arms and their groups: what `init` of a configuration chooses."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A run whose workdir is a bucket: killed, resumed, evaluated. Needs gcsfs, as gs:// does."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """The core works without the extras, and says which one is missing."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Imports go one way, and importing the library stays cheap."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 

@@ -1,7 +1,5 @@
 """Arguments of library calls that are none: InputError in one line, with the value in it."""
 
-from __future__ import annotations
-
 import inspect
 import math
 

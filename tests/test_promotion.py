@@ -1,7 +1,5 @@
 """The library under JAX's checks for a user's own code: no implicit ranks, no implicit dtypes."""
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -1,7 +1,5 @@
 """What would give wrong weights without a word is refused in one line that says why."""
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 

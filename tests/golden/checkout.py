@@ -1,7 +1,5 @@
 """Files of other people's repositories, whose clones lie in the folder MIMETIC_ORIGINALS."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pathlib

@@ -8,8 +8,6 @@ The files hold outputs alone. Both sides take their weights from `weights`, by t
 parameter has in our models, and their images from `images`.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any

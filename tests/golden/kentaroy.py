@@ -4,8 +4,6 @@
 at commit 5bb83d3 as the folder vision-transformers-cifar10 of $MIMETIC_ORIGINALS.
 """
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable

@@ -8,8 +8,6 @@ the arrays that are stored in it, and say what must be installed to run them:
 prints the largest difference per file NAME.npz; `--write` stores the new arrays.
 """
 
-from __future__ import annotations
-
 import argparse
 import pathlib
 from collections.abc import Callable

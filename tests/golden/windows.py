@@ -5,8 +5,6 @@ MIMETIC_ORIGINALS names two clones: `vision-transformers-cifar10` of kentaroy47 
 and `Swin-Transformer` of microsoft at commit f82860b.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 import zlib

@@ -4,8 +4,6 @@ Each test runs in a folder of its own, with a `main.py` and command-line tools t
 only those and a few harmless tools on the PATH: no test can reach a cloud or a cluster.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import pathlib
 import re

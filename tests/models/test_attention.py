@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import types
 
@@ -70,23 +68,6 @@ def test_formula_in_float64(fused, causal):
     heads = np.einsum("bhnm,bhmk->bhnk", softmax(logits), value)
     expected = np.einsum("bhnk,hkd->bnd", heads, p["out"]["kernel"]) + p["out"]["bias"]
     np.testing.assert_allclose(layer.apply(variables, x), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_gradients_are_the_stock_layers(fused):
-    x = inputs()
-    variables = stock().init(KEY, x)
-
-    def gradients(layer):
-        gradient = jax.grad(lambda v, x: (layer.apply(v, x) ** 2).sum(), argnums=(0, 1))
-        return jax.jit(gradient)(variables, x)
-
-    ours = gradients(Attention(3, bias_init=NORMAL, fused_qkv=fused))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
-        ours,
-        gradients(stock()),
-    )
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -1,7 +1,5 @@
 """What holds for every model: its loop over blocks, half precision, its size, one-line errors."""
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any
@@ -11,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
+from mimetic_jax import InputError, plan, schemes
 from mimetic_jax.models import MODELS, VARIANTS, Model
 from tests.models.values import of_shapes, stacked
 
@@ -32,8 +30,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "mamba": {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "chunk": 4},
     "token_vit": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
 }
-# Each compiles two gradients; these have all that `stack` does, and running statistics.
-TYPICAL = ("vit", "convmixer")
+# Each compiles two gradients; these have all that `stack` does: statistics, numbers per block.
+TYPICAL = ("vit", "convmixer", "swin")
 
 
 def small(name: str, **change: Any) -> Any:
@@ -87,6 +85,7 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     value, expected = gradient(small(name), variables(name))
     again, found = gradient(small(name, scan=True, remat=True), stacked(variables(name)))
     assert float(again) == pytest.approx(float(value), rel=1e-5)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
         found,
@@ -169,6 +168,28 @@ def test_traits(name):
     patch = fields.get("patch")
     assert model.grid((16, 8, 3)) == (patch and (16 // patch, 8 // patch))
     assert not model.unrolled().module.scan
+
+
+FC1, DEPTHWISE = ("mlp/fc1/kernel",), ("depthwise/kernel",)
+WRITES = [
+    ("mixer", schemes.MeanShift(), FC1),
+    ("mixer", schemes.ImpulseMixing(), ("token_mixing/fc1/kernel", "token_mixing/fc2/kernel")),
+    ("convmixer", schemes.ConvMimetic(), DEPTHWISE),
+    ("convmixer", schemes.ConvFilters("impulse"), DEPTHWISE),
+    ("convnext", schemes.MeanShift(), FC1),
+    ("convnext", schemes.ConvMimetic(), DEPTHWISE),
+    ("convnext", schemes.ConvFilters("box"), DEPTHWISE),
+    ("convnext", schemes.ConstantBias(0.0), ("mlp/fc1/bias",)),
+]
+
+
+@pytest.mark.parametrize(("name", "scheme", "leaves"), WRITES, ids=str)
+@pytest.mark.parametrize("scan", [False, True])
+def test_schemes_find_the_layers_that_they_are_for(name, scheme, leaves, scan):
+    """And no others, such as those that mix tokens where a scheme is for channels."""
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    found = [write.path for write in plan(shapes(name, scan=scan)["params"], scheme)]
+    assert found == [f"{block}/{leaf}" for block in blocks for leaf in leaves]
 
 
 MIXERS = ("mixer", "convmixer", "convnext")

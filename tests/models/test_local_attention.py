@@ -1,7 +1,5 @@
 """Attention that knows the grid: ConViT's own code, and a convolution that wraps around."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """State space layers: three forms of one sum, the reference's logits, causality, loops, dtypes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

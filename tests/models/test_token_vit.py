@@ -1,7 +1,5 @@
 """The ViT's blocks on tokens: the same parameters, and attention to all of the word."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

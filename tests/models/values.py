@@ -1,7 +1,5 @@
 """Parameters of any values, for tests to which the initialization doesn't matter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flax.linen as nn

@@ -1,7 +1,5 @@
 """Cross-entropy of tokens that are cut over eight devices."""
 
-from __future__ import annotations
-
 import re
 
 import jax

@@ -1,7 +1,5 @@
 """Meshes change nothing but where arrays lie. Eight virtual devices; see test_multidevice.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

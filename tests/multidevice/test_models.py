@@ -1,7 +1,5 @@
 """Every model trains the same however its parameters, its statistics and its batch are sharded."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ Its output is the same on all platforms; what each makes of it, such as a reduce
 all-reduce and a slice, comes later. Counted are the results of what is sent, scalars aside.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

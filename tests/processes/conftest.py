@@ -1,7 +1,5 @@
 """Several processes over loopback, with virtual devices and a shared compilation cache."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """A finished run that many tests read or copy."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from collections.abc import Callable

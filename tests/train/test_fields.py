@@ -1,7 +1,5 @@
 """The declared fields: what one declaration gives, and what each of them refuses."""
 
-from __future__ import annotations
-
 import math
 import typing
 from collections.abc import Iterator
@@ -208,7 +206,7 @@ def test_arms_keep_the_order_in_which_they_are_set():
 class Seen(ConfigDict):
     """A configuration that notes which fields are read."""
 
-    def noting(self, found: set[str], prefix: str = "") -> Seen:
+    def noting(self, found: set[str], prefix: str = "") -> "Seen":
         object.__setattr__(self, "_found", found)
         object.__setattr__(self, "_prefix", prefix)
         return self

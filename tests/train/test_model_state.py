@@ -1,7 +1,5 @@
 """Collections other than the parameters: trained, averaged, tested and resumed like these."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 from typing import get_args
 

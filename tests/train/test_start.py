@@ -1,7 +1,5 @@
 """Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.products import analyze
 from mimetic_jax.models import load_pretrained, resample
-from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
 from tests.models.test_pretrained import drawn, hugging_face, shapes, write
 from tests.training import killed, quiet, trained
@@ -44,23 +42,6 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, finished):
         warm_start(student, str(finished / "runs/run/0/checkpoints/4"), print)
 
 
-@pytest.mark.slow
-def test_a_larger_run_gives_evenly_spaced_weights(tiny, finished):
-    """Through the trainer, as `init_from` of a config, under every arm and seed of its own."""
-    teacher = quiet(tiny()).restored(Run.of(finished, "run", 0)).params
-    config = tiny(**{"model.width": 8, "model.heads": 1}, scheme=())
-    config.init_from = str(finished / "runs/{arm}/{seed}")
-    program = quiet(config).arms["run"].program
-    student = initial_state(program, config, "run", 0, lambda line: None).params
-    expected = weights.select(
-        {"kernel": np.asarray(teacher["block_0"]["mlp"]["fc1"]["kernel"])}, {"kernel": (8, 32)}
-    )["kernel"]
-    np.testing.assert_array_equal(student["block_0"]["mlp"]["fc1"]["kernel"], expected)
-    query = student["block_0"]["attention"]["query"]["kernel"]
-    theirs = teacher["block_0"]["attention"]["query"]["kernel"]
-    np.testing.assert_array_equal(query, theirs[::2, ::2])
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -73,13 +54,6 @@ def test_bad_sources(tiny, tmp_path, source, words):
     with pytest.raises(InputError, match=words) as caught:
         warm_start(initial(tiny()), str(tmp_path / source), print)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_teacher_that_is_smaller_is_refused(tiny, finished):
-    student = initial(tiny(**{"model.width": 32, "model.heads": 4}))
-    with pytest.raises(InputError, match="can't be selected from the teacher's"):
-        warm_start(student, str(finished / "runs/run/0"), print)
 
 
 def silent(line):

@@ -1,7 +1,5 @@
 """Training on images that stay on disk: the same laws as in memory."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

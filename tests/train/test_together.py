@@ -1,7 +1,5 @@
 """Groups of runs with folders of their own: each is the run alone, wherever it stops."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -200,18 +198,24 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     assert_close(found, {("run", 0): whole["run", 0]})
 
 
-def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
-    config = tiny(seeds=(0, 1), together=3)
-    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
-    config.arms.wide = {"model": {"width": 32}}
-    groups = []
+@pytest.fixture
+def groups(monkeypatch):
+    """What would be trained at once, in order; nothing is trained."""
+    found = []
 
     def trained_at_once(self, unit, waiting):
-        groups.append(list(unit.runs))
+        found.append(list(unit.runs))
         return []
 
     monkeypatch.setattr(Comparison, "_train", trained_at_once)
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
+    return found
+
+
+def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypatch):
+    config = tiny(seeds=(0, 1), together=3)
+    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+    config.arms.wide = {"model": {"width": 32}}
     quiet(config).recognize(str(tmp_path)).write(Place(tmp_path))
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
@@ -221,18 +225,10 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
     assert groups == [[("b", 1)]]
 
 
-def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
+def test_groups_are_the_same_after_a_stop(tiny, tmp_path, groups, monkeypatch):
     """A run that diverged is tried again: it must not move the others into other groups."""
     config = tiny(seeds=(0, 1, 2), together=2)
     config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
-    groups = []
-
-    def trained_at_once(self, unit, waiting):
-        groups.append(list(unit.runs))
-        return []
-
-    monkeypatch.setattr(Comparison, "_train", trained_at_once)
-    monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
     quiet(config).train(tmp_path)
     first, *others = groups
     assert (first, len(others)) == ([("a", 0), ("b", 0)], 2)

@@ -3,8 +3,6 @@
 Factors of a singular value decomposition differ by signs, so attention is compared by its products.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 
@@ -48,6 +46,7 @@ PRODUCTS = {
     "factorize": factors,
     "impulse_query_key": query_key,
     "impulses of traced tables": query_key,
+    "impulses of positive filters": query_key,
     "same_noise_query_key": query_key,
     "same_noise_value_out": value_out,
 }
@@ -63,6 +62,9 @@ DRAWS = {
     "impulse_query_key": lambda key: weights.impulse_query_key(key, TABLE, GRID, 4),
     "impulses of traced tables": lambda key: weights.impulse_query_key(
         key, normal(key, 16, 32), GRID, 4, order="random"
+    ),
+    "impulses of positive filters": lambda key: weights.impulse_query_key(
+        key, TABLE, GRID, 2, order="positive"
     ),
     "swin_bias": lambda key: weights.swin_bias(normal(key, 49, 4), random_offsets(key, 3, 4)),
     "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8, kernel_size=1),

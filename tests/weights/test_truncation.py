@@ -1,7 +1,5 @@
 """The law of truncation, against singular value decompositions in float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

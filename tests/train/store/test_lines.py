@@ -1,7 +1,5 @@
 """Files of JSON lines: whole records, each once, whatever happened to the process or the file."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """Cross-entropy in chunks: the loss and gradients of all logits at once, without their memory."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Restoring brackets, and starting a model of images from what that has learned."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Language models: the protocol in NumPy, and the laws of every other training."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax
