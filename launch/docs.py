@@ -10,7 +10,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from launch import recipes, tables
+from launch import league, recipes, tables
 from launch.findings import findings
 from launch.marks import marks_of_lines
 from launch.recipes import wrapped
@@ -75,6 +75,10 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Hardware: {table.hardware}."] if table.hardware else []
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
     yield wrapped(" ".join(facts))
+    if table.trials:
+        yield league.task_table(name, results) + "\n"
+        yield _origins(full, results)
+        return
     for rows in filter(None, (full, small)):
         if rows is small:
             scales = (entry.row.small or table.small for entry in small)

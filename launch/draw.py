@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from launch import league
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
@@ -100,6 +101,8 @@ def draw(
         return list(_of_arms(path, queue, wanted, population))
     if figure.draw == "gain":
         return function(path, list(_points(options["points"], queue.results)))
+    if figure.draw == "forest":
+        return function(path, league.gains(queue.results))
     return function(path, **options)
 
 

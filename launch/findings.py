@@ -78,7 +78,7 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
         for entry in (*entries(name), *scaled_entries(name)):
             found = rows.arms(entry)
             for method in _METHODS:
-                noise = found.get(_noise_of(method, entry.init))
+                noise = found.get(noise_of(method, entry.init))
                 default = found.get("default")
                 if method not in found or not noise or not default:
                     continue
@@ -96,7 +96,7 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
                     )
 
 
-def _noise_of(method: str, arms: Collection[str]) -> str:
+def noise_of(method: str, arms: Collection[str]) -> str:
     """The arm of noise with a method's norms, among those of a row."""
     own = f"norm_matched_{method}"
     return own if own in arms else "norm_matched"

@@ -12,7 +12,6 @@ from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, ArmResult, further_columns, markdown
 from mimetic_jax.train.statistics import (
-    ENOUGH,
     Difference,
     accuracy_difference,
     probability_of_improvement,
@@ -181,12 +180,7 @@ def _shown(difference: Difference | None, form: str) -> str:
 
 
 def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of enough seeds leaves zero out."""
-    n = difference.n
-    if n < ENOUGH:
-        return f"{theirs.arm}: {n} seed{'s' * (n > 1)}, too few"
-    sides = {1: "better", -1: "worse", 0: "no difference shown"}
-    words = sides[difference.side(ours.score.higher)]
+    words = difference.verdict(ours.score.higher)
     if min(len(ours.reached), len(theirs.reached)) >= 5:
         scores = list(ours.reached.values()), list(theirs.reached.values())
         words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"

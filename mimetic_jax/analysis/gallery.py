@@ -20,6 +20,9 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.tasks.images import ImageTask
 
+NAME = "schemes.png"
+"""The picture, in the workdir."""
+
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
 
@@ -61,7 +64,7 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
                 axes.axis("off")
             _draw_example(grid[0, 0], image)
         _draw_arms(figure, grid[above:], pictures)
-        style.save(figure, picture := Place.of(workdir) / "schemes.png")
+        style.save(figure, picture := Place.of(workdir) / NAME)
     return f"{len(pictures)} schemes drawn: {picture}"
 
 

@@ -64,7 +64,7 @@ class GPT(nn.Module):
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
         base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
-            as in GPT-2; or "torch", whose linear layers are PyTorch's.
+            as in GPT-2; or "torch" or "flax", whose linear layers are PyTorch's or Flax's.
         scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
             front, under the one name `blocks`. Compiles fast; its initial values and dropout
             masks are other draws.

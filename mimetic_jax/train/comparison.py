@@ -27,7 +27,7 @@ from mimetic_jax.train.loop import Loop
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say, progress_of
 from mimetic_jax.train.record import Score
-from mimetic_jax.train.report import ArmResult, summarize
+from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
@@ -106,14 +106,17 @@ class Comparison:
         """The number that is compared."""
         return next(iter(self.arms.values())).program.task.score
 
-    def train(self, workdir: Place | str, only: str = "") -> str:
-        """Train what isn't finished, arm by arm within a seed, and return the table.
+    def train(self, workdir: Place | str, only: str = "") -> Results:
+        """Train what isn't finished, arm by arm within a seed.
 
         Up to `config.together` runs that share a program train at once.
 
         Args:
             workdir: of the comparison.
             only: "ARM" or "ARM/SEED" to train these runs alone, as one of a cluster's jobs does.
+
+        Returns:
+            What is finished in the workdir: it prints as the table.
 
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
@@ -124,7 +127,7 @@ class Comparison:
         with preemption.listening():
             diverged = self.train_all(work)
         if diverged:
-            self.say(self.table(workdir))
+            self.say(str(self.table(workdir)))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
@@ -204,18 +207,24 @@ class Comparison:
         """What there is to train in a workdir, and what is finished; see `train` for `only`."""
         return work_of(self.config, self.arms, Place.of(workdir), self.say, only)
 
-    def table(self, workdir: Place | str) -> str:
-        """The table of what is finished so far."""
+    def table(self, workdir: Place | str) -> Results:
+        """The results of what is finished so far, whose table is written into the workdir."""
         work = self.work(workdir)
         claim = self.recognize(work.workdir)
-        results = []
+        found = {}
         for arm in self.arms:
             records = work.records(arm)
             for record in records.values():
                 where = f"{arm} seed {record.seed} of workdir {workdir}"
                 check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))
-            results.append(ArmResult(arm, records))
-        return summarize(work.workdir, results)
+            if records:
+                found[arm] = ArmResult(arm, records)
+        results = Results(work.workdir, found, work.files)
+        try:
+            results.write()
+        except OSError as error:
+            self.say(f"the table isn't written into {workdir}: {error.strerror or error}")
+        return results
 
     def evaluate(self, workdir: Place | str) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""

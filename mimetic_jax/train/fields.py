@@ -100,6 +100,9 @@ class ImageData(Section):
         (), "per channel, to divide by; empty: the set's own", Range(1e-6, 10**6)
     )
     subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
+    held_out: float = field(
+        0.0, "share of them to test on, instead of the test images", DECAY, affects=DATA
+    )
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
     eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
     threads: int = field(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.special
 
-from mimetic_jax import InputError
 from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
@@ -173,12 +172,6 @@ def test_flax_own_layer():
     query, key = (jnp.einsum("bnd,dhk->bhnk", tokens, layer[r]["kernel"]) for r in ("query", "key"))
     expected = jax.nn.softmax(query @ key.swapaxes(2, 3) / 2, axis=-1).mean(0)
     np.testing.assert_allclose(got, expected, atol=1e-6)
-
-
-def test_a_model_without_attention_is_an_error():
-    model, variables = drawn("mixer", images(), width=8, depth=1, patch=4)
-    with pytest.raises(InputError, match=r"^model mixer has no attention layer"):
-        attention_maps(model, variables, images())
 
 
 def test_a_single_token_has_no_entropy():

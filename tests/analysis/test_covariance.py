@@ -133,16 +133,6 @@ def test_per_input_shifts_give_stripes_and_a_constant_one_gives_none():
             assert (numbers.uncentred.value[0, 1:] > 0.08).all()
 
 
-def test_parts_of_a_population_add_up():
-    first, second = kernels(10)
-    whole, parts = moments(first, second), moments(first[:3], second[:3])
-    parts.add(first[3:], second[3:])
-    assert parts.members == 10
-    np.testing.assert_allclose(parts.covariance(), whole.covariance(), atol=1e-12)
-    found, expected = (one.numbers().centred.error for one in (parts, whole))
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
 def population(module, members=4, size=8):
     """Random parameters of the shapes of a model, with an axis of members in front."""
     images = jnp.zeros((1, size, size, 3))

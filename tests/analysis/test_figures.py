@@ -10,11 +10,13 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.covariance import from_population
 from mimetic_jax.analysis.expected import expected_map
+from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.statistics import Difference
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 from mimetic_jax.weights.impulse import offsets
@@ -257,6 +259,23 @@ def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     assert [tick.get_text() for tick in ticks] == ["0.0005", "0.001", "0.004"]
 
 
+def test_a_legend_of_many_long_names_is_inside(tmp_path, monkeypatch):
+    """And horizontal lines, which may have the color of another, are dashed."""
+    seen = []
+    monkeypatch.setattr(style, "write", lambda figure, *rest: seen.append(figure))
+    names = ["mean_shift", "zero_bias", "normal", "learned_sum", "norm_matched_50", "constant_bias"]
+    series = {name: {name: float(number)} for number, name in enumerate(names[:4])}
+    results = [result(name, 80.0, 81.0) for name in names]
+    figures.DRAW["sweep"](tmp_path / "a", results, label="b", series=series, lines=names[4:])
+    [figure] = seen
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
+    flat = [line for line in figure.axes[0].lines if line.get_linestyle() in ("--", "-.")]
+    assert [line.get_label() for line in flat] == names[4:]
+
+
 def test_dots(drawn):
     """Seeds that never reach the goal are left out of its mean."""
     curves = {"default": (((10, 90.0),), ((10, 96.0),)), "b": (((10, 50.0),), ((10, 60.0),))}
@@ -368,3 +387,20 @@ def test_the_color_scale_ignores_a_few_entries():
     noise[:3] = -50
     assert style.limit([noise]) == pytest.approx(1, abs=0.01)
     assert style.limit([np.zeros(3)]) == 1
+
+
+def test_forest(drawn):
+    """Two tasks, of which one is better downwards; a corrected p decides what holds."""
+    gains = [
+        Gain("images", "accuracy %", "mimetic", Difference(2.0, 1.0, 3.0, 5, 0.01)),
+        Gain("images", "accuracy %", "gpt2", Difference(0.5, 0.1, 0.9, 5, 0.2)),
+        Gain("text", "bits/char", "mimetic", Difference(-0.2, -0.3, -0.1, 5, 0.001), higher=False),
+        Gain("text", "bits/char", "gpt2", Difference(0.1, None, None, 1), higher=False),
+    ]
+    rows = drawn("forest", gains, width=style.PAGE)
+    assert [row["side"] for row in rows] == ["1", "0", "1", "0"]
+    assert [(row["task"], row["arm"], float(row["gain"])) for row in rows] == [
+        (gain.task, gain.arm, gain.difference.mean) for gain in gains
+    ]
+    with pytest.raises(InputError, match="no gain to draw"):
+        drawn("forest", [])

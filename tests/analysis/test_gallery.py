@@ -3,10 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from configs.default import default, model
 from mimetic_jax.analysis import gallery, style
-from mimetic_jax.errors import InputError
-from tests.training import quiet
 
 
 @pytest.fixture
@@ -48,12 +45,3 @@ def test_the_middle_token_looks(count, grid, shape, middle):
     front = count - np.prod(shape)
     assert looks.shape == shape
     assert looks.ravel()[0] == middle * count + front
-
-
-def test_nothing_to_draw_is_one_line(tmp_path):
-    config = default()
-    config.batch, config.steps, config.eval.batch = 32, 4, 72
-    config.model = model("mixer", width=8, depth=1, patch=4)
-    mixer = quiet(config)
-    with pytest.raises(InputError, match=r"^model mixer has no attention to draw$"):
-        gallery.analyze(mixer, tmp_path)

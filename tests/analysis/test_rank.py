@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
 from mimetic_jax.analysis.rank import stable_rank, stable_ranks
-from mimetic_jax.models import Model
 from tests.analysis.networks import drawn
 
 
@@ -42,11 +40,3 @@ def test_pixels_of_a_grid_are_columns():
     found = stable_ranks(model, variables, images)
     assert found.bounds.tolist() == [6, 6]  # 16 pixels of width 6
     assert np.all((found.ranks >= 1) & (found.ranks <= 6))
-
-
-def test_a_model_without_blocks_is_an_error():
-    tokens = jnp.ones((1, 4))
-    model = Model.of("flax.linen:Dense", {"features": 3})
-    variables, _ = model.init(jax.random.key(0), tokens)
-    with pytest.raises(InputError, match=r"^model flax.linen:Dense has no blocks"):
-        stable_ranks(model, variables, tokens)

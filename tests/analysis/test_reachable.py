@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, weights
+from mimetic_jax import weights
 from mimetic_jax.analysis.reachable import equal_factors, reachable
 
 
@@ -43,8 +43,3 @@ def test_equal_factors_are_on_a_line():
     np.testing.assert_allclose(got[:, 0], got[:, 1] / 2)
     np.testing.assert_allclose(got[:, 1, 0], 1, atol=0.05)
     np.testing.assert_allclose(got[:, 1, 1], [2, 1], atol=0.05)
-
-
-def test_a_rank_above_the_width_is_an_error():
-    with pytest.raises(InputError, match=r"^rank 9 is not between 1 and dim 8$"):
-        reachable(0, 8, [9], [0.7], [0.7])

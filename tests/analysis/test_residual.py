@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
 
-from mimetic_jax import InputError
 from mimetic_jax.analysis.residual import KINDS, channel_mixing_residuals, mixing_residual
 from mimetic_jax.weights.conv import conv_filters
 from tests.analysis.networks import drawn
@@ -82,14 +80,3 @@ def test_proposition_1():
     cells[4] = 4  # one impulse at the center: M is 1
     assert left(np.eye(9)[:, cells].reshape(own.shape)) > 0.05
     assert left(np.ones_like(own)) > 0.5
-
-
-def test_other_models_are_an_error():
-    images = jnp.zeros((1, 8, 8, 3))
-    for name, fields in (
-        ("vit", {"width": 8, "depth": 1, "heads": 2, "patch": 4}),
-        ("convnext", {"width": 8, "depth": 1, "patch": 2}),
-    ):
-        model, variables = drawn(name, images, **fields)
-        with pytest.raises(InputError, match=f"model {name} has no blocks of depthwise and point"):
-            channel_mixing_residuals(model, variables, images)

@@ -14,7 +14,7 @@ import pytest
 from mimetic_jax.data import describe_own, load_dataset, load_own, open_source
 from mimetic_jax.data.files import open as opening
 from mimetic_jax.data.text.corpus import load_text
-from mimetic_jax.errors import InputError
+from tests.data.made import refused
 
 CIFAR = {
     **{f"data_batch_{number}": b"" for number in range(1, 6)},
@@ -51,14 +51,6 @@ CASES: dict[str, tuple[dict[str, bytes | None], str, Callable[[str], object]]] =
 }
 
 
-def refused(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("place", ["pipe", "device", "dead link", "link to itself", "folder"])
 @pytest.mark.parametrize("case", CASES)
@@ -87,6 +79,7 @@ def test_what_is_in_place_of_a_file_is_refused(tmp_path: Path, case: str, place:
 
 ODD = {
     "NUL": "a\0b",
+    "nobody's": "~nosuchuser/x",
     "bytes": os.fsdecode(b"\xff"),
     "surrogate": "\ud800",
     "superscript": "1.0.²",

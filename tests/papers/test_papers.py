@@ -85,7 +85,18 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "residual", "curves", "grid", "sweep", "gain", "covariance", "dots", "filters"),
+    *(
+        "span",
+        "residual",
+        "curves",
+        "grid",
+        "sweep",
+        "gain",
+        "covariance",
+        "dots",
+        "filters",
+        "forest",
+    ),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
@@ -157,7 +168,7 @@ def test_no_jax_to_list_them() -> None:
 
 def test_no_row_of_a_paper_is_lost() -> None:
     assert {name: len(TABLES[name].rows) for name in ROWS} == ROWS
-    assert all(re.match("(evidence|recall)/", name) for name in TABLES.keys() - ROWS.keys())
+    assert all(re.match("(evidence|recall|league)/", name) for name in TABLES.keys() - ROWS.keys())
 
 
 def test_labels_are_unique() -> None:
@@ -201,7 +212,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
     added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
     added |= {"mlp/figure4_populations", "mlp/figure1_whole"}
-    ours = {name for name in FIGURES if re.match("(evidence|recall)/", name)}
+    ours = {name for name in FIGURES if re.match("(evidence|recall|league)/", name)}
     assert FIGURES.keys() - ours == printed | added
 
 

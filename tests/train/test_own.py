@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
+import json
+import pathlib
+from unittest import mock
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -19,6 +23,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models import ViT, fields_of, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison
+from mimetic_jax.train.store.places import Place
 from tests.forms import FORMS, NNXViT, vit_apply, vit_init
 from tests.plugged import TinyMLPMixer
 
@@ -59,11 +64,20 @@ def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
     np.testing.assert_allclose(found.info.mean, pixels.mean(0), rtol=1e-6)
     np.testing.assert_allclose(found.info.std, pixels.std(0), rtol=1e-6)
     table = found.train(str(tmp_path))
-    assert "| mean_shift | 100.00" in table
+    assert "| mean_shift | 100.00" in str(table)
     stored = found.config.model
     assert (stored.name, stored.width) == (f"{model.__module__}:{model.__qualname__}", 8)
     again = comparison(data=arrays(), model=module)
     assert again.table(tmp_path) == table
+    refusal = PermissionError(errno.EACCES, "Permission denied")
+    with mock.patch.object(Place, "write", side_effect=refusal):
+        again.say = (said := []).append
+        assert again.table(tmp_path) == table
+        assert said == [f"the table isn't written into {tmp_path}: Permission denied"]
+    for row in table.to_dicts():
+        lines = pathlib.Path(row["metrics"]).read_text().splitlines()
+        assert json.loads(lines[-1])["record"]["value"] == row["value"]
+        assert (pathlib.Path(row["checkpoints"]) / str(row["steps"])).is_dir()
     with pytest.raises(InputError, match="belongs to a different config"):
         comparison(data=arrays("lines"), model=module).table(tmp_path)
 

@@ -145,8 +145,11 @@ def test_a_population_grows(tmp_path, whole):
 
 def test_the_table_has_a_row_of_all_members(workdir, tmp_path):
     shutil.copytree(workdir, tmp_path / "workdir")
-    assert "| 3 " in quiet(config_of()).train(tmp_path / "workdir")
-    assert "| 2 " in quiet(config_of(members=2)).table(tmp_path / "workdir")
+    results = quiet(config_of()).train(tmp_path / "workdir")
+    assert "| 3 " in str(results)
+    folders = [row["members"] for row in results.to_dicts()]
+    assert folders == 3 * [f"{tmp_path}/workdir/population/run"]
+    assert "| 2 " in str(quiet(config_of(members=2)).table(tmp_path / "workdir"))
 
 
 def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
@@ -205,6 +208,6 @@ def test_a_member_that_diverges_has_no_score(tmp_path):
     """And leaves the others alone."""
     config = config_of(**{"optimizer.learning_rate": 1e38, "members": 2})
     said = []
-    table = quiet(config, said.append).train(tmp_path)
+    table = str(quiet(config, said.append).train(tmp_path))
     assert any("no longer finite: 0, 1" in line for line in said)
     assert table == "no finished run yet"

@@ -92,7 +92,7 @@ def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     said = []
-    table = quiet(config, said.append).train(tmp_path)
+    table = str(quiet(config, said.append).train(tmp_path))
     assert "| default" in table
     assert "mimetic against default" in table
     assert sum("starts" in line for line in said) == 2
@@ -143,7 +143,7 @@ def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path
         with pytest.raises(InputError, match="the loss of run seed 0 is no longer finite"):
             comparison.train(tmp_path)
     assert any("after the last step, 1, the test loss is nan" in line for line in said)
-    assert comparison.table(tmp_path) == "no finished run yet"
+    assert str(comparison.table(tmp_path)) == "no finished run yet"
 
 
 @pytest.mark.slow

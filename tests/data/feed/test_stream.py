@@ -125,17 +125,6 @@ def test_crops_are_philox_numbers() -> None:
     assert crop_rng(42, step=9, row=3).random() == (first >> 11) * 2.0**-53
 
 
-def test_crops_differ_between_keys_steps_and_rows() -> None:
-    seeds = [crop_seed(jax.random.key(seed)) for seed in range(3)]
-    draws = {
-        crop_rng(seed, step, row).random()
-        for seed in seeds
-        for step in range(3)
-        for row in range(3)
-    }
-    assert len(draws) == 27
-
-
 @pytest.mark.parametrize("batch", [63, 65, 130])
 def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
     batches = train(Plain(140), batch, 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.data.sets.dataset import balanced
+from mimetic_jax.data.sets.dataset import balanced, held_out
 from mimetic_jax.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))
@@ -103,3 +103,21 @@ def test_parts_keep_the_fraction_of_every_class_and_are_nested() -> None:
 def test_impossible_parts_are_refused(fraction: float, seed: int, words: str) -> None:
     with pytest.raises(InputError, match=words):
         balanced(LABELS, fraction, seed=seed)
+
+
+def test_held_out_images_are_those_left_out_of_training() -> None:
+    """Each image is its own number, so that none of the test split can be overlooked."""
+    numbers = np.arange(len(LABELS), dtype=np.uint16)
+    images = np.stack([numbers // 256, numbers % 256], -1).astype(np.uint8)[:, None, :, None]
+    test = np.full((9, 1, 2, 1), 255, np.uint8)
+    labels = LABELS.astype(np.int32)
+    whole = ImageDataset("numbers", images, labels, test, np.zeros(9, np.int32), 7)
+    assert held_out(whole, 0.0) is whole
+    found = held_out(whole, 0.2)
+    assert np.bincount(found.test_labels).tolist() == [round(0.2 * n) for n in range(10, 80, 10)]
+    parts = [
+        [tuple(i.ravel().tolist()) for i in part]
+        for part in (found.train_images, found.test_images)
+    ]
+    assert sorted(parts[0] + parts[1]) == sorted(tuple(i.ravel().tolist()) for i in images)
+    assert np.array_equal(found.test_labels, LABELS[[256 * a + b for a, b in parts[1]]])

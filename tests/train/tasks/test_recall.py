@@ -46,7 +46,7 @@ def test_learns_and_is_tested_at_every_length(run):
     assert last["eval_recall"] > 0.4  # a guess, knowing where the end is: .34
     assert last["eval_count"] == 40 * 4
     assert 0 < last["eval_recall_x2"] < last["eval_recall"]
-    table = quiet(recall()).table(run[0])
+    table = str(quiet(recall()).table(run[0]))
     header, _, row = table.splitlines()[:3]
     assert "steps to 95 [95 % CI]" in header
     assert "answers % at x2 [95 % CI]" in header
