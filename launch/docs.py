@@ -23,7 +23,8 @@ _RECALL = pathlib.Path("recall.md")
 
 _TABLES = """## How to read the tables
 
-Below is every table of the papers, with our runs beside the published numbers. This document is
+Below is every table of results of the papers, with our runs beside the published numbers (table 6
+of the structured paper lists the sizes of its data sets alone). This document is
 written by `python launch/reproduce.py --docs` from `papers/` and `results/*.jsonl`; each line there
 has the command, commit and device of one finished run.
 

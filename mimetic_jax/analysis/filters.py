@@ -129,7 +129,8 @@ def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) 
     """Draw the covariances of pixels over channels: a row per state, a column per layer.
 
     Each is k² x k², pixels in row-major order: a block of k x k per pair of rows. Every picture has
-    a color scale of its own, which ends at its largest entry, the number above it.
+    a color scale of its own, which ends at its largest entry off the diagonal, the number above it;
+    the diagonal, the variances, may saturate.
 
     Args:
         path: of the files, without their suffix.
@@ -152,7 +153,7 @@ def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) 
                 zip(axes, state.items(), strict=True), 1
             ):
                 matrix = _covariance(filters)
-                largest = float(np.abs(matrix).max())
+                largest = float(np.abs(matrix - np.diag(matrix.diagonal())).max())
                 style.signed(panel, matrix, largest or 1.0)
                 panel.set_title(f"layer {number}: {largest:.2g}")
                 rows += style.matrix_rows([number, name, label], matrix)
