@@ -14,7 +14,7 @@ _DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
     "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax", "tqdm"),
-    "plot": ("matplotlib",),
+    "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
     "s3": ("s3fs",),

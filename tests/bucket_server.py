@@ -9,8 +9,6 @@ prints its address, and serves until it is killed, each request after that laten
 these files in it. Every N-th download fails, or ends in the middle.
 """
 
-from __future__ import annotations
-
 import argparse
 import email.parser
 import http.server

@@ -1,7 +1,5 @@
 """A run whose workdir, or whose data, is in a bucket. Needs gcsfs, as gs:// does."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

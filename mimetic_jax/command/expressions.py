@@ -34,7 +34,7 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
 def parse_rules(text: str) -> tuple[Rule, ...]:
     """The rules of an expression, as errors and docs write it.
 
-    >>> parse_rules("zoo.VIT_JAX") is zoo.VIT_JAX
+    >>> parse_rules("zoo.MAXTEXT") is zoo.MAXTEXT
     True
     >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
     ['to_qkv/kernel', 'to_out/kernel']

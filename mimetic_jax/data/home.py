@@ -42,10 +42,13 @@ def expanded(path: str) -> Path:
         scheme, rest = address[1], path[address.end() :]
         if scheme in _BUCKETS and not path.startswith(f"{scheme}://"):
             raise InputError(f"{path} has one slash where a bucket has two: {scheme}://{rest}")
-        raise InputError(
-            f"{path} is not on a local disk, and only workdirs and archives of images (.tar, .zip) "
-            f"are read from buckets: mount it by gcsfuse, or gcloud storage cp -r {path} DIR"
-        )
+        how = "nor in gs:// or s3://: copy it to a disk first"
+        if scheme in _BUCKETS:
+            how = (
+                "and only workdirs and archives of images (.tar, .zip) are read from buckets: "
+                f"mount it by gcsfuse, or gcloud storage cp --recursive {path} DIR"
+            )
+        raise InputError(f"{path} is not on a local disk, {how}")
     try:
         found = Path(path).expanduser()
         found.exists()

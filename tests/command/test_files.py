@@ -1,7 +1,5 @@
 """Files of weights that other programs wrote, read back by the safetensors library."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -166,7 +164,7 @@ def test_positions_of_a_grid_that_is_not_square(tmp_path):
     ("text", "expected"),
     [
         ("PYTORCH", zoo.PYTORCH),
-        ("vit_jax", zoo.VIT_JAX),
+        ("maxtext", zoo.MAXTEXT),
         ("(*zoo.BIG_VISION, *zoo.GEMMA)", (*zoo.BIG_VISION, *zoo.GEMMA)),
         ("Rule('pool/out', 'out', 'h k d'), FLAX", (Rule("pool/out", "out", "h k d"), *FLAX)),
         ("mlp_rules", mlp_rules()),

@@ -140,33 +140,31 @@ def test_every_difference_is_that_of_lines(lines, text):
             assert float(low) < float(mean) < float(high)
 
 
-@pytest.mark.parametrize("page", ["findings", "recall"])
+@pytest.mark.parametrize("page", ["findings", "faq", "evidence", "recall"])
 def test_a_page_has_no_score_of_its_own(page):
     bare = findings._PLACE.sub("", (ROOT / "papers" / f"{page}.md").read_text())
-    bare = re.sub(r"```.*?```", "", bare, flags=re.DOTALL)
+    bare = re.sub(r"```.*?```|`[^`]*`", "", bare, flags=re.DOTALL)  # such as a scheme's constants
     assert not re.findall(r"\d+\.\d+|(?<!\w)[+−-]\d|\d ?%", bare)
 
 
-def test_a_place_is_the_difference_of_lines(tmp_path, monkeypatch):
+def test_a_place_is_the_difference_of_lines(tmp_path):
     (entry,) = registry.entries("attention/table6", 1, small=True)
     found = Results(ROOT / "results")
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic - norm_matched}")
     runs = {
         arm: {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
         for arm in ("mimetic", "norm_matched")
     }
     mean = np.mean([runs["mimetic"][seed] - runs["norm_matched"][seed] for seed in range(3)])
-    text = findings.findings(found)
+    text = findings.findings(found, page)
     assert text.startswith(f"{mean:+.3f} [")
     assert text.endswith("] (n = 3)")
 
 
-def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
+def test_a_place_may_name_two_rows(tmp_path):
     found = Results(ROOT / "results")
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
     ours, theirs = (
         {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
@@ -174,18 +172,17 @@ def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
         for entry in registry.entries("evidence/text", row)
     )
     mean = np.mean([ours[seed] - theirs[seed] for seed in range(3)])
-    assert findings.findings(found).startswith(f"{mean:+.3f} [")
+    assert findings.findings(found, page).startswith(f"{mean:+.3f} [")
 
 
-def test_a_place_may_name_a_step(tmp_path, monkeypatch):
+def test_a_place_may_name_a_step(tmp_path):
     found = Results(ROOT / "results")
     (entry,) = registry.entries("attention/table6", 1, small=True)
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
     starts = [dict(line.curve)[0] for line in found.of(entry.spec) if line.arm == "mimetic"]
     mean, sd = np.mean(starts), np.std(starts, ddof=1)
-    assert findings.findings(found) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
+    assert findings.findings(found, page) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
 
 
 @pytest.mark.parametrize(
@@ -240,9 +237,8 @@ def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch)
         ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
-def test_a_place_without_runs_is_one_line(place, words, tmp_path, monkeypatch):
+def test_a_place_without_runs_is_one_line(place, words, tmp_path):
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text(place)
     with pytest.raises(InputError, match=words):
-        findings.findings(Results(ROOT / "results"))
+        findings.findings(Results(ROOT / "results"), page)

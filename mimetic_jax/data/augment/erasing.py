@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment.rectangles import rectangles
+from mimetic_jax.data.augment.geometry import rectangles
 from mimetic_jax.errors import InputError
 
 Fill = Literal["const", "pixel"]

@@ -12,10 +12,12 @@ import jax.numpy as jnp
 
 from mimetic_jax.data.augment import shears
 from mimetic_jax.data.augment.kernels import interpolating
-from mimetic_jax.data.augment.rectangles import rectangles
 from mimetic_jax.data.ranges import Interpolation, check_view
 from mimetic_jax.errors import InputError
 from mimetic_jax.typed import converted
+
+ATTEMPTS = 10
+"""Of torchvision's RandomResizedCrop and of timm's RandomErasing."""
 
 
 def flip(key: jax.Array, image: jax.Array) -> jax.Array:
@@ -40,6 +42,32 @@ def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
     # Under vmap a slice is faster than a gather by row and column, or a sum over offsets.
     return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+
+
+def rectangles(
+    key: jax.Array, pixels: int, area: tuple[float, ...], ratio: tuple[float, ...]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Sides of ten rectangles, and a place for one of them.
+
+        A ~ U(area) · pixels,  log r ~ U(log ratio),  sides √(A r) and √(A / r), rounded
+
+    Args:
+        key: draws them.
+        pixels: h · w, of the image.
+        area: least and greatest area, as parts of the image's.
+        ratio: least and greatest quotient of the sides.
+
+    Returns:
+        The one side and the other, int32 [10] each, and the place, in [0, 1), [2].
+    """
+    # One call, since each is slow to compile: the attempts, and in the last column the place.
+    drawn = jax.random.uniform(key, (2, ATTEMPTS + 1))
+    areas = pixels * (area[0] + (area[1] - area[0]) * drawn[0, :-1])
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    ratios = jnp.exp(low + (high - low) * drawn[1, :-1])
+    one = jnp.round(jnp.sqrt(areas * ratios)).astype(jnp.int32)
+    other = jnp.round(jnp.sqrt(areas / ratios)).astype(jnp.int32)
+    return one, other, drawn[:, -1]
 
 
 def random_box(

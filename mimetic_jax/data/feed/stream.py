@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -39,7 +38,7 @@ _Example = tuple[np.ndarray, int, np.float32, int, int]
 
 
 class ImageStream(Generic[Batch]):
-    """An iterator over batches that records waiting times and skipped images.
+    """An iterator over batches that records skipped images.
 
     Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it
     is closed, left as a context manager, or garbage-collected.
@@ -47,32 +46,19 @@ class ImageStream(Generic[Batch]):
     Attributes:
         skipped: names of the first 100 damaged images met so far.
         num_skipped: number met; the same image counts each time.
-        seconds_waited: spent in `next`.
-        seconds: since the first `next`, up to the end of the latest.
     """
 
     def __init__(
         self, batches: Iterator[Any], pieces: int, fields: int, source: ImageSource
     ) -> None:
         self._batches, self._pieces, self._fields, self._source = batches, pieces, fields, source
-        self._began: float | None = None
         self.skipped: list[str] = []
         self.num_skipped = 0
-        self.seconds_waited = 0.0
-        self.seconds = 0.0
-
-    @property
-    def waiting(self) -> float:
-        """The share of time spent waiting for data: 1 if the caller did nothing else."""
-        return self.seconds_waited / self.seconds if self.seconds else 0.0
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        asked = time.perf_counter()
-        if self._began is None:
-            self._began = asked
         pieces = [next(self._batches) for _ in range(self._pieces)]
         *fields, indices, damaged = (
             np.concatenate(parts) if self._pieces > 1 else parts[0]
@@ -80,16 +66,11 @@ class ImageStream(Generic[Batch]):
         )
         for index, count in zip(indices, damaged, strict=True):
             for offset in range(count):
-                self._skip(self._source.name((int(index) + offset) % len(self._source)))
-        now = time.perf_counter()
-        self.seconds_waited += now - asked
-        self.seconds = now - self._began
+                self.num_skipped += 1
+                if len(self.skipped) < _MOST_NAMES:
+                    position = (int(index) + offset) % len(self._source)
+                    self.skipped.append(self._source.name(position))
         return tuple(fields[: self._fields])  # type: ignore[return-value]
-
-    def _skip(self, name: str) -> None:
-        self.num_skipped += 1
-        if len(self.skipped) < _MOST_NAMES:
-            self.skipped.append(name)
 
     def close(self) -> None:
         """Stop decoding; the threads end with their current piece of work."""

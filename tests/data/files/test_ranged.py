@@ -1,7 +1,5 @@
 """Files by ranges of bytes: on a disk, and as in a bucket, by TensorStore on files here."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import tarfile
@@ -159,6 +157,11 @@ def test_addresses_that_are_no_buckets(path: str, words: str) -> None:
     for read in (home.located, home.expanded):
         with pytest.raises(InputError, match=words):
             read(path)
+
+
+def test_what_is_no_archive_in_a_bucket_is_to_be_copied() -> None:
+    with pytest.raises(InputError, match="gcloud storage cp --recursive gs://a/b DIR"):
+        home.expanded("gs://a/b")
 
 
 def test_a_bucket_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
