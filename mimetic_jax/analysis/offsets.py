@@ -199,9 +199,9 @@ def draw(
             bar = {"extend": "max", "label": "attention", "aspect": 14, "pad": 0.02}
             figure.colorbar(image, ax=beside, **bar)
         some = style.of_depth(layers, depth)
-        below = "above each map: the share of patches that attend most to the head's own offset, "
-        below += "and the mean attention there" + f"; {some} are shown" * bool(some)
-        figure.supxlabel(below, fontsize=7)
+        words = "above each map: the share of patches that attend most to the head's own offset, "
+        words += "and the mean attention there" + f"; {some} are shown" * bool(some)
+        figure.supxlabel(words, fontsize=7)
         width = max(array.shape[-1] for array in seen.values())
         header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
         return style.write(figure, path, header, rows)
