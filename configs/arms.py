@@ -249,6 +249,8 @@ def structured() -> tuple[Arms, Arms]:
         "shuffled": {"scheme": (Shuffled(impulse),)},
         "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
         "impulse_paper": {"scheme": (Impulse.paper(),)},
+        # Section 4.1: no impulses; norm_matched has its norms too.
+        "positive_filters": {"scheme": (dataclasses.replace(impulse, order="positive"),)},
         "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
         "conditioned": {"scheme": (Conditioned(),)},
     }

@@ -102,6 +102,10 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     facts += [f"Hardware: {table.hardware}."] if table.hardware else []
     facts += [f"Doubt: {table.doubt}."] if table.doubt else []
     yield wrapped(" ".join(facts))
+    if table.trials:
+        yield league.task_table(name, results) + "\n"
+        yield _origins(full, results)
+        return
     for rows in filter(None, (full, small)):
         if rows is small:
             scales = (entry.row.small or table.small for entry in small)

@@ -9,7 +9,7 @@ from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.train.store.lock import held
 from mimetic_jax.train.store.places import Place
-from papers import PAPERS
+from papers import PAPERS, TABLES
 from papers.record import Table
 
 
@@ -59,6 +59,9 @@ def _state(entry: Entry, results: Results, workdir: Place) -> str:
     Lines of an earlier configuration count too: telling them apart needs the training code, whose
     import takes longer than the whole list.
     """
+    if TABLES[entry.table].trials:  # arms choose among the rows: no row has all
+        runs = len(results.of(entry.spec))
+        return f"{runs} runs" if runs else ""
     begun = [
         of_spec / "runs" / arm / seed
         for of_spec in entry.spec.folders(workdir)

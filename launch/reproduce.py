@@ -108,7 +108,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
     )
-    parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
+    parser.add_argument(
+        "--count", action="store_true", help="count FLOPs of new rows, but for the league"
+    )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     flags = parser.parse_args(arguments[:end])
@@ -142,7 +144,8 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     if flags.docs:
         return _write_docs(results, say)
     if flags.count:
-        Costs().count(_entries("", None, False), say)
+        every = _entries("", [], False)
+        Costs().count([entry for entry in every if not TABLES[entry.table].trials], say)
         return 0
     if not flags.name and not flags.budget:
         _, speed = product_speed()
@@ -152,7 +155,7 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     if flags.own:
         wanted = own_entries(flags.name, flags.row, flags.flags)
     else:
-        wanted = _entries(flags.name, _number(flags.row), flags.small)
+        wanted = _entries(flags.name, _numbers(flags.row), flags.small)
     if flags.file and flags.name not in FIGURES:
         wanted = with_weights(wanted, flags.file)
     leagues = {
@@ -172,27 +175,26 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     return code
 
 
-def _number(rows: Sequence[str]) -> int | None:
-    """The number of a row of a table."""
-    if not rows:
-        return None
-    if len(rows) > 1 or not re.fullmatch("[0-9]{1,4}", rows[0]):
-        raise InputError(f"--row={','.join(rows)} is not the number of one row of a table")
-    return int(rows[0])
+def _numbers(rows: Sequence[str]) -> list[int]:
+    """The numbers of rows of a table, each once."""
+    for row in rows:
+        if not re.fullmatch("[0-9]{1,4}", row):
+            raise InputError(f"--row={row} is not the number of a row of a table")
+    return list(dict.fromkeys(map(int, rows)))
 
 
-def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
+def _entries(name: str, rows: Sequence[int], small: bool) -> list[Entry]:
     """The rows that a name means; of several tables those that exist in the form asked for.
 
     Raises:
         InputError: the name, the row or its scaled form is unknown.
     """
     if name in TABLES or name in FIGURES:
-        return entries(name, row, small)
+        return [entry for row in rows or (None,) for entry in entries(name, row, small)]
     if name and name not in PAPERS:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
-    if row is not None:
-        raise InputError(f"--row={row} is for one table, such as attention/table1")
+    if rows:
+        raise InputError(f"--row={rows[0]} is for one table, such as attention/table1")
     chosen = [table for table in TABLES if table.startswith(f"{name}/" if name else "")]
     return [e for table in chosen for e in (scaled_entries(table) if small else entries(table))]
 

@@ -233,7 +233,7 @@ def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
     written, read = (np.asarray(block[role], float) for role in ("ssm_b", "ssm_c"))
     log_decay, bias = (
         np.asarray(block[role], float) if role in block else None
-        for role in ("ssm_a", "ssm_dt_bias")
+        for role in ("ssm_a_states" if "ssm_a_states" in block else "ssm_a", "ssm_dt_bias")
     )
     with blaming(path):
         (alignment,) = _alignments(Pair(read[None], written[None], 1))

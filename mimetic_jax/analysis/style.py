@@ -87,7 +87,10 @@ def legend(figure: Any) -> None:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
             shown.setdefault(label, line)
     if len(shown) > 1:
-        figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, frameon=False)
+        entry = 0.4 + 0.055 * max(map(len, shown))  # inches of a line and of its name in this type
+        columns = min(3, max(1, int(figure.get_figwidth() / entry)))
+        place = {"loc": "outside upper center", "ncols": columns, "frameon": False}
+        figure.legend(shown.values(), shown, **place)
 
 
 def tidy(axes: Any) -> None:

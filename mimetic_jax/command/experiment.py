@@ -30,6 +30,7 @@ ANALYSES = {
     "rank": ("rank", "stable rank of what enters each block"),
     "span": ("span", "disjoint subsets of depthwise filters that span all"),
     "covariance": ("mlp_covariance", "covariance of MLP weights over a population's members"),
+    "filters": ("filters", "covariance of depthwise filters over an arm's trained runs"),
     "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
     "curves": ("curves", "the score per training step, WORKDIR/curves.png and curves.csv"),
 }
@@ -105,12 +106,12 @@ def main(argv: Sequence[str]) -> None:
         print(describe(comparison))
     elif _MODE.value == "train":
         try:
-            table = comparison.train(workdir, _ONLY.value)
+            results = comparison.train(workdir, _ONLY.value)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
         if processes.is_first():
-            print(table)
+            print(results)
             if not _ONLY.value:
                 _report(comparison, workdir)
     elif _MODE.value == "compare":

@@ -17,6 +17,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
 | ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
+| ssm_a_states (A_log by channel)     | [I, S]    |              |           |
 | ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
 | ssm_norm (scale of the gated norm)  | [I]       |              |           |
 
@@ -34,7 +35,7 @@ from mimetic_jax.schemes.baselines import (
     ZeroOutputs,
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
-from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic, EmpiricalFilters
 from mimetic_jax.schemes.empirical import Empirical
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import Independent
@@ -54,6 +55,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Empirical",
+    "EmpiricalFilters",
     "IDInit",
     "Impulse",
     "ImpulseBias",

@@ -1,7 +1,5 @@
 """The papers as data: complete, consistent, and of configurations that exist."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import pathlib
@@ -37,6 +35,7 @@ ROWS = {
     "attention/convolution": 4,
     "attention/scale": 2,
     "structured/table1": 6,
+    "structured/positive_filters": 1,
     "structured/table2": 3,
     "structured/table3": 3,
     "structured/table4": 8,
@@ -86,7 +85,18 @@ TRUTHS = [
 
 DRAWN = {
     *("products", "attention_maps", "reachable", "expected_map", "impulse_maps", "stable_rank"),
-    *("span", "residual", "curves", "grid", "sweep", "gain", "covariance", "dots", "forest"),
+    *(
+        "span",
+        "residual",
+        "curves",
+        "grid",
+        "sweep",
+        "gain",
+        "covariance",
+        "dots",
+        "filters",
+        "forest",
+    ),
 }
 
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]

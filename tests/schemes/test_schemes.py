@@ -194,6 +194,7 @@ def test_sincos_for_text_needs_no_grid():
         schemes.Sinusoidal("he"),
         schemes.Impulse.released(),
         schemes.Empirical("population.json"),
+        schemes.EmpiricalFilters("filters.json"),
         Mimetic.port(),
         schemes.MimeticSSM(decay=None, correlation=0.5),
     ],

@@ -23,11 +23,17 @@ def gradients(step):
 
 
 def run(optimizer, steps=5):
-    params, state = PARAMS, optimizer.init(PARAMS)
-    for step in range(steps):
-        updates, state = optimizer.update(gradients(step), state, params)
-        params = optax.apply_updates(params, updates)
-    return params
+    """The parameters after these steps, in one program."""
+
+    @jax.jit
+    def taken(params):
+        state = optimizer.init(params)
+        for step in range(steps):
+            updates, state = optimizer.update(gradients(step), state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    return taken(PARAMS)
 
 
 def numpy_adamw(name, steps, rate, decay, norms, clip, betas=(0.9, 0.999), eps=1e-8):
@@ -62,25 +68,6 @@ def test_update_is_adamw_by_its_formula():
     np.testing.assert_array_equal(params["frozen"], PARAMS["frozen"])
 
 
-def test_without_rules_it_is_optax_adamw():
-    ours = run(make_optimizer("adamw", optax.constant_schedule(0.01), weight_decay=0.1))
-    theirs = run(optax.adamw(0.01, weight_decay=0.1))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"weight_decay": -1.0}, "weight decay -1.0"),
-        ({"clip": -1.0}, "clip norm -1.0"),
-        ({"rate_rules": ((r"x", -2.0),)}, "factor -2.0 of rule 'x'"),
-    ],
-)
-def test_bad_input(options, words):
-    with pytest.raises(InputError, match=words):
-        make_optimizer("adamw", optax.constant_schedule(1.0), **options)
-
-
 TREE = ("kernel", "bias", "pos_embed")
 
 
@@ -106,10 +93,10 @@ def test_six_steps_are_those_of_pytorch(golden, eps, clip):
             decay_rules=NO_DECAY,
         )
         params = {name: jnp.asarray(torch[f"initial_{name}"]) for name in TREE}
-        state = optimizer.init(params)
+        state, update = optimizer.init(params), jax.jit(optimizer.update)
         for step in range(len(rates)):
             grads = {name: jnp.asarray(torch[f"gradients_{name}"][step]) for name in TREE}
-            updates, state = optimizer.update(grads, state, params)
+            updates, state = update(grads, state, params)
             params = optax.apply_updates(params, updates)
             for name in TREE:
                 expected = torch[f"eps{eps}_clip{clip}_{name}"][step]
@@ -216,6 +203,8 @@ def test_sgd_is_the_clipped_gradient():
         ("adam", {"weight_decay": 0.01}, "adam has no weight decay: set 0.01 to 0"),
         ("sgd", {"weight_decay": 0.01}, "sgd has no weight decay"),
         ("sgd", {"clip": -1.0}, "clip norm -1.0"),
+        ("adamw", {"weight_decay": -1.0}, "weight decay -1.0"),
+        ("adamw", {"rate_rules": ((r"x", -2.0),)}, "factor -2.0 of rule 'x'"),
         ("adamw", {"decay_rules": ((r"x", -2.0),)}, "factor -2.0 of rule 'x'"),
     ],
 )
