@@ -84,7 +84,7 @@ def _recall(data: str, steps: int) -> ConfigDict:
 
 
 def _copying() -> ConfigDict:
-    config = _recall("copying", 200)
+    config = _recall("copying", 60)  # after 100 the default answers all
     config.data.length = 16
     config.batch = 32
     return config
