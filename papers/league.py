@@ -46,6 +46,7 @@ ENTRANTS = {
     **_ATTENTION,
     **_VIT,
     "vision": "mimetic attention, with the constants for images",
+    "complete_p": "CompleteP: muP, and the ends of branches start and learn as 1/L",
     "impulse_mean_shift": "impulse token mixing, and a mean in MLPs",
     "conv": "filters with the covariance of trained ones",
     "conv_mean_shift": "these filters, and a mean in MLPs",
@@ -70,6 +71,7 @@ _ARMS = {
     # An impulse takes as many positions as a head has channels, and the digits have half of them.
     "small_vit": _of(*_ANY, *_ATTENTION, "sincos", "language"),
     "gpt": _of(*_ANY, *_ATTENTION, "vision"),
+    "deep_gpt": _of(*_ANY, *_ATTENTION, "vision", "complete_p"),
     "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
     "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
 }
@@ -106,6 +108,7 @@ _CIFAR = "5,000 images of CIFAR-10, 64 patches,"
 _TASKS = (
     ("digits", "small_vit", "8x8 digits, 16 patches, ViT 64/2, 150 steps", "accuracy %", _HIGH, 8),
     ("text", "gpt", "Python's documentation, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
+    ("deep", "deep_gpt", "Python's documentation, GPT 32/12, 400 steps", "test bits/char", _LOW, 5),
     ("copying", "gpt", "copying strings of 16, GPT 64/2, 60 steps", "answers %", _HIGH, 5),
     ("recall", "gpt", "recall of 4 pairs, GPT 64/2, 300 steps", "answers %", _LOW, 5),
     ("ptb", "gpt", "Penn Treebank by characters, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
