@@ -112,10 +112,10 @@ _TASKS = (
     ("copying", "gpt", "copying strings of 16, GPT 64/2, 60 steps", "answers %", _HIGH, 5),
     ("recall", "gpt", "recall of 4 pairs, GPT 64/2, 300 steps", "answers %", _LOW, 5),
     ("ptb", "gpt", "Penn Treebank by characters, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
-    ("images", "vit", f"{_CIFAR} ViT 64/3, mean pooling, 160 steps", "accuracy %", _LOW, 5),
-    ("token", "vit", f"{_CIFAR} ViT 64/3, class token, 160 steps", "accuracy %", _LOW, 5),
-    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 64/3, 160 steps", "accuracy %", _LOW, 5),
-    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/3, 160 steps", "accuracy %", _LOW, 5),
+    ("images", "vit", f"{_CIFAR} ViT 48/2, mean pooling, 160 steps", "accuracy %", _LOW, 5),
+    ("token", "vit", f"{_CIFAR} ViT 48/2, class token, 160 steps", "accuracy %", _LOW, 5),
+    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 48/2, 160 steps", "accuracy %", _LOW, 5),
+    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/2, 160 steps", "accuracy %", _LOW, 5),
 )
 
 TABLES = {task[0]: _task(*task) for task in _TASKS}
