@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from launch.findings import noise_of, what_pays
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, entries
 from launch.results import Results
+from launch.tables import noise_of, what_pays
 from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
@@ -206,6 +206,12 @@ def league_table(results: Results) -> str:
         label = f"{task.partition('/')[2]}, {default.score.label}, n = {len(default.runs)}"
         columns[label] = [_cell(arms.get(arm)) for arm in order]
     return markdown(columns)
+
+
+def legend() -> str:
+    """What each entrant is, in words, as a Markdown table."""
+    names = [f"`{name}`" for name in ENTRANTS]
+    return markdown({"initialization": names, "what it is": list(ENTRANTS.values())})
 
 
 def task_table(task: str, results: Results) -> str:
