@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "gpt": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
     "mamba": {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "chunk": 4},
+    "mamba1": {"vocab": 11, "width": 12, "depth": 2, "state": 5},
     "token_vit": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
 }
 # Each compiles two gradients; these have all that `stack` does: statistics, numbers per block.
@@ -93,7 +94,7 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name != "mamba"])
+@pytest.mark.parametrize("name", [name for name in SMALL if "mamba" not in name])
 @pytest.mark.parametrize("scan", [False, True])
 def test_remat_recomputes_blocks(name, scan):
     """By the GELUs of each block: forward, again, and in the gradient itself."""
@@ -124,6 +125,26 @@ def test_bfloat16_computes_close_to_float32(name):
     assert found.dtype == jnp.float32
     error = np.abs(exact - found)
     assert 0 < error.mean() < 0.02 * np.abs(exact).mean() + 0.02
+
+
+CAUSAL = [
+    *(
+        ("gpt", {"positions": form, "max_length": 9})
+        for form in ("sinusoidal", "learned", "rotary")
+    ),
+    *(("mamba", {"chunk": chunk}) for chunk in (4, 256)),
+    ("mamba1", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), CAUSAL, ids=str)
+def test_a_token_changes_nothing_before_it(name, fields):
+    given = of_shapes(shapes(name, **fields))
+    apply = jax.jit(small(name, **fields).apply)
+    changed = TOKENS.at[:, 5].set((TOKENS[:, 5] + 1) % 11)
+    before, after = (np.asarray(apply(given, ids)) for ids in (TOKENS, changed))
+    np.testing.assert_allclose(before[:, :5], after[:, :5], rtol=1e-6, atol=1e-6)
+    assert (np.abs(before - after)[:, 5:].max(-1) > 1e-4).all()
 
 
 SWIN_T = {
@@ -227,6 +248,9 @@ BAD = [
     ("mamba", {"attention_layers": (1,), "heads": 8}, "num_heads 8 does not divide dim 12"),
     ("mamba", {"chunk": 0}, "chunk 0 is not positive"),
     ("mamba", {"base": "mamba"}, "unknown base initialization 'mamba'"),
+    ("mamba1", {"state": 0}, "state 0 is not positive"),
+    ("mamba1", {"rank": -1}, "rank -1 is negative"),
+    ("mamba1", {"base": "mamba"}, "unknown base initialization 'mamba'"),
 ]
 
 
