@@ -29,7 +29,10 @@ _SHOWN = 12
 
 @dataclasses.dataclass(frozen=True)
 class Write:
-    """One leaf that a scheme would overwrite (all layers of it, where they are stacked)."""
+    """One leaf that a scheme would overwrite (all layers of it, where they are stacked).
+
+    The layout of a query that takes the factor 1/√K ends in " / √K".
+    """
 
     scheme: str
     path: str
@@ -132,7 +135,7 @@ def plan(
         found = tree.matches(one)
         _trace(tree, one, grid, [block for block, _ in found])
         writes += [
-            Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.rule.layout)
+            Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
             for _, leaves in found
             for leaf in leaves
         ]

@@ -1,7 +1,5 @@
 """Processes get signals at random moments, again and again: nothing is lost or recorded twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -190,9 +190,9 @@ def test_the_table_that_fits_is_chosen_and_named():
     layer = {name: {"kernel": jnp.zeros((D, D))} for name in names}
     tree = {"model": {"layers": {"0": {"self_attn": layer}}}}
     planned = mimetic_jax.plan(tree, Mimetic(), num_heads=H)
-    assert planned == mimetic_jax.plan(tree, Mimetic(), rules=zoo.HUGGING_FACE_LLAMA, num_heads=H)
-    assert planned.table == zoo.detect(tree) == "HUGGING_FACE_LLAMA"
-    assert str(planned).startswith("rules: zoo.HUGGING_FACE_LLAMA\n")
+    assert planned == mimetic_jax.plan(tree, Mimetic(), rules=zoo.HUGGING_FACE, num_heads=H)
+    assert planned.table == zoo.detect(tree) == "HUGGING_FACE"
+    assert str(planned).startswith("rules: zoo.HUGGING_FACE\n")
     assert mimetic_jax.plan({"attn": stock()}, Mimetic()).table is None
     assert zoo.detect({"mlp": {"kernel": jnp.zeros((D, D))}}) is None
 
@@ -212,17 +212,17 @@ def test_two_tables_that_fit_are_an_error_with_both(monkeypatch):
     keras = {name: {"kernel": jnp.zeros((D, H, K))} for name in ("query", "key", "value")}
     keras["attention_output"] = {"kernel": jnp.zeros((H, K, D))}
     tree = {"text": {"self_attn": llama}, "images": {"mha": keras}}
-    both = r"rules=\(\*zoo\.(KERAS|HUGGING_FACE_LLAMA), \*zoo\.(HUGGING_FACE_LLAMA|KERAS)\)"
+    both = r"rules=\(\*zoo\.(KERAS|HUGGING_FACE), \*zoo\.(HUGGING_FACE|KERAS)\)"
     with pytest.raises(InputError, match=both):
         mimetic_jax.plan(tree, Mimetic(), num_heads=H)
-    rules = (*zoo.KERAS, *zoo.HUGGING_FACE_LLAMA)
+    rules = (*zoo.KERAS, *zoo.HUGGING_FACE)
     assert len(mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)) == 8
     transposed = tuple(
         dataclasses.replace(rule, layout=rule.layout.replace("d (h k)", "(h k) d"))
-        for rule in zoo.HUGGING_FACE_LLAMA
+        for rule in zoo.HUGGING_FACE
     )
     monkeypatch.setattr(zoo, "TABLES", {**zoo.TABLES, "OTHER": transposed})
-    with pytest.raises(InputError, match=r"LLAMA and zoo\.OTHER fit this tree equally"):
+    with pytest.raises(InputError, match=r"FACE and zoo\.OTHER fit this tree equally"):
         mimetic_jax.plan(tree["text"], Mimetic(), num_heads=H)
 
 

@@ -22,6 +22,7 @@ from mimetic_jax.models.definition import (
 )
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
+from mimetic_jax.models.mamba1 import Mamba1
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.networks import Linen, Network
 from mimetic_jax.models.swin import Swin
@@ -34,6 +35,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "convnext": ConvNeXt,
     "gpt": GPT,
     "mamba": Mamba,
+    "mamba1": Mamba1,
     "mixer": Mixer,
     "swin": Swin,
     "token_vit": TokenViT,

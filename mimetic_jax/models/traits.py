@@ -84,8 +84,8 @@ TRANSFORMER_SHARDING: tuple[tuple[str, Placement], ...] = (
     (r"attention/(query|key|value)/kernel$", ("fsdp?", "tensor", None)),
     (r"attention/(query|key|value)/bias$", ("tensor", None)),
     (r"attention/out/kernel$", ("tensor", None, "fsdp?")),
-    (r"mlp/fc1/kernel$", ("fsdp?", "tensor")),
-    (r"mlp/fc1/bias$", ("tensor",)),
+    (r"mlp/(fc1|up)/kernel$", ("fsdp?", "tensor")),
+    (r"mlp/(fc1|up)/bias$", ("tensor",)),
     (r"mlp/fc2/kernel$", ("tensor", "fsdp?")),
     (r"kernel$|embed", "fsdp"),
 )

@@ -14,7 +14,7 @@ import numpy as np
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
-from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
+from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store.places import Place
 
 BASELINES = ("default", "norm_matched")
@@ -259,29 +259,39 @@ def table(results: Sequence[ArmResult]) -> str:
     finished = _finished(results)
     if not finished:
         return "no finished run yet"
+    sentences = verdicts(finished)
+    return "\n".join([markdown(columns(finished)), *([""] if sentences else []), *sentences])
+
+
+def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
+    """The columns of a table by their headers, a cell per result."""
     names, score = _baseline_names(finished), finished[0].score
-    columns: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     if any(result.row for result in finished):
-        columns["row"] = [result.row for result in finished]
-    columns["arm"] = [result.arm for result in finished]
-    columns[score.label] = [_mean_cell(result) for result in finished]
-    columns["n"] = [str(len(result.reached)) for result in finished]
+        found["row"] = [result.row for result in finished]
+    found["arm"] = [result.arm for result in finished]
+    found[score.label] = [_mean_cell(result) for result in finished]
+    found["n"] = [str(len(result.reached)) for result in finished]
     for name in names:
-        columns[f"Δ {name} [95 % CI]"] = [
+        found[f"Δ {name} [95 % CI]"] = [
             _difference_cell(result, _baseline(name, result, finished)) for result in finished
         ]
-    columns["steps to default's score"] = [
+    found["steps to default's score"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
-    columns |= further_columns(finished)
-    columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
-    verdicts = [
+    found |= further_columns(finished)
+    found["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
+    return found
+
+
+def verdicts(finished: Sequence[ArmResult]) -> list[str]:
+    """A sentence for each comparison with a baseline."""
+    return [
         _verdict(result, baseline, difference)
         for result in finished
         for baseline in _baselines(result, finished)
         if (difference := result.versus(baseline))
     ]
-    return "\n".join([markdown(columns), *([""] if verdicts else []), *verdicts])
 
 
 def further_columns(results: Sequence[ArmResult | None]) -> dict[str, list[str]]:
@@ -405,13 +415,8 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of enough seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
     row = f"{result.row}, " if result.row else ""
     against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
-    if difference.n < ENOUGH:
-        return f"{against}: too few seeds for a claim ({ENOUGH} needed)"
-    if side := difference.side(result.score.higher):
-        return f"{against}: {'better' if side > 0 else 'worse'}"
-    return f"{against}: no difference that these seeds show"
+    return f"{against}: {difference.verdict(result.score.higher)}"

@@ -35,63 +35,57 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mimetic_jax.rules import FLAX, Rule
-from mimetic_jax.zoo.bonsai import BONSAI_DINOV3, BONSAI_GEMMA3, BONSAI_QWEN3
+from mimetic_jax.zoo.axlearn import AXLEARN, AXLEARN_GROUPED
+from mimetic_jax.zoo.bonsai import BONSAI
 from mimetic_jax.zoo.detection import chosen
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
-from mimetic_jax.zoo.easydel import EASYDEL_PHI3
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
-from mimetic_jax.zoo.equinox import EQUINOX
+from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
+from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.gemma import GEMMA
 from mimetic_jax.zoo.haiku import HAIKU
-from mimetic_jax.zoo.hugging_face import (
-    HUGGING_FACE_BERT,
-    HUGGING_FACE_DISTILBERT,
-    HUGGING_FACE_GPT2,
-    HUGGING_FACE_GPT_NEO,
-    HUGGING_FACE_LLAMA,
-    HUGGING_FACE_OPT,
-    HUGGING_FACE_VIT,
-)
+from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_GPT2
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
-from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3
+from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
 from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_GPT2
-from mimetic_jax.zoo.vit_jax import BIG_VISION, VIT_JAX
+from mimetic_jax.zoo.tunix import TUNIX
+from mimetic_jax.zoo.vit_jax import BIG_VISION
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
+    "FLAX_STACKED": FLAX_STACKED,
     "BIG_VISION": BIG_VISION,
-    "VIT_JAX": VIT_JAX,
-    "HUGGING_FACE_VIT": HUGGING_FACE_VIT,
-    "HUGGING_FACE_BERT": HUGGING_FACE_BERT,
+    "HUGGING_FACE": HUGGING_FACE,
     "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
-    "HUGGING_FACE_LLAMA": HUGGING_FACE_LLAMA,
-    "HUGGING_FACE_OPT": HUGGING_FACE_OPT,
-    "HUGGING_FACE_GPT_NEO": HUGGING_FACE_GPT_NEO,
-    "HUGGING_FACE_DISTILBERT": HUGGING_FACE_DISTILBERT,
-    "EASYLM_LLAMA": EASYLM_LLAMA,
-    "EASYDEL_PHI3": EASYDEL_PHI3,
-    "BONSAI_QWEN3": BONSAI_QWEN3,
-    "BONSAI_DINOV3": BONSAI_DINOV3,
-    "BONSAI_GEMMA3": BONSAI_GEMMA3,
+    "BONSAI": BONSAI,
+    "BONSAI_MAMBA2": BONSAI_MAMBA2,
+    "TUNIX": TUNIX,
     "GEMMA": GEMMA,
     "MAXTEXT": MAXTEXT,
+    "MAXTEXT_LLAMA": MAXTEXT_LLAMA,
     "MAXTEXT_GPT3": MAXTEXT_GPT3,
+    "AXLEARN": AXLEARN,
+    "AXLEARN_GROUPED": AXLEARN_GROUPED,
+    "EASYLM_LLAMA": EASYLM_LLAMA,
     "DIFFUSERS_UNET": DIFFUSERS_UNET,
     "EQUINOX": EQUINOX,
+    "EQUINOX_STACKED": EQUINOX_STACKED,
     "HAIKU": HAIKU,
     "KERAS": KERAS,
     "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
-    "BONSAI_MAMBA2": BONSAI_MAMBA2,
     "PYTORCH": PYTORCH,
     "PYTORCH_GPT2": PYTORCH_GPT2,
 }
 """All tables by name."""
 
-
+_SAME_CLASS = "cross-attention is the same class: see that none is among these"
 NOTES: Mapping[str, str] = {
-    "MAXTEXT": "Llama 2 and 3, Mistral, Mixtral, Gemma 1 and 2 don't divide logits by √K: divide "
-    "alpha_qk and beta_qk by √K there",
-    "PYTORCH": "a vision tower beside text is left alone, as it has another number of heads",
+    "MAXTEXT": "models that divide logits by √K or normalize queries; others are MAXTEXT_LLAMA",
+    "MAXTEXT_LLAMA": "the query takes 1/√K, as the model doesn't divide logits by √K",
+    "EQUINOX": _SAME_CLASS,
+    "EQUINOX_STACKED": _SAME_CLASS,
+    "HAIKU": _SAME_CLASS,
+    "KERAS": _SAME_CLASS,
 }
 """What to know before a table is used; `plan` prints it."""
 
@@ -138,33 +132,30 @@ def table_name(rules: Sequence[Rule]) -> str | None:
 
 
 __all__ = [
+    "AXLEARN",
+    "AXLEARN_GROUPED",
     "BIG_VISION",
-    "BONSAI_DINOV3",
-    "BONSAI_GEMMA3",
+    "BONSAI",
     "BONSAI_MAMBA2",
-    "BONSAI_QWEN3",
     "DIFFUSERS_UNET",
-    "EASYDEL_PHI3",
     "EASYLM_LLAMA",
     "EQUINOX",
+    "EQUINOX_STACKED",
+    "FLAX_STACKED",
     "GEMMA",
     "HAIKU",
-    "HUGGING_FACE_BERT",
-    "HUGGING_FACE_DISTILBERT",
+    "HUGGING_FACE",
     "HUGGING_FACE_GPT2",
-    "HUGGING_FACE_GPT_NEO",
-    "HUGGING_FACE_LLAMA",
-    "HUGGING_FACE_OPT",
-    "HUGGING_FACE_VIT",
     "KERAS",
     "MAXTEXT",
     "MAXTEXT_GPT3",
+    "MAXTEXT_LLAMA",
     "NOTES",
     "PYTORCH",
     "PYTORCH_GPT2",
     "STATE_SPACES_MAMBA2",
     "TABLES",
-    "VIT_JAX",
+    "TUNIX",
     "detect",
     "rules_of",
     "table_name",

@@ -20,7 +20,8 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     """The name of the table whose rules describe most leaves of a tree.
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its
-    rank is that of the layout. The first table is preferred to others that describe no more.
+    rank is that of the layout; leaves of rules without a role count too, as they show whose names
+    these are. The first table is preferred to others that describe no more.
 
     Args:
         params: a parameter tree.
@@ -66,7 +67,7 @@ def _described(leaves: tuple[tuple[str, int], ...], rules: tuple[Rule, ...]) -> 
     found = {}
     for path, rank in leaves:
         rule = next((rule for rule in rules if rule.block(path) is not None), None)
-        if rule and rule.roles and rule.rank == rank:
+        if rule and (not rule.roles or rule.rank == rank):
             found[path] = rule
     roles = {role for rule in found.values() for role in rule.roles}
     return found if any(pair <= roles for pair in _PAIRS) else {}

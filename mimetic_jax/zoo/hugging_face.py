@@ -1,55 +1,108 @@
-"""Flax models of Hugging Face transformers (version 4, the last that has them)."""
+"""Hugging Face's names, in its Flax models and in the libraries that keep them."""
+
+import functools
 
 from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
 
-# A vision tower beside a language model has the names of its layers and another number of heads.
-_NOT_OF_TEXT = f"{CROSS_ATTENTION}|vision_tower/"
+# Parts beside a text model or an encoder, with another number of heads.
+EXCLUDED = rf"{CROSS_ATTENTION}|multihead_attn|attn_pool|pooler/|predictor/|vision_(tower|model)/"
 
-_ENCODER_LAYER = (
-    Rule(r"attention/output/dense/kernel", "out", "(h k) d"),
-    Rule(r"attention/output/dense/bias", "out_bias", "d"),
-    # Without the lookbehind it would also match crossattention/output/dense/kernel.
-    *mlp_rules(first="intermediate/dense", second="(?<!attention/)output/dense"),
-)
 
-HUGGING_FACE_VIT: tuple[Rule, ...] = (
-    Rule(r"attention/attention/query/kernel", "query", "d (h k)"),
-    Rule(r"attention/attention/key/kernel", "key", "d (g k)"),
-    Rule(r"attention/attention/value/kernel", "value", "d (g k)"),
-    Rule(r"attention/attention/query/bias", "query_bias", "(h k)"),
-    Rule(r"attention/attention/key/bias", "key_bias", "(g k)"),
-    Rule(r"attention/attention/value/bias", "value_bias", "(g k)"),
-    *_ENCODER_LAYER,
-    Rule(r"embeddings/position_embeddings", "position", "1 n d"),
-)
-"""FlaxViTModel and FlaxViTForImageClassification.
+def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:
+    """The rules for Hugging Face's names.
 
-Blocks are vit/encoder/layer/N (without vit/ in the bare model), kernels [D, D] with flattened
-heads: give `num_heads`. Biases of query, key and value exist with `qkv_bias`. The position table
-[1, N + 1, D] has a row for the class token.
+    Args:
+        kernel: the name of a layer's weight.
+        table: the name of an embedding's.
+        transposed: whether weights are stored output first.
+    """
+    attention = functools.partial(
+        attention_rules, flat=True, transposed=transposed, kernel=kernel, exclude=EXCLUDED
+    )
+    mlp = functools.partial(mlp_rules, transposed=transposed, kernel=kernel)
+    position = functools.partial(Rule, role="position", exclude=EXCLUDED)
 
-Read from: huggingface/transformers src/transformers/models/vit/modeling_flax_vit.py (ae19f01).
-"""
+    def letters(
+        prefix: str, suffix: str, out: str, *, undivided: bool = False, within: str = ""
+    ) -> tuple[Rule, ...]:
+        return attention(
+            query=f"{prefix}q{suffix}",
+            key=f"{prefix}k{suffix}",
+            value=f"{prefix}v{suffix}",
+            out=f"{prefix}{out}",
+            undivided=undivided,
+            within=within,
+        )
 
-HUGGING_FACE_BERT: tuple[Rule, ...] = (
-    Rule(r"attention/self/query/kernel", "query", "d (h k)"),
-    Rule(r"attention/self/key/kernel", "key", "d (g k)"),
-    Rule(r"attention/self/value/kernel", "value", "d (g k)"),
-    Rule(r"attention/self/query/bias", "query_bias", "(h k)"),
-    Rule(r"attention/self/key/bias", "key_bias", "(g k)"),
-    Rule(r"attention/self/value/bias", "value_bias", "(g k)"),
-    *_ENCODER_LAYER,
-    Rule(r"embeddings/position_embeddings/embedding", "position", "n d"),
-)
-"""FlaxBert and FlaxRoberta models.
+    return (
+        *letters("attn/attention/", "_proj", "out_proj", undivided=True),  # GPT-Neo
+        # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
+        # Nemotron-H, whose mixers may also be Mamba's.
+        *letters(
+            "(?:(?<=attn/)|(?<=attention/)|(?<=mixer/))",
+            "_proj",
+            "(?:o_proj|(?<!mixer/)out_proj|(?<=attn/)dense)",
+        ),
+        Rule(f"visual/.*/qkv/{kernel}", ()),
+        # Phi-3, MPT, DBRX, ModernBERT.
+        *attention(
+            fused="(?:(?<=self_attn/)qkv_proj|(?<=attn/)Wqkv)", out="(?<=attn/)Wo", grouped=True
+        ),
+        *attention(  # BERT, RoBERTa, ViT before transformers 5
+            query="attention/(?:self|attention)/query",
+            key="attention/(?:self|attention)/key",
+            value="attention/(?:self|attention)/value",
+            out="attention/output/dense",
+        ),
+        *attention(fused="attention/query_key_value", out="attention/dense"),  # GPT-NeoX
+        *letters("attention/", "_lin", "out_lin"),  # DistilBERT
+        *letters(
+            r"layer/\d+/(?:Local|TransientGlobal)?SelfAttention/", "", "o", undivided=True
+        ),  # T5
+        *letters("", "_proj", "attn_out", within=r"blocks/\d+$"),  # LLaDA
+        *attention(  # V-JEPA 2
+            query="attention/query",
+            key="attention/key",
+            value="attention/value",
+            out="attention/proj",
+            within=r"encoder/layer/\d+$",
+        ),
+        *mlp(first="mlp/(?:fc1|0)", second="mlp/(?:fc2|3)"),
+        *mlp(within=r"layers/\d+$"),
+        *mlp(first="intermediate/dense", second="(?<!attention/)output/dense"),
+        *mlp(first="ffn/lin1", second="ffn/lin2"),
+        *mlp(first="mlp/(?:c_fc|fc_in)", second="mlp/(?:c_proj|fc_out)"),
+        *mlp(first="mlp/dense_h_to_4h", second="mlp/dense_4h_to_h"),
+        *mlp(first=r"layer/\d+/DenseReluDense/wi", second=r"layer/\d+/DenseReluDense/wo"),
+        position("embeddings/position_embeddings", layout="1 n d"),
+        position(
+            f"(?:embeddings/position_embeddings?|wpe|(?<=decoder/)embed_positions)/{table}",
+            layout="n d",
+        ),
+    )
 
-Blocks are bert/encoder/layer/N, kernels [D, D] with flattened heads: give `num_heads`. The
-position table is [N, D] (RoBERTa starts at row `padding_idx` + 1). These models normalize after
-the residual, unlike the models in which the structure of trained weights was measured. A
-decoder's crossattention keeps its initialization.
 
-Read from: huggingface/transformers src/transformers/models/bert/modeling_flax_bert.py (299108c)
-and src/transformers/models/roberta/modeling_flax_roberta.py (54242e2).
+HUGGING_FACE: tuple[Rule, ...] = hugging_face("kernel", "embedding", transposed=False)
+"""Flax models of Hugging Face transformers 4, EasyDeL's, and bonsai's that have their names.
+
+Llama, Mistral, Gemma, Qwen, Phi, OPT, Whisper, CLIP, BERT, RoBERTa, DistilBERT, GPT-Neo, T5, ViT of
+transformers; these and Phi-3, GPT-J, GPT-NeoX, MPT, DBRX of EasyDeL; Gemma 3, DINOv3, Qwen3-VL,
+LLaDA, UMT5, V-JEPA 2 of bonsai. GPT-2 is `HUGGING_FACE_GPT2`.
+
+Kernels are stored (in, out) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
+are grouped (FlaxLlama has as many key/value heads as query heads whatever its config specifies).
+Only Phi-3, MPT and DBRX hold query, key and value in one kernel, in that order; EasyDeL's Falcon
+and InternLM2 order them by group, which no layout describes. GPT-Neo and T5 don't divide logits by
+√K; their query takes that factor. Cross-attention, a vision tower beside text (its subtree can be
+rewritten alone), V-JEPA's predictor and gated MLPs keep their initialization.
+
+Positions of text are wpe/embedding or decoder/embed_positions/embedding [N, D]: `SinCos(axes=1)`;
+OPT reads position n in row n + 2. BERT and DistilBERT normalize after the residual, unlike the
+models in which the structure of trained weights was measured.
+
+Read from: transformers 4.57.6 models/*/modeling_flax_*.py; erfanzar/EasyDeL
+easydel/{modules/*/modeling_*,layers/attention/_unified,layers/linears/_linear}.py (090a03b);
+jax-ml/bonsai bonsai/models/*/modeling.py (3628425).
 """
 
 HUGGING_FACE_GPT2: tuple[Rule, ...] = (
@@ -57,109 +110,17 @@ HUGGING_FACE_GPT2: tuple[Rule, ...] = (
     Rule(r"attn/c_attn/bias", ("query_bias", "key_bias", "value_bias"), "(three h k)"),
     Rule(r"attn/c_proj/kernel", "out", "d (h k)"),
     Rule(r"attn/c_proj/bias", "out_bias", "d"),
+    Rule(r"crossattention/.*", ()),
     *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", transposed=True),
     Rule(r"wpe/embedding", "position", "n d"),
 )
-"""FlaxGPT2 models.
+"""GPT-2 of Hugging Face's Flax models and of EasyDeL.
 
 Blocks are transformer/h/N (h/N in the bare model). FlaxConv1D stores its kernel as (out, in)
 and transposes it in use, the opposite of both nn.Dense and PyTorch's Conv1D; c_attn holds
 query, key and value one after the other: [3 D, D]. Give `num_heads`. Positions are wpe/embedding
-[N, D], for text: `SinCos(axes=1)`. A model with cross-attention raises an error.
+[N, D], for text: `SinCos(axes=1)`. Cross-attention keeps its initialization.
 
-Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b).
-"""
-
-HUGGING_FACE_LLAMA: tuple[Rule, ...] = attention_rules(
-    query="self_attn/q_proj",
-    key="self_attn/k_proj",
-    value="self_attn/v_proj",
-    out="self_attn/o_proj",
-    flat=True,
-    exclude=_NOT_OF_TEXT,
-)
-"""FlaxLlama, FlaxMistral and FlaxGemma models.
-
-Blocks are model/layers/N (layers/N in the bare model), kernels (in, out) with flattened heads:
-give `num_heads`, and `num_kv_heads` where heads are grouped (Mistral, Gemma; FlaxLlama has as
-many key/value heads as query heads whatever its config specifies). Biases exist with
-`attention_bias`. Positions are rotary, the MLP (gate_proj, up_proj, down_proj) is gated.
-
-Read from: huggingface/transformers src/transformers/models/llama/modeling_flax_llama.py
-(112f939), src/transformers/models/mistral/modeling_flax_mistral.py (4d57351),
-src/transformers/models/gemma/modeling_flax_gemma.py (d3f2ebc).
-"""
-
-HUGGING_FACE_OPT: tuple[Rule, ...] = (
-    # Named by its kind, cross-attention is left out instead of refused.
-    *attention_rules(
-        query="(self|encoder)_attn/q_proj",
-        key="(self|encoder)_attn/k_proj",
-        value="(self|encoder)_attn/v_proj",
-        out="(self|encoder)_attn/out_proj",
-        flat=True,
-        exclude=_NOT_OF_TEXT,
-    ),
-    *mlp_rules(within=r"layers/\d+$"),
-    Rule(r"(?<=decoder/)embed_positions/embedding", "position", "n d"),
-)
-"""FlaxOPT and FlaxWhisper models.
-
-Blocks are model/decoder/layers/N, and in Whisper model/encoder/layers/N too (without model/ in bare
-models), kernels [D, D] (in, out) with flattened heads: give `num_heads`. The cross-attention of
-Whisper's decoder, encoder_attn, keeps its initialization; its keys have no bias. Encoder and
-decoder count their layers apart.
-
-The decoder's positions are embed_positions/embedding [N, D], for text: `SinCos(axes=1)`. OPT's has
-two rows more than positions and reads position n in row n + 2. Those of Whisper's encoder are
-sinusoids that aren't trained: no rule matches them. OPT 350M normalizes after the residual, and has
-projections to and from the width of its embedding, which are left as they are.
-
-Read from: transformers 4.57.6, models/opt/modeling_flax_opt.py and
-models/whisper/modeling_flax_whisper.py.
-"""
-
-HUGGING_FACE_GPT_NEO: tuple[Rule, ...] = (
-    *attention_rules(
-        query="attn/attention/q_proj",
-        key="attn/attention/k_proj",
-        value="attn/attention/v_proj",
-        out="attn/attention/out_proj",
-        flat=True,
-        undivided=True,
-    ),
-    *mlp_rules(first="mlp/c_fc", second="mlp/c_proj"),
-    Rule(r"wpe/embedding", "position", "n d"),
-)
-"""FlaxGPTNeo models.
-
-Blocks are transformer/h/N (h/N in the bare model), kernels (in, out), unlike GPT-2's, [D, D] with
-flattened heads: give `num_heads`. Only out_proj has a bias. Positions are wpe/embedding [N, D], for
-text: `SinCos(axes=1)`. Every other layer attends within a window.
-
-The model multiplies queries by √K, so that logits aren't divided by it: the query takes the factor
-1/√K, so that a scheme's logits are those of other models.
-
-Read from: transformers 4.57.6, models/gpt_neo/modeling_flax_gpt_neo.py.
-"""
-
-HUGGING_FACE_DISTILBERT: tuple[Rule, ...] = (
-    *attention_rules(
-        query="attention/q_lin",
-        key="attention/k_lin",
-        value="attention/v_lin",
-        out="attention/out_lin",
-        flat=True,
-    ),
-    *mlp_rules(first="ffn/lin1", second="ffn/lin2"),
-    Rule(r"embeddings/position_embeddings/embedding", "position", "n d"),
-)
-"""FlaxDistilBert models.
-
-Blocks are distilbert/transformer/layer/N (without distilbert/ in the bare model), kernels [D, D]
-(in, out) with flattened heads: give `num_heads`. The position table is [N, D], for text:
-`SinCos(axes=1)`; with `sinusoidal_pos_embds` there is none. Like BERT, the model normalizes after
-the residual.
-
-Read from: transformers 4.57.6, models/distilbert/modeling_flax_distilbert.py.
+Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b);
+erfanzar/EasyDeL easydel/modules/gpt2/modeling_gpt2.py (090a03b).
 """

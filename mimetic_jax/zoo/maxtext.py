@@ -1,6 +1,7 @@
 """MaxText."""
 
 import dataclasses
+from collections.abc import Callable
 
 from mimetic_jax.rules import Rule, attention_rules, mlp_rules
 
@@ -13,20 +14,31 @@ _SCANNED = (
 )
 
 
-def _attention(module: str) -> tuple[Rule, ...]:
+_POSITION = Rule(r"position_embedder/embedding", "position", "n d")
+
+
+def _attention(module: str, *, undivided: bool = False) -> tuple[Rule, ...]:
     return attention_rules(
         query=f"{module}query",
         key=f"{module}key",
         value=f"{module}value",
         out=f"{module}out",
         exclude="",
+        undivided=undivided,
     )
+
+
+def _undivided_kernels(module: str) -> tuple[Rule, ...]:
+    rules = _attention(module, undivided=True)
+    return tuple(rule for rule in rules if rule.path.endswith("kernel"))
 
 
 def _fused(module: str) -> tuple[Rule, ...]:
     return (
         Rule(f"{module}qkv_proj/kernel", ("query", "key", "value"), "d three h k"),
         Rule(f"{module}qkv_proj/bias", ("query_bias", "key_bias", "value_bias"), "three h k"),
+        Rule(f"{module}out/kernel", "out", "h k d"),
+        Rule(f"{module}out/bias", "out_bias", "d"),
     )
 
 
@@ -39,13 +51,19 @@ def _scanned(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     )
 
 
+def _both(rules: Callable[[str], tuple[Rule, ...]]) -> tuple[Rule, ...]:
+    """The rules of stacked layers, and those of layers apart."""
+    return (*_scanned(rules(_SCANNED)), *rules(_ATTENTION))
+
+
 MAXTEXT: tuple[Rule, ...] = (
-    *_scanned(_attention(_SCANNED)),
-    *_attention(_ATTENTION),
-    Rule(r"position_embedder/embedding", "position", "n d"),
+    *_both(_attention),
+    _POSITION,
+    # What shows that a model is none of `MAXTEXT_LLAMA`.
+    Rule(f"{_ATTENTION}(?:query|key)_norm/scale", ()),
+    Rule(r"Llama4MoEBlock_0/.*", ()),
 )
-"""MaxText's Llama 2 and 3, Mistral, Mixtral, Gemma 1 to 3, Qwen 2 and 3, Llama 4, all with their
-attention in self_attention (Gemma 2: self_attention_local and _global).
+"""MaxText's Qwen 2 and 3, Gemma 3 and Llama 4, which divide logits by √K or normalize queries.
 
 `scan_layers` (the default) stacks layers along axis 1 of a leaf, `param_scan_axis`: under
 decoder/layers, query is [D, L, H, K] and out [H, L, K, D]; models that scan over groups of layers
@@ -61,27 +79,36 @@ sharded (no tensor parallelism), put a rule in front and give `num_heads` and `n
 >>> qkv = ("query", "key", "value")
 >>> rules = (Rule("(?<=self_attention/)qkv_proj/kernel", qkv, "d l (h+2g) k"), *MAXTEXT)
 
-Where neither query and key are normalized nor a `query_pre_attn_scalar` is set (Llama 2 and 3,
-Mistral, Mixtral, Gemma 1 and 2), the model doesn't divide logits by √K, because its own
-initializer folds that into the query. There, divide α and β of the query/key pair by √K:
-
->>> from mimetic_jax.schemes import Mimetic
->>> head_dim = 64
->>> Mimetic(alpha_qk=0.7 / head_dim**0.5, beta_qk=0.7 / head_dim**0.5).beta_qk
-0.0875
-
 Read from: AI-Hypercomputer/maxtext src/maxtext/layers/{attentions,linears,embeddings,decoders,
 nnx_decoders,nnx_scan}.py, src/maxtext/models/{llama2,mistral,mixtral,gemma,gemma2,gemma3,qwen2,
 qwen3,llama4}.py, src/maxtext/configs/base.yml,
 src/maxtext/checkpoint_conversion/utils/param_mapping.py (e591f30).
 """
 
+MAXTEXT_LLAMA: tuple[Rule, ...] = (
+    *_both(_undivided_kernels),
+    _POSITION,
+    # What shows that a model is not stock Flax's; those of `MAXTEXT` have more marks of their own.
+    Rule(r"mlp\w*/wi_0/kernel", ()),
+    Rule(r"MoeBlock_0/gate/kernel", ()),
+)
+"""MaxText's Llama 2 and 3, Mistral, Mixtral, Gemma 1 and 2, stored as `MAXTEXT`.
+
+They have neither biases nor normalized queries, and don't divide logits by √K, because MaxText's
+own initializer folds that into the query. So the query takes that factor here. Gemma 2 has two
+attentions a layer, self_attention_local and self_attention_global.
+
+Where the attention alone is given, without its MLP, this table and `MAXTEXT` fit equally well: the
+error asks for one of them.
+
+Read from: the files of `MAXTEXT`.
+"""
+
 MAXTEXT_GPT3: tuple[Rule, ...] = (
-    *_scanned(_fused(_SCANNED)),
-    *_fused(_ATTENTION),
+    *_both(_fused),
     *_scanned(mlp_rules(first="(?<=layers/)mlp/wi", second="(?<=layers/)mlp/wo")),
     *mlp_rules(first="mlp/wi", second="mlp/wo"),
-    *MAXTEXT,
+    _POSITION,
 )
 """MaxText's GPT-3.
 

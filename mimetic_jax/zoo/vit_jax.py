@@ -25,43 +25,27 @@ def _block(attention: str, mlp: str, *, stacked: bool = False) -> tuple[Rule, ..
     )
 
 
-VIT_JAX: tuple[Rule, ...] = (
+BIG_VISION: tuple[Rule, ...] = (
+    *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
     *_block(_ATTENTION, _MLP),
     Rule(r"(posembed_input/)?pos_embedding", "position", "1 n d"),
 )
-"""vit_jax, and the equal trees of scenic and big_vision (without scan).
+"""vit_jax, scenic and big_vision, with `scan=True` (layers stacked along axis 0) and without.
 
-Blocks are Transformer/encoderblock_N with MultiHeadDotProductAttention_0, whose kernels are
-separate, [D, H, K] and out [H, K, D], and MlpBlock_0. Checkpoints from before Linen number the
-submodules of a block together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the same
-numbers. The position table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for
-the class token if there is one; big_vision's is pos_embedding, without. `num_heads` isn't needed.
+Blocks are Transformer/encoderblock_N, or encoderblock for all of them, with
+MultiHeadDotProductAttention_0, whose kernels are separate, [D, H, K] and out [H, K, D], and
+MlpBlock_0. `num_heads` isn't needed. Checkpoints from before Linen number the submodules of a block
+together, MultiHeadDotProductAttention_1 and MlpBlock_3; they draw the same numbers. The position
+table is Transformer/posembed_input/pos_embedding [1, N, D], with a row for the class token if there
+is one; big_vision's is pos_embedding, without.
 
->>> import jax, jax.numpy as jnp
->>> from mimetic_jax import plan, schemes
->>> kernel = jax.ShapeDtypeStruct((8, 2, 4), jnp.float32)
->>> attention = {"query": {"kernel": kernel}, "key": {"kernel": kernel}}
->>> tree = {"encoderblock_0": {"MultiHeadDotProductAttention_0": attention}}
->>> [write.role for write in plan(tree, schemes.Mimetic(), rules=VIT_JAX)]
-['key', 'query']
+A text tower (txt/Encoder_0/encoderblock_N, as in two_towers) has the same blocks, and the attention
+pooling of MAPHead_0 keeps its initialization. Two towers have two position tables: apply schemes
+that need one position table to each tower's subtree.
 
 Read from: google-research/vision_transformer vit_jax/models_vit.py (143bd26), and
 vit_jax/checkpoint.py (16fc24d) for the old numbers; google-research/scenic
 scenic/projects/baselines/vit.py (0c438a9) and scenic/model_lib/layers/attention_layers.py
-(0cce82d).
-"""
-
-BIG_VISION: tuple[Rule, ...] = (
-    *_block(_SCANNED_ATTENTION, _SCANNED_MLP, stacked=True),
-    *VIT_JAX,
-)
-"""big_vision, with `scan=True` (layers stacked along axis 0, under encoderblock) and without.
-
-The names are those of `VIT_JAX`; a text tower (txt/Encoder_0/encoderblock_N, as in two_towers)
-has the same blocks, and the attention pooling of MAPHead_0 keeps its initialization. Two towers
-have two position tables: apply schemes that need one position table to each tower's subtree.
-`num_heads` isn't needed.
-
-Read from: google-research/big_vision big_vision/models/vit.py,
+(0cce82d); google-research/big_vision big_vision/models/vit.py,
 big_vision/models/proj/image_text/{text_transformer,two_towers}.py (0127fb6).
 """

@@ -11,7 +11,7 @@ import pytest
 
 from mimetic_jax import InputError, plan, rewrite, zoo
 from mimetic_jax.schemes import MimeticSSM, NormMatched
-from tests.zoo.test_zoo import at
+from tests.zoo.trees import at, nested
 
 KEY = jax.random.key(3)
 D, HEADS, WIDTH, GROUPS, S, LAYERS = 16, 4, 8, 2, 6, 2
@@ -23,17 +23,6 @@ LAYER = "backbone/layers/{}/mixer"
 def values(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     return {path: rng.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
-
-
-def tree(leaves: dict[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        *parents, name = path.split("/")
-        node = nested
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = leaf
-    return nested
 
 
 def state_spaces() -> dict[str, Any]:
@@ -51,7 +40,9 @@ def state_spaces() -> dict[str, Any]:
         "norm/weight": (D,),
     }
     shapes = {f"backbone/layers/{i}/{n}": s for i in range(LAYERS) for n, s in layer.items()}
-    return tree(values({"backbone/embedding/weight": (11, D), **shapes, "lm_head/weight": (11, D)}))
+    return nested(
+        values({"backbone/embedding/weight": (11, D), **shapes, "lm_head/weight": (11, D)})
+    )
 
 
 def bonsai() -> dict[str, Any]:

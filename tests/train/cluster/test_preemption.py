@@ -1,7 +1,5 @@
 """Being told to stop at moments that a signal to a process can't be aimed at."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,0 +1,538 @@
+"""Real layers of other libraries, found by their names, rewritten and then called.
+
+None of these libraries is among our own requirements. Those that are installed are tested:
+
+    pip install torch torchvision timm transformers
+    pip install "transformers<5"                      # its Flax models, in another environment
+    pip install equinox equimo dm-haiku keras google-tunix
+    bonsai, from its repository
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from mimetic_jax import block_key, rewrite, zoo
+from mimetic_jax.schemes import Block, Context, Mimetic
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+KEY = jax.random.key(7)
+SCHEME = Mimetic(alpha_vo=0.1, beta_vo=(-0.4, 0.4))
+D, H, T = 64, 4, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model of two layers.
+
+    Attributes:
+        table: the name of the table that must be found.
+        params: its tree.
+        call: takes the new tree and tokens [T, D], and gives layer 0's tokens and output.
+        block: the path of layer 0.
+        G, K: heads of key and value, and their width.
+        H: heads of query, 1 where that is what a library is tried with.
+        causal: whether a token sees only those before it.
+        normalized: whether queries and keys are divided by their root mean square.
+        without_out: whether what is called lacks the output projection.
+        atol: how far the output may be off.
+    """
+
+    table: str
+    params: Any
+    call: Callable[[Any, jax.Array], tuple[Any, Any]]
+    block: str
+    _: dataclasses.KW_ONLY
+    H: int = H
+    G: int = H
+    K: int = D // H
+    causal: bool = False
+    normalized: bool = False
+    without_out: bool = False
+    atol: float = 1e-4
+
+
+def alone(call):
+    """A layer that is called by itself."""
+    return lambda new, x: (x, call(new, x))
+
+
+# Equinox, Equimo, Haiku, Keras.
+
+
+def equinox(H=H):
+    eqx = pytest.importorskip("equinox")
+
+    class Stack(eqx.Module):
+        attention: list
+        mlp: Any
+
+    options = {"use_query_bias": True, "use_output_bias": True}
+    attention = [
+        eqx.nn.MultiheadAttention(H, D, **options, key=jax.random.key(i)) for i in range(2)
+    ]
+    model = Stack(attention, eqx.nn.MLP(D, D, 2 * D, 1, key=jax.random.key(2)))
+    call = alone(lambda new, x: new.attention[0](x, x, x))
+    return Model("EQUINOX", model, call, "attention/0", H=H, G=H, K=D // H)
+
+
+def equimo():
+    models = pytest.importorskip("equimo.models")
+    key = jax.random.key(0)
+    sizes = {"dim": D, "num_heads": [H], "depths": [2], "num_classes": 3}
+    model = models.VisionTransformer(32, 3, patch_size=16, **sizes, key=key)
+    call = alone(lambda new, x: new.blocks[0].blocks[0].attn(x, key=key, inference=True))
+    return Model("PYTORCH", model, call, "blocks/0/blocks/0")
+
+
+def haiku(H=H):
+    hk = pytest.importorskip("haiku")
+    w_init = hk.initializers.VarianceScaling()
+
+    def both(x):
+        made = [hk.MultiHeadAttention(H, D // H, w_init=w_init, model_size=D) for _ in range(2)]
+        hk.Linear(D)(x)  # named linear, as the projection of attention
+        outputs = [layer(x, x, x) for layer in made]
+        return outputs[0]
+
+    model = hk.without_apply_rng(hk.transform(both))
+    params = model.init(jax.random.key(0), jnp.ones((T, D)))
+    return Model("HAIKU", params, alone(model.apply), "multi_head_attention", H=H, G=H, K=D // H)
+
+
+def keras(H=H, G=H):
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    library = pytest.importorskip("keras")
+    if library.backend.backend() != "jax":
+        pytest.skip("Keras runs on another backend")
+    library.utils.clear_session()
+    tokens, K = library.Input((T, D)), D // H
+    made = [
+        library.layers.MultiHeadAttention(H, K)
+        if G == H
+        else library.layers.GroupQueryAttention(K, H, G)
+        for _ in range(2)
+    ]
+    model = library.Model(tokens, [layer(tokens, tokens) for layer in made])
+
+    def call(new, x):
+        for variable in model.trainable_variables:
+            variable.assign(new[variable.path])
+        return made[0](x[None], x[None])[0]
+
+    params = {variable.path: variable.value for variable in model.trainable_variables}
+    return Model("KERAS", params, alone(call), made[0].path, H=H, G=G, K=K)
+
+
+# NNX: tunix, bonsai, EasyDeL.
+
+
+def live(table, model, block, call, **options) -> Model:
+    """An NNX module, whose layer `call` gives [1, T, D] for such tokens."""
+
+    def run(new, x):
+        nnx.update(model, new)
+        return call(model, x[None])[0]
+
+    return Model(table, nnx.state(model, nnx.Param), alone(run), block, **options)
+
+
+ROTARY = {"num_layers": 2, "vocab_size": 16, "num_heads": H, "head_dim": 32, "num_kv_heads": 2}
+LLAMA = ROTARY | {"hidden_dim": 128, "embed_dim": D, "rope_theta": 10_000, "norm_eps": 1e-6}
+NOWHERE = jnp.zeros((1, T), jnp.int32)
+CAUSAL = jnp.tril(jnp.ones((1, T, T), bool))
+UNTURNED = {"cos": jnp.ones((1, T, 16)), "sin": jnp.zeros((1, T, 16))}
+
+
+def tunix(name, **options):
+    def build():
+        library = pytest.importorskip(f"tunix.models.{name}.model")
+        config = library.ModelConfig(**LLAMA)
+        model = getattr(library, name.capitalize())(config, rngs=nnx.Rngs(0))
+
+        def call(model, x):
+            given = (NOWHERE, None, CAUSAL)
+            if name == "qwen2":
+                given = (None, CAUSAL, UNTURNED["sin"], UNTURNED["cos"])
+            return model.layers[0].attn(x, *given)[1]
+
+        grouped = {"G": 2, "K": 32, "causal": True}
+        return live("TUNIX", model, "layers/0", call, **grouped, **options)
+
+    return build
+
+
+def tunix_gemma(G):
+    def build():
+        library = pytest.importorskip("tunix.models.gemma.model")
+        names = ("num_layers", "num_heads", "head_dim", "embed_dim", "hidden_dim")
+        config = library.ModelConfig(
+            **{name: LLAMA[name] for name in names},
+            num_kv_heads=G,
+            num_embed=16,
+            final_logit_softcap=None,
+            use_post_attn_norm=False,
+            use_post_ffw_norm=False,
+            attention_types=[library.AttentionType.GLOBAL] * 2,
+        )
+        model = library.Gemma(config, rngs=nnx.Rngs(0))
+        call = lambda model, x: model.layers[0].attn(x, NOWHERE, None, CAUSAL)[1]  # noqa: E731
+        return live("GEMMA", model, "layers/0", call, G=G, K=32, causal=True)
+
+    return build
+
+
+def bonsai(name, build):
+    return lambda: build(pytest.importorskip(f"bonsai.models.{name}.modeling"))
+
+
+def bonsai_vit(m):
+    config = m.ModelConfig((32, 32), (16, 16), 3, D, 0.0, 0.0, H, 128, 1e-6, 2, 3)
+    model = m.ViTClassificationModel(config, rngs=nnx.Rngs(0))
+    call = lambda model, x: model.layers[0].attention(x)  # noqa: E731
+    return live("BONSAI", model, "layers/0/attention", call)
+
+
+def bonsai_qwen3(m):
+    names = {"embed_dim": "emb_dim", "hidden_dim": "mlp_dim"}
+    sizes = {names.get(name, name): value for name, value in LLAMA.items()}
+    options = {"rope_scaling_factor": 1, "local_rope_theta": 1e4, "tie_word_embeddings": False}
+    config = m.ModelConfig(**sizes, **options)
+    model = m.Qwen3(config, rngs=nnx.Rngs(0))
+    unturned = lambda *_: (jnp.zeros((1, T, 16)), jnp.ones((1, T, 16)))  # noqa: E731
+    patch = pytest.MonkeyPatch()
+
+    def call(model, x):
+        cache = m.LayerCache(config, 1, T, jnp.float32)
+        with patch.context() as patched:
+            patched.setattr(m, "_generate_pos_embeddings", unturned)
+            return model.layers[0].attn(x, cache, jnp.ones((1, T), jnp.int32))
+
+    options = {"G": 2, "K": 32, "causal": True, "normalized": True}
+    return live("BONSAI", model, "layers/0", call, **options)
+
+
+def bonsai_dinov3(m):
+    config = m.ModelConfig(
+        hidden_size=D, intermediate_size=128, num_hidden_layers=2, num_attention_heads=H
+    )
+    model = m.Dinov3ViTModel(config, rngs=nnx.Rngs(0))
+    turn = (UNTURNED["cos"][0], UNTURNED["sin"][0])
+    call = lambda model, x: model.layer[0].attention(x, turn)  # noqa: E731
+    return live("HUGGING_FACE", model, "layer/0/attention", call, atol=0.02)  # bfloat16 inside
+
+
+def bonsai_umt5(m):
+    config = m.ModelConfig(
+        vocab_size=16, d_model=D, d_kv=16, d_ff=128, num_layers=2, num_heads=H, dropout_rate=0.0
+    )
+    config.is_decoder = False
+    model = m.UMT5EncoderModel(config, rngs=nnx.Rngs(0))
+    attention = model.encoder.block[0].layer[0].SelfAttention
+    attention.has_relative_attention_bias = False
+    call = lambda model, x: attention(x)  # noqa: E731
+    return live("HUGGING_FACE", model, "encoder/block/0", call)
+
+
+def bonsai_vjepa2(m):
+    config = m.ModelConfig(
+        crop_size=32,
+        frames_per_clip=2,
+        hidden_size=D,
+        num_attention_heads=H,
+        num_hidden_layers=2,
+        pred_hidden_size=36,
+        pred_num_attention_heads=3,
+        pred_num_hidden_layers=2,
+    )
+    model = m.VJEPA2Model(config, rngs=nnx.Rngs(0))
+    attention = model.encoder.layer[0].attention
+    object.__setattr__(attention, "apply_rotary_embeddings", lambda x, _: x)
+    call = lambda model, x: attention(x)  # noqa: E731
+    return live("HUGGING_FACE", model, "encoder/layer/0", call)
+
+
+# Flax models of transformers 4.
+
+
+def flax(folder, model_class, sizes, attention, block, causal=False, inputs=None):
+    """A model whose attention, a class with its arguments, is called at a path."""
+
+    def build():
+        os.environ["USE_TORCH"] = "0"
+        transformers = pytest.importorskip("transformers")
+        if int(transformers.__version__.split(".")[0]) > 4:
+            pytest.skip("transformers 5 has no Flax models")
+        module = importlib.import_module(f"transformers.models.{folder}.modeling_flax_{folder}")
+        config_class = getattr(transformers, model_class.split("For")[0] + "Config")
+        config = config_class(vocab_size=20, pad_token_id=0, eos_token_id=2, **sizes)
+        params = getattr(module, f"Flax{model_class}")(config, **(inputs or {})).params
+        (called, *arguments), path = attention
+        distilbert = folder == "distilbert"
+        given = {"causal": True} if folder in ("opt", "whisper") else {}
+        layer = getattr(module, f"Flax{called}")(config, *arguments, **given)
+
+        def call(new, x):
+            for part in path.split("/"):
+                new = new[part]
+            tokens = [x[None]] * (3 if distilbert else 1)
+            mask = {"mask" if distilbert else "attention_mask": jnp.ones((1, T))}
+            return layer.apply({"params": new}, *tokens, **mask)[0][0]
+
+        return Model("HUGGING_FACE", params, alone(call), block, causal=causal)
+
+    return build
+
+
+WHISPER = {
+    "d_model": D,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": H,
+    "decoder_attention_heads": H,
+    "max_source_positions": 16,
+    "num_mel_bins": 8,
+    "bos_token_id": 1,
+    "decoder_start_token_id": 1,
+}
+OPT = {
+    "num_hidden_layers": 2,
+    "hidden_size": D,
+    "num_attention_heads": H,
+    "word_embed_proj_dim": D,
+}
+ALTERNATING = {"attention_types": [[["global", "local"], 1]]}
+NEO = {"num_layers": 2, "hidden_size": D, "num_heads": H} | ALTERNATING
+OF_DECODER = "model/decoder/layers/0/self_attn"
+FLAX = {
+    "opt": flax(
+        "opt", "OPTForCausalLM", OPT, (("OPTAttention", D, H), OF_DECODER), OF_DECODER, causal=True
+    ),
+    "whisper": flax(
+        "whisper",
+        "WhisperForConditionalGeneration",
+        WHISPER,
+        (("WhisperAttention", D, H), OF_DECODER),
+        OF_DECODER,
+        causal=True,
+        inputs={"input_shape": (1, 8, 32)},
+    ),
+    "gpt_neo": flax(
+        "gpt_neo",
+        "GPTNeoForCausalLM",
+        NEO,
+        (("GPTNeoSelfAttention", "global"), "transformer/h/0/attn/attention"),
+        "transformer/h/0",
+        causal=True,
+    ),
+    "distilbert": flax(
+        "distilbert",
+        "DistilBertForMaskedLM",
+        {"n_layers": 2, "dim": D, "n_heads": H},
+        (("MultiHeadSelfAttention",), "distilbert/transformer/layer/0/attention"),
+        "distilbert/transformer/layer/0",
+    ),
+}
+
+# PyTorch.
+
+
+def torch_model(build, table, block, attention="", **options):
+    """`build` gives a module and a function that runs it once; layer 0 is caught by a hook."""
+
+    def made():
+        torch = pytest.importorskip("torch")
+        torch.manual_seed(0)
+        model, run = build(torch)
+
+        def call(new, _):
+            seen = {}
+
+            def hook(module, args, kwargs, output):
+                x = args[0] if args else kwargs["hidden_states"]
+                seen["x"] = x[0]
+                seen["y"] = (output[0] if isinstance(output, tuple) else output)[0]
+
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    zero = "relative_attention_bias" in name
+                    parameter.copy_(torch.from_numpy(np.array(new[name]) * (not zero)))
+                for module in model.modules():
+                    if isinstance(module, torch.nn.Dropout):
+                        module.p = 0.0
+                path = ".".join(filter(None, (block, attention)))
+                model.get_submodule(path).register_forward_hook(hook, with_kwargs=True)
+                # The encoder's fast path for evaluation calls no module.
+                model.train(isinstance(model, torch.nn.TransformerEncoder))
+                run(model)
+            return seen["x"].numpy(), seen["y"].numpy()
+
+        params = {name: value.detach().numpy() for name, value in model.named_parameters()}
+        return Model(table, params, call, block, **options)
+
+    return made
+
+
+def torch_encoder(torch):
+    layer = torch.nn.TransformerEncoderLayer(D, H, 128, dropout=0.0, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2), lambda model: model(torch.randn(1, 6, D))
+
+
+def of_images(package, name):
+    def build(torch):
+        models = pytest.importorskip(package).models
+        if package == "timm":
+            model = models.VisionTransformer(32, 16, embed_dim=D, depth=2, num_heads=H)
+        else:
+            model = models.VisionTransformer(32, 16, 2, H, D, 128)
+        return model, lambda model: model(torch.randn(1, 3, 32, 32))
+
+    return build
+
+
+def hugging_face(name, table, block, attention="", sizes=None, **options):
+    def build(torch):
+        transformers = pytest.importorskip("transformers", minversion="5")
+        config = getattr(transformers, f"{name}Config")(**(COMMON if sizes is None else sizes))
+        kind = "EncoderModel" if name == "T5" else "Model"
+        model = getattr(transformers, name + kind)(config)
+        for path, module in model.named_modules():  # without rotation
+            if path.endswith("rotary_emb"):
+                turn = torch.ones(1, T, D // H), torch.zeros(1, T, D // H)
+                module.forward = lambda *_, turn=turn, **__: turn
+        given = {"input_ids": torch.arange(T)[None]}
+        if hasattr(config, "image_size"):
+            given = {"pixel_values": torch.randn(1, 3, 32, 32)}
+        return model, lambda model: model(**given)
+
+    return torch_model(build, table, block, attention, **options)
+
+
+EAGER = {"attn_implementation": "eager"}
+COMMON = EAGER | {
+    "hidden_size": D,
+    "num_hidden_layers": 2,
+    "num_attention_heads": H,
+    "intermediate_size": 128,
+    "vocab_size": 64,
+}
+IMAGES = COMMON | {"image_size": 32, "patch_size": 16}
+SMALL = EAGER | {"vocab_size": 64}
+OPT_5 = OPT | SMALL | {"ffn_dim": 128}
+T5_SIZES = SMALL | {"d_model": D, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": H}
+MPT = SMALL | {"d_model": D, "n_heads": H, "n_layers": 2, "max_seq_len": 8}
+GPT2_SIZES = SMALL | {"n_embd": D, "n_layer": 2, "n_head": H}
+SEES_BEFORE = {"causal": True}
+
+MODELS = {
+    "equinox": equinox,
+    "equinox_1_head": lambda: equinox(1),
+    "equimo": equimo,
+    "haiku": haiku,
+    "haiku_1_head": lambda: haiku(1),
+    "keras": keras,
+    "keras_1_head": lambda: keras(1, 1),
+    "keras_grouped": lambda: keras(4, 2),
+    "tunix_llama3": tunix("llama3"),
+    "tunix_qwen2": tunix("qwen2"),
+    "tunix_qwen3": tunix("qwen3", normalized=True),
+    "tunix_gemma": tunix_gemma(H),
+    "tunix_gemma_grouped": tunix_gemma(1),
+    "bonsai_vit": bonsai("vit", bonsai_vit),
+    "bonsai_qwen3": bonsai("qwen3", bonsai_qwen3),
+    "bonsai_dinov3": bonsai("dinov3", bonsai_dinov3),
+    "bonsai_umt5": bonsai("umt5", bonsai_umt5),
+    "bonsai_vjepa2": bonsai("vjepa2", bonsai_vjepa2),
+    **{f"flax_{name}": build for name, build in FLAX.items()},
+    "torch_encoder": torch_model(torch_encoder, "PYTORCH", "layers.0.self_attn"),
+    "torchvision_vit": torch_model(
+        of_images("torchvision", "vit"), "PYTORCH", "encoder.layers.encoder_layer_0.self_attention"
+    ),
+    "timm_vit": torch_model(of_images("timm", "vit"), "PYTORCH", "blocks.0", "attn"),
+    "vit": hugging_face("ViT", "PYTORCH", "layers.0.attention", sizes=IMAGES),
+    "dinov2": hugging_face("Dinov2", "PYTORCH", "encoder.layer.0.attention", sizes=IMAGES),
+    # Its module lacks the output projection, as the residual is added after it.
+    "bert": hugging_face("Bert", "PYTORCH", "encoder.layer.0", "attention.self", without_out=True),
+    "modernbert": hugging_face(
+        "ModernBert",
+        "PYTORCH",
+        "layers.0.attn",
+        sizes=COMMON | {"global_attn_every_n_layers": 1, "pad_token_id": 0},
+    ),
+    "gpt2": hugging_face("GPT2", "PYTORCH_GPT2", "h.0", "attn", sizes=GPT2_SIZES, **SEES_BEFORE),
+    "llama": hugging_face(
+        "Llama",
+        "PYTORCH",
+        "layers.0.self_attn",
+        sizes=COMMON | {"num_key_value_heads": 2},
+        G=2,
+        **SEES_BEFORE,
+    ),
+    "qwen2": hugging_face(
+        "Qwen2",
+        "PYTORCH",
+        "layers.0.self_attn",
+        sizes=COMMON | {"num_key_value_heads": 2},
+        G=2,
+        **SEES_BEFORE,
+    ),
+    "phi": hugging_face(
+        "Phi",
+        "PYTORCH",
+        "layers.0.self_attn",
+        sizes=COMMON | {"partial_rotary_factor": 1.0},
+        **SEES_BEFORE,
+    ),
+    "gpt_neox": hugging_face("GPTNeoX", "PYTORCH", "layers.0", "attention", **SEES_BEFORE),
+    "gpt_neo": hugging_face(
+        "GPTNeo", "PYTORCH", "h.0", "attn.attention", sizes=NEO | SMALL, **SEES_BEFORE
+    ),
+    "opt": hugging_face("OPT", "PYTORCH", "decoder.layers.0.self_attn", sizes=OPT_5, **SEES_BEFORE),
+    "t5": hugging_face("T5", "PYTORCH", "encoder.block.0", "layer.0.SelfAttention", sizes=T5_SIZES),
+}
+
+
+def attend(drawn, x, causal, normalized):
+    """Attention of the canonical arrays that the scheme drew."""
+    groups = drawn["query"].shape[1] // drawn["key"].shape[1]
+    query, key = (np.einsum("td,dhk->thk", x, drawn[role]) for role in ("query", "key"))
+    if normalized:
+        query, key = (
+            array / np.sqrt(np.square(array).mean(-1, keepdims=True)) for array in (query, key)
+        )
+    value = np.einsum("td,dhk->thk", x, drawn["value"]).repeat(groups, 1)
+    logits = np.einsum("thk,shk->hts", query, key.repeat(groups, 1)) / query.shape[-1] ** 0.5
+    if causal:
+        logits += np.triu(np.full(logits.shape[1:], -np.inf), 1)
+    weights = np.asarray(jax.nn.softmax(logits))
+    assert np.abs(weights - weights.mean(-1, keepdims=True)).max() > 1e-3
+    return np.einsum("hts,shk,hkd->td", weights, value, drawn["out"], optimize=True)
+
+
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS.keys())
+def test_a_layer_computes_with_what_the_scheme_drew(build):
+    model = build()
+    assert zoo.detect(model.params) == model.table
+    numbers = {"num_heads": model.H, "num_kv_heads": model.G}
+    new = rewrite(KEY, model.params, SCHEME, **numbers)
+    x, output = model.call(new, 3 * jax.random.normal(jax.random.key(1), (T, D)))
+    shapes = {"query": (D, model.H, model.K), "key": (D, model.G, model.K)}
+    shapes |= {"value": shapes["key"], "out": (model.H, model.K, D)}
+    block = Block.of({role: jnp.zeros(shape) for role, shape in shapes.items()})
+    drawn = SCHEME(block_key(KEY, model.block), block, Context(0, 2))
+    drawn = {role: np.asarray(array, np.float64) for role, array in drawn.items()}
+    if model.without_out:
+        drawn["out"] = np.eye(D).reshape(shapes["out"])
+    expected = attend(drawn, np.asarray(x, np.float64), model.causal, model.normalized)
+    np.testing.assert_allclose(output, expected, atol=model.atol)
