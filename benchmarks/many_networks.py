@@ -10,8 +10,6 @@ Where PyTorch is installed, it trains the same networks in eager mode, after a c
 weights: one by one, and at once by `torch.func.vmap` of `grad` over `stack_module_state`, with its
 fused AdamW on the stacked parameters. It gathers from uint8 in memory, as ours does.
 Medians of 3 repeats, interleaved in one run.
-
-A second table has the forms of the depthwise convolution under `vmap`, forward and gradient.
 """
 
 from __future__ import annotations
@@ -36,14 +34,12 @@ from configs import mlp_population
 from mimetic_jax.analysis.chips import peak_flops
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.models import depthwise
 from mimetic_jax.train.chunk import initial_members
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream, streams
 from mimetic_jax.train.tasks.images import ImageTask
 
 IMAGES, STEPS, IN_TURN, REPEATS = 10_000, 10, 8, 3
-FORMS = {"pixels": depthwise._of_pixels, "rows": depthwise._of_rows, "grouped": depthwise._grouped}
 
 
 @dataclasses.dataclass
@@ -162,26 +158,6 @@ def check_same(ours: Ours, trainer: Any) -> None:
     np.testing.assert_allclose(trainer.logits(params, 8), logits, rtol=1e-4, atol=1e-4)
 
 
-def forms(members: int = 8, batch: int = 64, side: int = 8, channels: int = 16) -> list[Way]:
-    """The gradient of each form of the depthwise convolution, of members with their own filters."""
-    x = jax.random.normal(jax.random.key(0), (members, batch, side, side, channels))
-    kernel = jax.random.normal(jax.random.key(1), (members, 7, 7, channels))
-    ways = []
-    for name, form in FORMS.items():
-
-        def loss(x: jax.Array, kernel: jax.Array, form: Any = form) -> jax.Array:
-            return jnp.sin(jax.vmap(form)(x, kernel)).sum()
-
-        gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))
-
-        def run(steps: int, gradient: Any = gradient) -> None:
-            for _ in range(steps):
-                jax.block_until_ready(gradient(x, kernel))
-
-        ways.append(Way(name, members, members * batch, 1, run))
-    return ways
-
-
 def rates(ways: Sequence[Way], seconds: float) -> list[tuple[float, float]]:
     """Images per second of wall time and of processor time, each way so long in every repeat."""
     for way in ways:
@@ -208,19 +184,18 @@ def table(ways: Sequence[Way], measured: Sequence[tuple[float, float]], flops: f
     Args:
         ways: the first is what the others are compared with.
         measured: `rates` of them.
-        flops: per image, 0 to leave out how much of the device's peak is reached.
+        flops: per image.
     """
-    peak = peak_flops(jax.devices()[0].device_kind) if flops else None
+    peak = peak_flops(jax.devices()[0].device_kind)
     columns = ["", "at once", "images/s", "ratio", "images per processor second", "ratio"]
-    columns += ["MiB per member"] if flops else []
+    columns += ["MiB per member"]
     columns += ["TFLOP/s", "of the bfloat16 peak"] if peak else []
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
     for way, own in zip(ways, measured, strict=True):
         cells = [way.name, str(way.members)]
         for rate, first in zip(own, measured[0], strict=True):
             cells += [f"{rate:,.0f}", f"{rate / first:.2f}"]
-        if flops:
-            cells.append(f"{way.memory / way.members / 2**20:.1f}" if way.memory else "")
+        cells.append(f"{way.memory / way.members / 2**20:.1f}" if way.memory else "")
         if peak:
             reached = own[0] * flops
             cells += [f"{reached / 1e12:.2f}", f"{100 * reached / peak:.2f} %"]
@@ -229,7 +204,7 @@ def table(ways: Sequence[Way], measured: Sequence[tuple[float, float]], flops: f
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print both tables."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="convnext", choices=("convnext", "vit"))
     parser.add_argument("--members", help="at once; 1,8,64, and 512 unless on a CPU")
@@ -243,10 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ways += theirs(ours, members)
     flops = flops_per_step(ours.program) / ours.config.batch
     print(f"{flags.model} on {jax.devices()[0].device_kind}\n")
-    print(table(ways, rates(ways, flags.seconds), flops), flush=True)
-    if flags.model == "convnext":
-        depthwise_ways = forms()
-        print(f"\n{table(depthwise_ways, rates(depthwise_ways, flags.seconds / 4), 0.0)}")
+    print(table(ways, rates(ways, flags.seconds), flops))
 
 
 if __name__ == "__main__":

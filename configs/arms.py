@@ -18,8 +18,11 @@ from mimetic_jax.schemes import (
     Conditioned,
     ConstantBias,
     ConvMimetic,
+    IDInit,
     Impulse,
     ImpulseBias,
+    ImpulseMixing,
+    Independent,
     Layers,
     MeanShift,
     Mimetic,
@@ -35,6 +38,7 @@ from mimetic_jax.schemes import (
     UniformAttention,
     Zero,
     ZeroOut,
+    ZeroOutputs,
     mimetic_language,
 )
 
@@ -245,6 +249,8 @@ def structured() -> tuple[Arms, Arms]:
         "shuffled": {"scheme": (Shuffled(impulse),)},
         "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
         "impulse_paper": {"scheme": (Impulse.paper(),)},
+        # Section 4.1: no impulses; norm_matched has its norms too.
+        "positive_filters": {"scheme": (dataclasses.replace(impulse, order="positive"),)},
         "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
         "conditioned": {"scheme": (Conditioned(),)},
     }
@@ -446,6 +452,97 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
         "powers": {name: every[name] for name in powers},
     }
     return compared, others, groups
+
+
+def league(kind: str, width: int) -> Arms:
+    """Every initialization that fits a model of some kind, each by a scheme of one line.
+
+    An arm norm_matched_NAME is the control of one that has structure: noise of its norms, with the
+    same positions, zeros and learning rates.
+
+    Args:
+        kind: "vit", "gpt", "mixer" or "convnext".
+        width: D.
+    """
+    entrants = _entrants(kind, width)
+    noise = {
+        f"norm_matched_{name}": {**other, "scheme": (*before, *map(NormMatched, structure))}
+        for name, (before, structure, other) in entrants.items()
+        if structure
+    }
+    found: Arms = {
+        name: {**other, "scheme": (*before, *structure)}
+        for name, (before, structure, other) in entrants.items()
+    }
+    return found | noise
+
+
+_Entrant: TypeAlias = tuple[tuple[Scheme, ...], tuple[Scheme, ...], Mapping[str, Any]]
+"""Schemes without structure, schemes whose control is noise of their norms, other overrides."""
+
+
+def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
+    by_width = {"optimizer": {"rate_rules": mup(width)}}
+    shift, zeros = MeanShift(), ZeroOutputs()
+    found: dict[str, _Entrant] = {
+        "default": ((), (), {}),
+        "torch": ((), (), {"model": {"base": "torch"}}),
+        "normal": ((Independent(0.02, 0.0),), (), {}),
+        "gpt2": ((Independent.gpt2(),), (), {}),
+        "small": ((Independent(power=0.8),), (), {}),
+        "spectral": ((Independent(spectral=True),), (), {}),
+        "speedrun": ((Independent(0.5, uniform=True), zeros), (), {}),
+        "zero_outputs": ((zeros,), (), {}),
+        "mup": ((), (), by_width),
+        "orthogonal": ((), (Orthogonal(),), {}),
+        "sinusoidal": ((), (Sinusoidal(),), {}),
+        "idinit": ((), (IDInit(),), {}),
+        "mean_shift": ((), (shift,), {}),
+    }
+    if kind == "mixer":
+        found["impulse"] = ((), (ImpulseMixing(),), {})
+        found["impulse_mean_shift"] = ((), (ImpulseMixing(), shift), {})
+    if kind == "convnext":
+        found["conv"] = ((), (ConvMimetic(),), {})
+        found["conv_mean_shift"] = ((), (ConvMimetic(), shift), {})
+    if kind not in ("vit", "gpt"):
+        return found
+    before = (SinCos(),) if kind == "vit" else ()
+    own, other = Mimetic(), mimetic_language()
+    if kind == "gpt":
+        own, other = other, own
+    found |= {
+        "zero_out": ((ZeroOut(),), (), {}),
+        "uniform": ((UniformAttention(),), (), {}),
+        "t_fixup": ((TFixup(decoder=kind == "gpt"),), (), {}),
+        "zero": ((), (Zero(),), {}),
+        "dct": ((), (DCT(),), {}),
+        "conditioned": ((), (Conditioned(),), {}),
+        "mimetic": (before, (own,), {}),
+        "vision" if kind == "gpt" else "language": (before, (other,), {}),
+        "polar": (before, (Polar(own),), {}),
+        "mimetic_zero_mlp": ((*before, zeros), (own,), {}),
+        "mimetic_mean_shift": (before, (own, shift), {}),
+        "mimetic_mup": (before, (own,), by_width),
+    }
+    if kind == "vit":
+        found["sincos"] = (before, (), {})
+        found["impulse"] = ((), (Impulse(),), {})
+    return found
+
+
+BASE_WIDTH = 16
+"""Of µP here: at this width its learning rates are those of the default."""
+
+
+def mup(width: int) -> tuple[tuple[str, float], ...]:
+    """Learning rates of µP for Adam: those of hidden kernels fall as 1/D, all others stay.
+
+    Its initial variances of hidden kernels, 1/fan_in, are Flax's own.
+
+    Reference: Tensor Programs V (Yang et al. 2022), table 8, with widths over a base width.
+    """
+    return ((r"(attention|mlp|token_mixing)/.*kernel$|head/kernel$", BASE_WIDTH / width),)
 
 
 _SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}

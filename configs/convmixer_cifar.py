@@ -8,7 +8,8 @@ Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the 
     neither rate nor epochs: these are the program's for its ConvMixer, 1e-4 and 400. The ConvMixer
     of the authors' own program trains for 200 epochs at 1e-3 (epochs=200,learning_rate=0.001).
     Frozen are filters and their biases, as in the released code, and the filters have its earlier
-    amplitudes: the same energy at every size. norm_matched, frozen normal noise, is ours.
+    amplitudes: the same energy at every size. norm_matched, frozen normal noise, is ours, and so
+    are the filters drawn from covariances, which are trained.
 """
 
 from typing import Any
@@ -17,29 +18,47 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments, model
-from mimetic_jax.schemes import ConvFilters, NormMatched, Scheme
+from mimetic_jax.schemes import ConvFilters, EmpiricalFilters, NormMatched, Scheme, Shuffled
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, init.
+    """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, statistics, init.
 
     `init` is "all" for the comparison of default (trained filters) and the frozen norm_matched,
-    random, impulse and box, or one arm of these.
+    random, impulse and box, or one arm of these, or of conv and norm_matched_conv, whose filters
+    start from a formula. `statistics` is a file that `--mode=analyze --what=filters` wrote of
+    trained ConvMixers, from which "empirical" draws, beside its controls norm_matched_empirical and
+    shuffled_empirical.
     """
-    args = arguments(text, width=256, filter_size=5, epochs=400.0, learning_rate=1e-4, init="all")
+    args = arguments(
+        text,
+        width=256,
+        filter_size=5,
+        epochs=400.0,
+        learning_rate=1e-4,
+        statistics="",
+        init="all",
+    )
     config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
     config.name = f"convmixer_cifar_{args.width}_{args.filter_size}"
     config.model = model("convmixer", width=args.width, filter_size=args.filter_size)
-    config.arms = arms.chosen(
-        args.init,
-        {
-            "default": {},
-            "norm_matched": _frozen(NormMatched(ConvFilters("impulse"))),
-            "random": _frozen(ConvFilters("random")),
-            "impulse": _frozen(ConvFilters("impulse")),
-            "box": _frozen(ConvFilters("box")),
-        },
-    )
+    compared: arms.Arms = {
+        "default": {},
+        "norm_matched": _frozen(NormMatched(ConvFilters("impulse"))),
+        "random": _frozen(ConvFilters("random")),
+        "impulse": _frozen(ConvFilters("impulse")),
+        "box": _frozen(ConvFilters("box")),
+    }
+    beside = arms.filters(b=0.5)
+    others: arms.Arms = {name: beside[name] for name in ("conv", "norm_matched_conv")}
+    if args.statistics:
+        like = EmpiricalFilters(args.statistics)
+        others |= {
+            "empirical": {"scheme": (like,)},
+            "norm_matched_empirical": {"scheme": (NormMatched(like),)},
+            "shuffled_empirical": {"scheme": (Shuffled(like),)},
+        }
+    config.arms = arms.chosen(args.init, compared, others)
     return config
 
 

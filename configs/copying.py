@@ -5,9 +5,9 @@ Command:
     python main.py --config=configs/copying.py
     python main.py --config=configs/copying.py:gpt,positions=rotary
 Expected: answers 97.63 ± 1.30 % (default), 98.50 ± 0.10 (norm_matched), 95.60 ± 3.75 (mimetic); a
-    tie, see docs/recall.md.
+    tie, see docs/results_recall.md.
 Chosen by the default arm, at seeds that the tables don't have. Mamba: the rate is the best of five
-    at seeds 10 and 11 (recall/copying_rates in docs/results.md); the embedding's standard deviation
+    at seeds 10 and 11 (recall/copying_rates in that page); the embedding's standard deviation
     at 1e-2, 16 tokens, 400 steps: .02 11.6 %, .125 60.4 % (seed 1), 1 90.7 % (seed 7); 8 tokens
     instead of 16 for the time. GPT: at 1e-3, seed 10, it copies after 350 steps with uniform
     embeddings and not in 600 with normal ones; the rate is the best of four at seed 10

@@ -9,7 +9,9 @@ Differs from the paper: no moving average, which changes no published number. Ev
     of the released code. Its command leaves the interpolation of crops to timm, which draws it,
     where DeiT's is bicubic; and timm's loader erases mixed images, where DeiT mixes erased ones. We
     follow the command, except that a batch is mixed with one λ, where timm draws one for each of
-    16 processes. One seed (theirs is 42); more may join by --config.seeds.
+    16 processes. The minimum rates and the cool-down of sqrt1 are those of the other rows: appendix
+    F aligned them later and doesn't say what they were. One seed (theirs is 42); more may join by
+    --config.seeds.
 """
 
 from typing import Any

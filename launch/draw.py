@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from launch import league
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
 from launch.weights import Weights
+from mimetic_jax.analysis import filters, mlp_covariance
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
-from mimetic_jax.analysis.mlp_covariance import report
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.errors import InputError
@@ -25,7 +27,7 @@ from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.chunks import Members
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.places import AnyPath, Place
 from papers import FIGURES
 from papers.record import Figure, Small
 
@@ -92,49 +94,63 @@ def draw(
         found = _labelled(_networks(starts, queue, wanted))
         count = options.pop("examples", EXAMPLES)
         return function(path, *_OF_NETWORKS[figure.draw](found, count), **options)
+    if figure.draw == "filters":
+        return list(_of_arms(path, queue, wanted, filters.report))
     if figure.draw == "covariance":
-        return list(_covariances(path, queue, wanted, **options))
+        population = functools.partial(_population, **options)
+        return list(_of_arms(path, queue, wanted, population))
     if figure.draw == "gain":
-        return function(path, list(_points(options["points"], queue.results)))
+        points = _points(options["points"], options["sources"], queue.results)
+        return function(path, list(points))
+    if figure.draw == "forest":
+        return function(path, league.gains(queue.results))
     return function(path, **options)
 
 
-def _covariances(
-    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], **options: Any
+def _of_arms(
+    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], draw: Callable[..., Any]
 ) -> Iterator[AnyPath]:
-    """A picture of each population that is there, and what `schemes.Empirical` draws from."""
+    """A picture of each arm that is trained, and what schemes draw from."""
     drawn = 0
     for entry in wanted:
         comparison = Comparison(queue.configs[entry.spec], queue.say)
         for name in queue.arms[entry.spec]:
-            folder = Members.of(queue.folder(entry.spec), name)
-            members = comparison.arms[name].config.members
-            if not folder.trained:
-                continue
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            text, written = report(one, folder, comparison.arms[name], members, **options)
-            queue.say(f"{entry.row.label}, {name}\n{text}\n")
-            yield from written
-            drawn += 1
+            if found := draw(one, comparison, queue.folder(entry.spec), name):
+                queue.say(f"{entry.row.label}, {name}\n{found[0]}\n")
+                yield from found[1]
+                drawn += 1
     if not drawn:
-        raise InputError("no population is trained in that workdir: nothing to draw")
+        raise InputError("nothing is trained in that workdir: nothing to draw")
+
+
+def _population(
+    path: pathlib.Path, comparison: Comparison, workdir: Place, name: str, **options: Any
+) -> tuple[str, list[AnyPath]] | None:
+    population, arm = Members.of(workdir, name), comparison.arms[name]
+    if not population.trained:
+        return None
+    return mlp_covariance.report(path, population, arm, arm.config.members, **options)
 
 
 def _points(
-    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]], results: Results
+    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]],
+    printed_by: Mapping[str, str],
+    results: Results,
 ) -> Iterator[Point]:
     """Default and mimetic arm of published rows by panel, and of ours where both have runs."""
     for panel, sources in published.items():
         for name, rows in sources.items():
             for label, default, mimetic in rows:
-                yield Point(name, label, default, mimetic, panel=panel)
+                yield Point(printed_by[name], label, default, mimetic, panel=panel)
         for name, rows in sources.items():
             for small in (False, True):
-                yield from _ours(name, {label for label, *_ in rows}, panel, small, results)
+                source, labels = f"ours: {printed_by[name]}", {label for label, *_ in rows}
+                yield from _ours(name, labels, panel, source, small, results)
 
 
 def _ours(
-    name: str, labels: Collection[str], panel: str, small: bool, results: Results
+    name: str, labels: Collection[str], panel: str, source: str, small: bool, results: Results
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
@@ -149,7 +165,7 @@ def _ours(
             sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
             where = f"{panel}, scaled down" if small else panel
             means = float(base.mean()), float(ours.mean())
-            yield Point(f"ours, {name}", entry.row.label, *means, sd, len(shared), where)
+            yield Point(source, entry.row.label, *means, sd, len(shared), where)
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:

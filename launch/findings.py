@@ -1,11 +1,11 @@
 """Pages of what the runs say, every number filled in from their lines.
 
-The first page of docs/results.md is papers/findings.md, docs/recall.md is papers/recall.md. In them
-`{evidence/text row 3: mimetic - default}` stands for the paired difference of two arms with its
-interval and number of seeds, `{evidence/text row 3: mimetic - row 2: default}` for that to another
-row's arm, and `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the
-scaled form of a row, `at 500` in the end the evaluation after that step, `at x2` the score on
-another test set, and `to goal` the steps to the goal of the score.
+In a page such as papers/findings.md, `{evidence/text row 3: mimetic - default}` stands for the
+paired difference of two arms with its interval and number of seeds,
+`{evidence/text row 3: mimetic - row 2: default}` for that to another row's arm, and
+`{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a
+row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
+`to goal` the steps to the goal of the score.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from mimetic_jax.train.report import ArmResult, markdown
 from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers import TABLES
 
-PATH = pathlib.Path("papers/findings.md")
-
 _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
 _PLACE = re.compile(
@@ -32,13 +30,13 @@ _PLACE = re.compile(
 )
 
 
-def findings(results: Results, page: pathlib.Path | None = None) -> str:
-    """A page with its numbers; the first one unless given.
+def findings(results: Results, page: pathlib.Path) -> str:
+    """A page with its numbers.
 
     Raises:
         InputError: it names an unknown table, row or arm.
     """
-    rows, page = _Rows(results), page or PATH
+    rows = _Rows(results)
     try:
         text = _PLACE.sub(lambda found: _number(found, rows), page.read_text())
     except InputError as error:
@@ -80,7 +78,7 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
         for entry in (*entries(name), *scaled_entries(name)):
             found = rows.arms(entry)
             for method in _METHODS:
-                noise = found.get(_noise_of(method, entry.init))
+                noise = found.get(noise_of(method, entry.init))
                 default = found.get("default")
                 if method not in found or not noise or not default:
                     continue
@@ -98,7 +96,7 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
                     )
 
 
-def _noise_of(method: str, arms: Collection[str]) -> str:
+def noise_of(method: str, arms: Collection[str]) -> str:
     """The arm of noise with a method's norms, among those of a row."""
     own = f"norm_matched_{method}"
     return own if own in arms else "norm_matched"

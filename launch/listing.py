@@ -9,7 +9,7 @@ from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.train.store.lock import held
 from mimetic_jax.train.store.places import Place
-from papers import PAPERS
+from papers import PAPERS, TABLES
 from papers.record import Table
 
 
@@ -37,10 +37,12 @@ def _table(
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
     option = "; --small" * bool(small)
-    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option})"
+    hardware = f"; {table.hardware}" * bool(table.hardware)
+    yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option}{hardware})"
     states = {entry.number: _state(entry, results, workdir) for entry in small}
     for entry in entries(name):
-        numbers = ", ".join(f"{arm} {value:g}" for arm, value in entry.row.published.items())
+        published = (*entry.row.published.items(), *entry.row.others.items())
+        numbers = ", ".join(f"{arm} {value:g}" for arm, value in published)
         state, scaled = _state(entry, results, workdir), states.get(entry.number, "")
         parts = (
             numbers or "no number",
@@ -57,6 +59,9 @@ def _state(entry: Entry, results: Results, workdir: Place) -> str:
     Lines of an earlier configuration count too: telling them apart needs the training code, whose
     import takes longer than the whole list.
     """
+    if TABLES[entry.table].trials:  # arms choose among the rows: no row has all
+        runs = len(results.of(entry.spec))
+        return f"{runs} runs" if runs else ""
     begun = [
         of_spec / "runs" / arm / seed
         for of_spec in entry.spec.folders(workdir)

@@ -1,4 +1,4 @@
-"""docs/recipes.md: what each config file reproduces, from its docstring and what papers print."""
+"""The records of the config files as Markdown: what each reproduces, from its docstring."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import dataclasses
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence
 
-from launch import tables
 from mimetic_jax.command import shipped
-from papers import TABLES
-from papers.record import Row, Table
+from papers import PAPERS, TABLES
 
-PATH = pathlib.Path("docs/recipes.md")
+OTHERS = "recipes.md"
+"""The page of the files of which no paper has a row."""
 
 _INTRODUCTION = """# Recipes
 
-What each file in `configs/` trains: the paper's table, the command, the hardware and scores that
-the paper states, and every known difference. Written by `python launch/reproduce.py --docs` from
-the docstrings of these files and from `papers/`, which has the published scores; what was trained
-with this code is in [results.md](results.md).
+Each file in `configs/` has a record: the paper's table, the command, the hardware that the paper
+states, and every known difference. The records of a paper's files are on its page; those of which
+no paper has a row are below. All are written by `python launch/reproduce.py --docs` from the
+docstrings of the files.
 
 `DIR` is the folder of the data ([your_data.md](your_data.md) says how to download it).
 `--mode=plan` prints steps, schedule, parameters, FLOPs and memory of a command, and computes
 nothing. Arguments follow the file: `--config=configs/NAME.py:argument=value,argument=value`; any
 field is set by `--config.FIELD=VALUE`. Without a checkout, `mimetic train NAME:argument=value` is
 the same.
+
 """
-_OTHERS = "No row of a paper"
 _HEADING = re.compile(
     r"((?:Papers?|Command|Hardware|Published|Expected|Chosen|Differs from the paper)(?:, [^:]*)?):"
     r"(.*)"
@@ -54,17 +53,6 @@ class Record:
     parts: tuple[tuple[str, str], ...]
     arguments: str
 
-    def __getitem__(self, field: str) -> str:
-        """The text of a field as one line, empty where the record lacks it."""
-        texts = [text for name, text in self.parts if name.partition(",")[0] == field]
-        return " ".join(" ".join(texts).split())
-
-    @property
-    def paper(self) -> str:
-        """The title of the paper of which this is a row; empty for others."""
-        row = self["Paper"]
-        return "" if "(no row of it" in row else re.split(r"[,.(]", row)[0].strip()
-
 
 def read(path: pathlib.Path) -> Record:
     """The record of a config file."""
@@ -87,56 +75,83 @@ def read(path: pathlib.Path) -> Record:
     return Record(path.stem, title, joined, arguments or "")
 
 
-def render() -> str:
-    """The document."""
-    found = [read(shipped.folder() / f"{name}.py") for name in shipped.names()]
-    names = {record.name for record in found}
-    papers = dict.fromkeys([*(record.paper for record in found if record.paper), ""])
-    parts = [_INTRODUCTION]
-    for paper in papers:
-        parts.append(f"## {paper or _OTHERS}\n")
-        for record in found:
-            if record.paper == paper:
-                parts += _section(record, names)
-    return "\n".join(parts)
+def records() -> list[Record]:
+    """Those of all config files."""
+    return [read(shipped.folder() / f"{name}.py") for name in shipped.names()]
 
 
-def _section(record: Record, names: Set[str]) -> Iterator[str]:
-    yield f"### {record.name}\n"
-    yield _prose(record.title, names)
-    for field, text in record.parts:
-        if field == "Command":
-            yield _commands(text)
-        else:
-            yield _prose(f"_{field}_: {text}" if field else text, names)
-    for text in published(record.name):
-        yield _prose(text, set())
-    for paragraph in record.arguments.split("\n\n"):
-        yield _prose(paragraph, names)
+def page_of(paper: str) -> str:
+    """The page of a paper, in docs/."""
+    return f"results_{paper}.md"
 
 
-def published(config: str) -> Iterator[str]:
-    """What each table of the papers prints of a config file's rows, and on which hardware."""
+def render(found: Sequence[Record]) -> str:
+    """docs/recipes.md: where each record is, and those of which no paper has a row."""
+    pages = _pages(found)
+    index = "".join(
+        f"- [{record.name}]({_address(record.name, pages, OTHERS)}): {record.title}\n"
+        for record in found
+    )
+    here = [record for record in found if pages[record.name] == OTHERS]
+    return "\n".join([_INTRODUCTION + index, *_sections(here, pages, OTHERS, "##")])
+
+
+def of_paper(paper: str, found: Sequence[Record]) -> Iterator[str]:
+    """The records of a paper's files as the last part of its page."""
+    pages, page = _pages(found), page_of(paper)
+    if here := [record for record in found if pages[record.name] == page]:
+        yield "## Configurations\n"
+        yield from _sections(here, pages, page, "###")
+
+
+def _pages(found: Sequence[Record]) -> dict[str, str]:
+    """The page of each file's record: of the first paper with a row of it, or that it names."""
+    pages: dict[str, str] = {}
     for name, table in TABLES.items():
-        rows = [row for row in table.rows if row.published and _is_of(row, table, config)]
-        if not rows or name.startswith("evidence/"):
-            continue
-        printed = "; ".join(
-            f"{row.label}{f' ({row.score})' * bool(row.score)}: {_scores(row)}" for row in rows
-        )
-        hardware = rows[0].hardware or table.hardware or "not stated"
-        yield f"_Published_, {name}, {table.score}: {printed}. Hardware: {hardware}."
+        for row in table.rows:
+            config = pathlib.PurePath(row.config or table.config).stem
+            pages.setdefault(config, page_of(name.partition("/")[0]))
+    titles = {paper: (of.__doc__ or paper).splitlines()[0] for paper, of in PAPERS.items()}
+    for paper, title in titles.items():
+        for record in found:
+            if dict(record.parts).get("Paper", "").strip().startswith(f"{title.rstrip('.')}, "):
+                pages.setdefault(record.name, page_of(paper))
+    return {record.name: pages.get(record.name, OTHERS) for record in found}
 
 
-def _is_of(row: Row, table: Table, config: str) -> bool:
-    return pathlib.PurePath(row.config or table.config).stem == config
+def _address(name: str, pages: dict[str, str], here: str) -> str:
+    """A link to a record, or to a document, from a page."""
+    page = pages.get(name, name)
+    anchor = f"#{name}" if name in pages else ""
+    return anchor if page == here else f"{page}{anchor}"
 
 
-def _scores(row: Row) -> str:
-    if row.best:  # of arms that share the printed score
-        score = next(iter(row.published.values()))
-        return f"best of {len(row.published)} arms {tables.printed(score)}"
-    return ", ".join(f"{arm} {tables.printed(score)}" for arm, score in row.published.items())
+def _sections(
+    found: Sequence[Record], pages: dict[str, str], here: str, level: str
+) -> Iterator[str]:
+    def prose(text: str) -> str:
+        """A paragraph as Markdown: other records and documents become links."""
+
+        def link(match: re.Match[str]) -> str:
+            target = match["document"] or match["record"]
+            known = match["document"] or target in pages
+            return f"[{match[0]}]({_address(target, pages, here)})" if known else match[0]
+
+        text = re.sub(r"configs/(?P<record>\w+)\.py|docs/(?P<document>\w+\.md)", link, text)
+        # A glob is not emphasis.
+        parts = text.split("`")
+        return wrapped("`".join(p if i % 2 else p.replace("*", r"\*") for i, p in enumerate(parts)))
+
+    for record in found:
+        yield f"{level} {record.name}\n"
+        yield prose(record.title)
+        for field, text in record.parts:
+            if field == "Command":
+                yield _commands(text)
+            else:
+                yield prose(f"_{field}_: {text}" if field else text)
+        for paragraph in record.arguments.split("\n\n"):
+            yield prose(paragraph)
 
 
 def _commands(text: str) -> str:
@@ -145,19 +160,6 @@ def _commands(text: str) -> str:
     for command in re.split(r"\n(?=\s*python)", text.strip()):
         lines += [" \\\n    ".join(wrapped(command, 95).splitlines())]
     return "\n".join(["```", *lines, "```", ""])
-
-
-def _prose(text: str, names: Set[str]) -> str:
-    """A paragraph of a docstring as Markdown: other records and documents become links."""
-
-    def link(match: re.Match[str]) -> str:
-        target = match["document"] or (f"#{match['record']}" if match["record"] in names else "")
-        return f"[{match[0]}]({target})" if target else match[0]
-
-    text = re.sub(r"configs/(?P<record>\w+)\.py|docs/(?P<document>\w+\.md)", link, text)
-    # A glob is not emphasis.
-    parts = text.split("`")
-    return wrapped("`".join(p if i % 2 else p.replace("*", r"\*") for i, p in enumerate(parts)))
 
 
 def wrapped(text: str, width: int = 120) -> str:

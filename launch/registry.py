@@ -107,6 +107,7 @@ class Entry:
         spec: of its comparison.
         init: the arms that it needs, or groups of them, as the config's `init` takes them: those
             that it prints, its own, then the table's controls.
+        seeds: of its runs, unless others are asked for; none for those of its config file.
     """
 
     table: str
@@ -114,6 +115,7 @@ class Entry:
     row: Row
     spec: Spec
     init: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
 
 
 def own_entries(config: str, rows: Sequence[str], flags: Sequence[str]) -> list[Entry]:
@@ -181,7 +183,8 @@ def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool)
         (*of_table["flags"], *row.flags, *(scale.flags if scale else ())),
         small,
     )
-    return Entry(name, number, row, spec, _once(*row.published, *row.arms, *of_table["controls"]))
+    init = _once(*row.published, *row.arms, *of_table["controls"])
+    return Entry(name, number, row, spec, init, getattr(shown, "seeds", ()) or SEEDS)
 
 
 def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:

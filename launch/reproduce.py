@@ -21,9 +21,9 @@ and of those the cheapest rows. --file names what a row starts from: pretrained 
 workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
-interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and
-docs/results.md and docs/recall.md are made of these lines alone (--docs). Rows whose data is
-missing are left out and named; the others go on.
+interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
+numbers of docs/results.md and its further pages are of these lines alone (--docs). Rows whose data
+is missing are left out and named; the others go on.
 
 --jobs=N trains N runs at a time, each in a process of its own; --to=slurm submits one array,
 --to=gke prints one manifest per run to pipe into kubectl. The same command with --to=table, given
@@ -41,19 +41,24 @@ import math
 import pathlib
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from launch.cost import Costs, product_speed
 from launch.listing import listing
-from launch.registry import SEEDS, Entry, entries, own_entries, scaled_entries, with_weights
+from launch.registry import Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
 from mimetic_jax.errors import InputError, check_given, unknown
 from mimetic_jax.exits import reported
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
+
+if TYPE_CHECKING:
+    from launch.runs import Queue
 
 Say = Callable[[str], None]
 
@@ -103,7 +108,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
     )
-    parser.add_argument("--count", action="store_true", help="count the FLOPs of new rows and end")
+    parser.add_argument(
+        "--count", action="store_true", help="count FLOPs of new rows, but for the league"
+    )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     flags = parser.parse_args(arguments[:end])
@@ -130,16 +137,17 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     """Run the command; returns the exit code."""
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
-    seconds = duration(flags.budget)
+    clock = _Clock(duration(flags.budget))
     if flags.members is not None and flags.members < 1:
         raise InputError(f"--members={flags.members}: a population has at least 1 member")
     results = Results(flags.results)
     if flags.docs:
         return _write_docs(results, say)
     if flags.count:
-        Costs().count(_entries("", None, False), say)
+        every = _entries("", [], False)
+        Costs().count([entry for entry in every if not TABLES[entry.table].trials], say)
         return 0
-    if not flags.name and not seconds:
+    if not flags.name and not flags.budget:
         _, speed = product_speed()
         for line in listing(results, flags.workdir, Costs(), speed):
             say(line)
@@ -147,48 +155,98 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     if flags.own:
         wanted = own_entries(flags.name, flags.row, flags.flags)
     else:
-        wanted = _entries(flags.name, _number(flags.row), flags.small)
+        wanted = _entries(flags.name, _numbers(flags.row), flags.small)
     if flags.file and flags.name not in FIGURES:
         wanted = with_weights(wanted, flags.file)
-    return _reproduce(wanted, results, seconds, flags, say)
+    leagues = {
+        name: [entry for entry in wanted if entry.table == name]
+        for name in _tables(wanted)
+        if name in TABLES and TABLES[name].trials
+    }
+    if flags.row and leagues:
+        raise InputError(f"--row={flags.row[0]}: arms of {flags.name} choose among all its rows")
+    compared = [entry for entry in wanted if entry.table not in leagues]
+    code = 0
+    if compared or not leagues:
+        code = _reproduce(compared, results, clock, flags, say)
+    for name, rows in leagues.items():
+        if code in (0, 1):  # not stopped
+            code = max(code, _choose(name, rows, results, clock, flags, say))
+    return code
 
 
-def _number(rows: Sequence[str]) -> int | None:
-    """The number of a row of a table."""
-    if not rows:
-        return None
-    if len(rows) > 1 or not re.fullmatch("[0-9]{1,4}", rows[0]):
-        raise InputError(f"--row={','.join(rows)} is not the number of one row of a table")
-    return int(rows[0])
+def _numbers(rows: Sequence[str]) -> list[int]:
+    """The numbers of rows of a table, each once."""
+    for row in rows:
+        if not re.fullmatch("[0-9]{1,4}", row):
+            raise InputError(f"--row={row} is not the number of a row of a table")
+    return list(dict.fromkeys(map(int, rows)))
 
 
-def _entries(name: str, row: int | None, small: bool) -> list[Entry]:
+def _entries(name: str, rows: Sequence[int], small: bool) -> list[Entry]:
     """The rows that a name means; of several tables those that exist in the form asked for.
 
     Raises:
         InputError: the name, the row or its scaled form is unknown.
     """
     if name in TABLES or name in FIGURES:
-        return entries(name, row, small)
+        return [entry for row in rows or (None,) for entry in entries(name, row, small)]
     if name and name not in PAPERS:
         raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
-    if row is not None:
-        raise InputError(f"--row={row} is for one table, such as attention/table1")
+    if rows:
+        raise InputError(f"--row={rows[0]} is for one table, such as attention/table1")
     chosen = [table for table in TABLES if table.startswith(f"{name}/" if name else "")]
     return [e for table in chosen for e in (scaled_entries(table) if small else entries(table))]
 
 
-def _reproduce(
-    wanted: Sequence[Entry],
+class _Clock:
+    """How much of a budget is left, in seconds; 0 without one."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.monotonic() + seconds if seconds else 0.0
+
+    @property
+    def left(self) -> float:
+        return max(1e-3, self._ends - time.monotonic()) if self._ends else 0.0
+
+
+def _tables(rows: Sequence[Entry]) -> list[str]:
+    return list(dict.fromkeys(entry.table for entry in rows))
+
+
+def _choose(
+    name: str,
+    rows: Sequence[Entry],
     results: Results,
-    seconds: float,
+    clock: _Clock,
     flags: argparse.Namespace,
     say: Say,
 ) -> int:
+    """A table in which arms choose their row: the trials, then the runs that are compared."""
+    from launch import league
+    from mimetic_jax.train.cluster import preemption
+
+    say(f"{name}: trials at seeds {TABLES[name].trials}, by which each arm chooses its row")
+    _, code = _train(league.trials(rows), [], results, clock, flags, say)
+    if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
+        _, of_picked = _train(picked, _seeds(flags.seeds), results, clock, flags, say)
+        code = max(code, of_picked)
+    say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
+    return code
+
+
+def _train(
+    wanted: Sequence[Entry],
+    seeds: Sequence[int],
+    results: Results,
+    clock: _Clock,
+    flags: argparse.Namespace,
+    say: Say,
+) -> tuple[Queue, int]:
+    """Train, submit or list what is missing; returns the queue and an exit code."""
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     from launch import executors
     from launch.runs import Queue
-    from launch.tables import table
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
 
@@ -197,7 +255,7 @@ def _reproduce(
         raise InputError(f"--launcher is for slurm and gke, not for {flags.to}")
     queue = Queue(
         wanted,
-        _seeds(flags.seeds, own=flags.own),
+        seeds,
         [arm for arm in flags.arms.split(",") if arm],
         results,
         flags.workdir,
@@ -210,7 +268,7 @@ def _reproduce(
     if flags.to != "gke" and (added := queue.collect()):
         say(f"{added} finished runs of {flags.workdir} have their lines now")
     costs = Costs()
-    by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if seconds else None
+    by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if clock.left else None
     jobs = queue.jobs(by_cost)
     code = 0
     if flags.to in ("slurm", "gke"):
@@ -221,18 +279,18 @@ def _reproduce(
             say(executors.gke(calls, options))
         else:
             say(executors.slurm(calls, flags.workdir, options, flags.jobs, flags.dry_run))
-        return 0
+        return queue, 0
     if flags.dry_run:
         for job in jobs:
             say(str(job))
-        return 0
+        return queue, 0
     if flags.to == "local" and flags.jobs and jobs:
         code = executors.local(queue.calls(jobs), flags.workdir / "logs", flags.jobs, say)
         queue.collect()
     elif flags.to == "local" and jobs:
         _cache_compilations(flags.workdir)
         try:
-            failures = queue.train(jobs, seconds)
+            failures = queue.train(jobs, clock.left)
         except preemption.Preempted as stopped:
             say(f"{stopped}: the same command continues")
             code = preemption.EXIT_CODE
@@ -240,7 +298,23 @@ def _reproduce(
             code = 1 if failures else 0
             for failure in failures:
                 say(f"not done: {failure}")
-    for name in dict.fromkeys(entry.table for entry in wanted):
+    return queue, code
+
+
+def _reproduce(
+    wanted: Sequence[Entry],
+    results: Results,
+    clock: _Clock,
+    flags: argparse.Namespace,
+    say: Say,
+) -> int:
+    """Rows that are compared each on its own, and figures."""
+    queue, code = _train(wanted, _seeds(flags.seeds), results, clock, flags, say)
+    if flags.dry_run or flags.to in ("slurm", "gke"):
+        return code
+    from launch.tables import table
+
+    for name in _tables(wanted):
         rows = [entry for entry in wanted if entry.table == name]
         shown = TABLES.get(name) or FIGURES.get(name)
         text = table(rows, results, queue.marks)
@@ -257,9 +331,9 @@ def _reproduce(
 
 
 def _write_docs(results: Results, say: Say) -> int:
-    from launch import docs, recipes
+    from launch import docs
 
-    for path, text in (docs.pages(results) | {recipes.PATH: recipes.render()}).items():
+    for path, text in docs.pages(results).items():
         Place.of(path).write(text)
         say(f"written: {path}")
     return 0
@@ -304,10 +378,10 @@ def duration(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _seeds(text: str, own: bool) -> list[int]:
-    """The seeds of the command line; none for those of a user's config file."""
+def _seeds(text: str) -> list[int]:
+    """The seeds of the command line; none for those of the rows."""
     if not text:
-        return [] if own else list(SEEDS)
+        return []
     seeds = [int(seed) for seed in text.split(",") if re.fullmatch("[0-9]{1,10}", seed)]
     if len(seeds) < len(text.split(",")) or max(seeds) >= 2**32:
         raise InputError(f"--seeds={text} is not a list of integers below 2^32, such as 0,1,2")

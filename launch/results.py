@@ -1,4 +1,4 @@
-"""results/*.jsonl: a line for each finished run, the only source of the numbers in docs/results.md.
+"""results/*.jsonl: a line for each finished run, the only source of the numbers in docs/.
 
 A line is a record with the comparison that it belongs to and the command that trained it. The line
 of a population has all its members: their number and the list of their scores, null for one that

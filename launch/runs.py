@@ -27,6 +27,9 @@ from mimetic_jax.train.store.runs import Run
 
 Say = Callable[[str], None]
 
+READY = 4
+"""Comparisons whose data and programs are kept: rows take turns, seed by seed."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -59,7 +62,7 @@ class Queue:
 
     Args:
         entries: rows; those that share a comparison share its runs.
-        seeds: of each; those of its configuration where none are given.
+        seeds: of each; those of its rows or its configuration where none are given.
         only: names of arms; all that the rows need unless given.
         results: where finished runs have their lines.
         workdir: of checkpoints, a subfolder per comparison.
@@ -87,6 +90,7 @@ class Queue:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
         self._seeds, self._data, self._members = tuple(seeds), data, members
         self.init: dict[Spec, tuple[str, ...]] = {}
+        self._own_seeds = {entry.spec: entry.seeds for entry in entries}
         for entry in entries:
             if entry.row.needs and not entry.spec.weights:
                 left_out = f"{entry.table} row {entry.number} is left out"
@@ -150,26 +154,29 @@ class Queue:
             Preempted: if stopped; the same call continues.
         """
         failures: list[str] = []
-        comparison: Comparison | None = None
-        current: Spec | None = None
+        ready: dict[Spec, Comparison] = {}
         with preemption.listening(), _alarm(seconds):
             for number, job in enumerate(jobs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
                 label = f"[{number}/{len(jobs)}] {job}"
-                if job.spec != current and job.spec not in self.blocked:
+                if job.spec not in ready and job.spec not in self.blocked:
                     try:
                         comparison = Comparison(self.configs[job.spec], self.say)
                         comparison.claimed(self.folder(job.spec), job.only)
-                        current = job.spec
                     except InputError as error:  # missing data of one row stops no other
                         self.blocked[job.spec] = str(error)
                         failures.append(f"{job.spec.key}: {error}")
-                if comparison is None or job.spec in self.blocked:
+                    else:
+                        for oldest in list(ready)[: len(ready) + 1 - READY]:
+                            del ready[oldest]
+                        ready[job.spec] = comparison
+                if job.spec in self.blocked:
                     self.say(f"{label}: left out: {self.blocked[job.spec]}")
                     continue
                 self.say(label)
                 try:
+                    comparison = ready[job.spec]
                     work = comparison.claimed(self.folder(job.spec), job.only)
                     failures += [f"{job}: diverged" for _ in comparison.train_all(work)]
                     self._collected(job)
@@ -187,7 +194,7 @@ class Queue:
 
     def _config(self, spec: Spec) -> ConfigDict:
         config = spec.load(self.init[spec])
-        config.seeds = self._seeds or config.seeds
+        config.seeds = self._seeds or self._own_seeds[spec] or config.seeds
         if config.members and self._members:
             config.members = self._members
         return self.with_data(config)

@@ -12,7 +12,6 @@ from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, ArmResult, further_columns, markdown
 from mimetic_jax.train.statistics import (
-    ENOUGH,
     Difference,
     accuracy_difference,
     probability_of_improvement,
@@ -37,7 +36,7 @@ class Shown:
         return min((run.examples for run in self.result.runs.values()) if self.result else [0])
 
 
-def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
+def table(entries: Sequence[Entry], results: Results, marks: Marks, *, lacking: bool = True) -> str:
     """Published and ours of some rows of one table.
 
     Rows of one comparison are shown together, below the controls that they share.
@@ -47,6 +46,7 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
             where nothing is published no column is kept for it.
         results: the lines of finished runs.
         marks: of each comparison's arms; lines of others are counted below the table.
+        lacking: whether to show what has no run.
     """
     columns: dict[str, list[str]] = {
         name: []
@@ -59,6 +59,8 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks) -> str:
     shown: list[ArmResult | None] = []
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
         for result, cells in _group(list(group), results, marks):
+            if not (result or lacking):
+                continue
             shown.append(result)
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
@@ -178,12 +180,7 @@ def _shown(difference: Difference | None, form: str) -> str:
 
 
 def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of enough seeds leaves zero out."""
-    n = difference.n
-    if n < ENOUGH:
-        return f"{theirs.arm}: {n} seed{'s' * (n > 1)}, too few"
-    sides = {1: "better", -1: "worse", 0: "no difference shown"}
-    words = sides[difference.side(ours.score.higher)]
+    words = difference.verdict(ours.score.higher)
     if min(len(ours.reached), len(theirs.reached)) >= 5:
         scores = list(ours.reached.values()), list(theirs.reached.values())
         words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"

@@ -14,9 +14,10 @@ _DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
     "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax", "tqdm"),
-    "plot": ("matplotlib",),
+    "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
+    "s3": ("s3fs",),
     "prepare": ("tensorflow",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

@@ -50,6 +50,7 @@ ROLES = {
     "shared_bias": "u v",
     "position": "n d",
     "ssm_a": "m",
+    "ssm_a_states": "i s",
     "ssm_dt_bias": "m",
     "ssm_b": "d s",
     "ssm_c": "d s",
@@ -64,7 +65,8 @@ columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one o
 column per head and is indexed by query − key, `shared_bias` is indexed by key − query.
 
 A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
-of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_dt_bias` the bias of Δ before softplus,
+of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_a_states` that of a layer which has one for
+each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
 `ssm_norm` the scale of the gated norm."""
 
 _FUSED = {2: "two", 3: "three"}
@@ -643,6 +645,7 @@ _STATE_SPACE = (
     Rule(r"conv/kernel", "ssm_conv", "u c"),
     Rule(r"conv/bias", "ssm_conv_bias", "c"),
     Rule(r"A_log", "ssm_a", "m"),
+    Rule(r"A_logs", "ssm_a_states", "i s"),
     Rule(r"dt_bias", "ssm_dt_bias", "m"),
     Rule(r"norm/scale", "ssm_norm", "i"),
 )

@@ -5,7 +5,7 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, mlp, recall, rivals, structured
+from papers import attention, evidence, league, mlp, recall, rivals, structured
 from papers.record import Figure, Table
 
 PAPERS = {
@@ -15,8 +15,9 @@ PAPERS = {
     "recall": recall,
     "rivals": rivals,
     "evidence": evidence,
+    "league": league,
 }
-"""A module per paper, one for their rivals, and one for questions of our own."""
+"""A module per paper, one for their rivals, one for questions of our own, and the league."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

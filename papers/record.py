@@ -81,6 +81,11 @@ class Table:
         hardware: as stated.
         source: where the numbers are from, if not from the paper itself: a secondary source.
         higher: whether more is better.
+        seeds: of its runs; none for the fewest that a claim takes.
+        trials: seeds at which every arm trains in all rows first. It is then compared in the row
+            where it did best with them: rows are learning rates, say. None for a table whose rows
+            are compared each on its own.
+        trial_flags: of main.py for these runs, after all others: another test split.
     """
 
     title: str
@@ -95,6 +100,9 @@ class Table:
     hardware: str = ""
     source: str = ""
     higher: bool = True
+    seeds: tuple[int, ...] = ()
+    trials: tuple[int, ...] = ()
+    trial_flags: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

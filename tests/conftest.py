@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pathlib
 import resource
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
+from tests.golden import make
 
 # Tests that need eight devices run in a process of their own: see test_multidevice.py.
 collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
@@ -93,16 +93,18 @@ def own_flags() -> Iterator[None]:
 
 @pytest.fixture
 def golden() -> Callable[[str], dict[str, np.ndarray]]:
-    """Arrays of independent programs: see tests/golden/make.py and originals.py."""
+    """Arrays of formulas in NumPy, and stored ones of other programs: see tests/golden/make.py."""
 
     def load(name: str) -> dict[str, np.ndarray]:
-        with np.load(pathlib.Path(__file__).parent / "golden" / f"{name}.npz") as file:
+        if name in make.FORMULAS:
+            return make.FORMULAS[name]()
+        with np.load(make.FOLDER / f"{name}.npz") as file:
             return dict(file)
 
     return load
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Callable[..., ConfigDict]:
     """A comparison small enough to train in a second."""
 

@@ -1,7 +1,5 @@
 """Damage of files as Hypothesis draws it, and a bound on what reading them allocates."""
 
-from __future__ import annotations
-
 import contextlib
 import tracemalloc
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Installing the package as a user does, into an environment of its own."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import subprocess

@@ -83,6 +83,10 @@ def test_the_picture_has_a_point_for_each_head():
     heads, layers = (axes.lines[0].get_xydata() for axes in figure.axes)
     assert len(heads) == 3 * H
     assert len(layers) == 3
+    for axes in figure.axes:
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+            f"layer_{i}" for i in range(3)
+        ]
     assert figure._repr_png_().startswith(b"\x89PNG"), "what a notebook asks for"
 
 
@@ -115,7 +119,7 @@ def test_a_product_that_is_not_square_is_named():
 @pytest.mark.parametrize("scan", [False, True])
 def test_state_space_layers_show_their_alignment_their_decay_and_their_step(scan):
     model = Mamba(vocab=9, width=32, depth=2, heads=4, state=16, scan=scan)
-    tree = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    tree = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
     found = check(tree)
     assert not found
     for layer in found.state_spaces:

@@ -1,7 +1,5 @@
 """Examples of docstrings as blocks of code in the site's reference."""
 
-from __future__ import annotations
-
 import sys
 import types
 

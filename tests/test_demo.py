@@ -1,7 +1,5 @@
 """The README's demo, one seed of it."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import subprocess

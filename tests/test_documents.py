@@ -1,7 +1,5 @@
 """README and docs/: their links, anchors, paths, names and commands exist."""
 
-from __future__ import annotations
-
 import functools
 import pathlib
 import pkgutil

@@ -1,7 +1,5 @@
 """Processes get signals at random moments, again and again: nothing is lost or recorded twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -228,7 +226,7 @@ def test_runs(kind, mix, tmp_path, texts, images):
             jax.tree.map(np.testing.assert_array_equal, again, state)
             assert found == lines
             assert len(list(run.checkpoints.names())) <= config.keep_checkpoints
-    tables = [comparison.table(workdir).splitlines() for workdir in (whole, *stopped)]
+    tables = [str(comparison.table(workdir)).splitlines() for workdir in (whole, *stopped)]
     assert all("train s" in lines[0] for lines in tables)
     # The last column is the time, which is measured.
     assert len({tuple(line[: line.rindex(" | ")] for line in lines) for lines in tables}) == 1

@@ -1,7 +1,5 @@
 """Flat names of PyTorch, and models that don't divide logits by √K."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that a public host reads: the workflow runs README's tests, the citation is complete."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import tomllib

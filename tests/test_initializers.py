@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -124,7 +122,8 @@ def test_initializers_take_dtype_and_sharding():
         kernel = init(KEY, (8, 24), jnp.bfloat16)
         assert kernel.shape == (8, 24)
         assert kernel.dtype == jnp.bfloat16
-        seeds = jax.vmap(lambda key, init=init: init(key, (8, 24)))(jax.random.split(KEY, 3))
+        drawn = jax.jit(jax.vmap(lambda key, init=init: init(key, (8, 24))))
+        seeds = drawn(jax.random.split(KEY, 3))
         assert seeds.shape == (3, 8, 24)
         assert not np.allclose(seeds[0], seeds[1])
         for kind in (AxisType.Auto, AxisType.Explicit):

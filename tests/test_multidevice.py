@@ -1,7 +1,5 @@
 """Runs tests/multidevice in a process of its own, with eight virtual devices."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

@@ -1,7 +1,5 @@
 """docs/first_steps.ipynb: it runs, and is stored without what it printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

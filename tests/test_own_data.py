@@ -1,7 +1,5 @@
 """docs/your_data.md: its commands on a folder and a text end in a table."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import subprocess

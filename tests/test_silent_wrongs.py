@@ -1,7 +1,5 @@
 """What would give wrong weights without a word is refused in one line that says why."""
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 
@@ -185,12 +183,6 @@ def test_a_deleted_array_and_a_shape_are_named():
     shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, attention()))
     with pytest.raises(InputError, match="shape"):
         mimetic_jax.fit(shapes)
-
-
-@pytest.mark.parametrize("key", [np.zeros(3, np.uint32), jnp.zeros((3,), jnp.uint32), 0, "seed"])
-def test_what_is_no_key(key):
-    with pytest.raises(InputError, match="key"):
-        rewrite(key, attention(), Mimetic())
 
 
 def test_a_gradient_by_a_constant_is_that_of_the_product():

@@ -1,7 +1,5 @@
 """Whole runs that print nothing, and runs that end in the middle."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator

@@ -20,9 +20,13 @@ import functools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
-from benchmarks.gpu import jobs, process
+from ml_collections import ConfigDict
+
+from benchmarks.gpu import process
 from benchmarks.gpu.throughput import Measurement, measure
+from configs import cifar10_vit, ptb_char, ptb_word, recipes
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
 from mimetic_jax.train.record import Origin
@@ -34,7 +38,7 @@ SECONDS = 10.0
 
 
 def measure_all(
-    measurements: Sequence[Measurement],
+    jobs: Sequence[Measurement],
     results: Place,
     seconds: float = SECONDS,
     say: Callable[[str], None] = print,
@@ -50,10 +54,54 @@ def measure_all(
     origin = {**dataclasses.asdict(process.call(Origin.here)), "command": COMMAND}
     say(f"{origin['devices']} x {origin['device_kind']}, JAX {origin['jax']}")
     failures = []
-    for job in measurements:
+    for job in jobs:
         failures += measure(job, results, origin, seconds, say)
     if failures:
         raise InputError(f"not everything was done: {'; '.join(failures)}")
+
+
+def measurements() -> list[Measurement]:
+    """The training steps to time, most informative first, all on random data."""
+    return [
+        Measurement(_one_arm(cifar(heads=3)), peer=False),  # its step augments, PyTorch's doesn't
+        Measurement(_one_arm(ptb(ptb_char)), peer=True),
+        *(Measurement(deit(variant), peer=True) for variant in ("S", "Ti", "B")),
+        Measurement(_one_arm(ptb(ptb_word)), peer=True),
+        Measurement(_one_arm(cifar(heads=6)), peer=False),
+    ]
+
+
+def cifar(heads: int) -> ConfigDict:
+    """The self-attention paper's ViT-Tiny on CIFAR-10, in bfloat16."""
+    config = cifar10_vit.get_config(f"width=192,depth=12,heads={heads}")
+    config.model.dtype = "bfloat16"
+    return config
+
+
+def ptb(recipe: ModuleType) -> ConfigDict:
+    """A Penn Treebank recipe at full size, in bfloat16."""
+    config = recipe.get_config()
+    config.model.dtype = "bfloat16"
+    return config
+
+
+def deit(variant: str) -> ConfigDict:
+    """A DeiT at 224 pixels whose step is model and optimizer alone, as PyTorch's is.
+
+    PyTorch would augment on the host, ours on the device; here neither augments.
+    """
+    config = recipes.deit(variant)
+    config.name = f"deit_{variant}_224"
+    config.batch = 128 if variant == "B" else 256
+    config.ema = 0.0
+    config.data.augment.update(flip=False, randaugment="", erase=0.0)
+    config.data.mix.update(mixup=0.0, cutmix=0.0)
+    return config
+
+
+def _one_arm(config: ConfigDict) -> ConfigDict:
+    config.arms = ConfigDict({"default": config.arms["default"]})
+    return config
 
 
 def main() -> None:
@@ -68,7 +116,7 @@ def main() -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(flags.workdir / "compiled")
     say = functools.partial(print, flush=True)  # a log is complete even after a kill
     with reported():
-        measure_all(jobs.measurements(), Place.of(flags.results), say=say)
+        measure_all(measurements(), Place.of(flags.results), say=say)
 
 
 if __name__ == "__main__":

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
-import tempfile
+import multiprocessing
+import traceback
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from mimetic_jax.errors import InputError
-
-_CHILD = """
-import pickle, sys, traceback
-sys.path[:] = pickle.load(sys.stdin.buffer)
-function, arguments = pickle.load(sys.stdin.buffer)
-try:
-    answer = function(*arguments), None
-except Exception as error:
-    answer = None, f"{type(error).__name__}: {error}"
-    if type(error).__name__ != "InputError":
-        traceback.print_exc()
-with open(sys.argv[1], "wb") as file:
-    pickle.dump(answer, file)
-"""
+from mimetic_jax.errors import InputError, said_by
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -37,14 +22,13 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         InputError: if the function raised anything or the process died, as without enough memory.
     """
-    sent = pickle.dumps(sys.path) + pickle.dumps((function, arguments))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "answer"
-        # A file and not stdout, because libraries print there.
-        done = subprocess.run([sys.executable, "-c", _CHILD, str(path)], input=sent)
-        if done.returncode or not path.exists():
-            raise InputError(f"its process ended with exit code {done.returncode}")
-        result, failure = pickle.loads(path.read_bytes())
-    if failure:
-        raise InputError(failure.splitlines()[0].removeprefix("InputError: "))
-    return result
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(function, *arguments).result()
+        except InputError:
+            raise
+        except BrokenProcessPool as error:
+            raise InputError("its process died, as without enough memory") from error
+        except Exception as error:
+            traceback.print_exception(error)
+            raise InputError(said_by(error)) from error

@@ -26,7 +26,7 @@ EXAMPLES = 64
 """Test examples over which a network's numbers are averaged."""
 
 _PER_CALL = 16
-_PLAIN = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
+_PLAIN: dict[str, Any] = {"scan": False, "remat": False, "fused_qkv": False, "dtype": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +99,12 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
 
     Returns:
         The model and its variables.
+
+    Raises:
+        InputError: the model isn't written in Linen.
     """
-    fields = {field.name for field in dataclasses.fields(model.module)}
-    chosen: dict[str, Any] = {name: value for name, value in _PLAIN.items() if name in fields}
     looped = getattr(model.module, "scan", False)
-    plain_model = dataclasses.replace(model, module=model.module.clone(**chosen))
-    return plain_model, {
+    return model.with_fields(**_PLAIN), {
         name: _unstacked(tree) if looped else tree for name, tree in variables.items()
     }
 

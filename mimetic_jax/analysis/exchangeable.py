@@ -15,7 +15,6 @@ import dataclasses
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.table import aligned
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 
 FEATURES = len(PAIRS) * len(SHARED) + 2
@@ -49,7 +48,7 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """What a population says about one layer; prints as a table.
+    """What a population says about one layer.
 
     Attributes:
         members: number of networks, or 0 for a prediction.
@@ -80,26 +79,6 @@ class Numbers:
             for name, form in (("centred", self.centred), ("uncentred", self.uncentred))
         }
         return Numbers(self.members, self.mean / units, self.mean_error / units, **forms)
-
-    def __str__(self) -> str:
-        titles = ("", "share", "covariance", "correlation", "second moment", "relative")
-        rows: list[tuple[str, ...]] = [titles]
-        for i, pair in enumerate(PAIRS):
-            for j, shared in enumerate(SHARED):
-                cells = (
-                    cell
-                    for form in (self.centred, self.uncentred)
-                    for cell in (
-                        _plain(form.value[i, j], form.error[i, j]),
-                        _fixed(form.correlation[i, j], form.correlation_error[i, j]),
-                    )
-                )
-                rows.append((pair, shared, *cells))
-        means = " and ".join(
-            f"W{number} {_plain(*pair)}"
-            for number, pair in enumerate(zip(self.mean, self.mean_error, strict=True), 1)
-        )
-        return "\n".join([f"{self.members} networks, means {means}", *aligned(rows)])
 
 
 def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -289,10 +268,6 @@ def _form(value: np.ndarray, slopes: np.ndarray, spread: np.ndarray) -> Form:
             for one in (slopes, tilt)
         ]
     return Form(value, errors[0], correlation, errors[1])
-
-
-def _plain(value: float, error: float) -> str:
-    return f"{value:+.3e} ± {error:.1e}"
 
 
 def _fixed(value: float, error: float) -> str:

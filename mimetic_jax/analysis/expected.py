@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -63,7 +63,6 @@ def draw(
     head_dim: int = 64,
     betas: Sequence[float] = (0.7, 0.395),
     gammas: Sequence[float] = (1.0, 2.0),
-    measured: Mapping[str, np.ndarray] | None = None,
 ) -> list[AnyPath]:
     """Draw softmax((β D I + β P Pᵀ) / √K), with and without the term β D I, on a log color scale.
 
@@ -77,15 +76,12 @@ def draw(
         head_dim: K.
         betas: diagonals of W_Q W_Kᵀ: the paper's β, and what rank 64 leaves of it.
         gammas: factors of the positions, a row each.
-        measured: maps to compare with, [N, N] per label, the last h·w tokens being the grid's; as
-            many as fit go into a row of their own.
 
     Returns:
         PATH.png and PATH.csv.
 
     Raises:
-        InputError: for a D that isn't a multiple of 4, maps without such a grid, or if matplotlib
-            isn't installed.
+        InputError: for a D that isn't a multiple of 4, or if matplotlib isn't installed.
 
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """
@@ -103,21 +99,16 @@ def draw(
                 for beta in betas
             ]
         )
-    if measured:
-        panels.append([(label, matrix[-count:, -count:]) for label, matrix in measured.items()])
-    columns = max(map(len, panels))
+    columns = len(panels[0])
     cell = min(1.5, (style.PAGE - 0.7) / columns)
     rows: list[list[object]] = []
     with style.canvas(cell * columns + 0.7, (cell + 0.35) * len(panels)) as figure:
         from matplotlib.colors import LogNorm
 
         axes = figure.subplots(len(panels), columns, squeeze=False)
-        for panel in axes.flat:
-            panel.axis("off")
         for line, group in zip(axes, panels, strict=True):
-            for panel, (label, matrix) in zip(line, group, strict=False):
+            for panel, (label, matrix) in zip(line, group, strict=True):
                 itself, ring = self_and_ring(matrix, grid)
-                panel.axis("on")
                 image = style.positive(panel, np.maximum(matrix, _LEAST), norm=LogNorm(_LEAST, 1))
                 panel.set_title(f"{label}\nself {_short(itself)}, ring {_short(ring)}", pad=3)
                 rows += style.matrix_rows((label.replace("$", ""), itself, ring), matrix)

@@ -13,12 +13,15 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, initial
+from mimetic_jax.analysis.products import head_products
 from mimetic_jax.errors import InputError
-from mimetic_jax.pairs import attention_pairs
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.tasks.images import ImageTask
+
+NAME = "schemes.png"
+"""The picture, in the workdir."""
 
 CLIP = 64
 """Products are shown up to this many rows and columns, as in the papers' figures."""
@@ -61,7 +64,7 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
                 axes.axis("off")
             _draw_example(grid[0, 0], image)
         _draw_arms(figure, grid[above:], pictures)
-        style.save(figure, picture := Place.of(workdir) / "schemes.png")
+        style.save(figure, picture := Place.of(workdir) / NAME)
     return f"{len(pictures)} schemes drawn: {picture}"
 
 
@@ -75,29 +78,13 @@ class _Picture:
 
 def _picture(comparison: Comparison, arm: Arm) -> _Picture | None:
     network = Network(arm, "initial", initial(comparison, arm).variables)
-    found = products(jax.device_get(network.variables["params"]), rules=arm.program.rules)
-    if found is None:
+    params = jax.device_get(network.variables["params"])
+    layers = head_products(params, CLIP, rules=arm.program.rules)
+    if not layers:
         return None
     attention = attention_maps(network.model, network.variables, network.inputs(1))[0][0]
-    query_key, value_out = (product[:CLIP, :CLIP] for product in found)
-    return _Picture(query_key, value_out, attention, _looks(attention, arm.program.task.grid()))
-
-
-def products(params: Any, **options: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """W_Q W_Kᵀ of the first head and W_V W_out, both [D, D], of the first attention layer.
-
-    Args:
-        params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
-        **options: those of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
-
-    Returns:
-        The products; None if no layer has all four kernels.
-    """
-    for layer in attention_pairs(params, **options):
-        if layer.query_key and layer.value_out:
-            first, joint = layer.query_key, layer.value_out
-            return first.left[0] @ first.right[0].T, joint.left[0] @ joint.right[0].T
-    return None
+    looks = _looks(attention, arm.program.task.grid())
+    return _Picture(layers[0].query_key[0], layers[0].summed[0], attention, looks)
 
 
 def _looks(attention: np.ndarray, grid: tuple[int, int] | None) -> np.ndarray:

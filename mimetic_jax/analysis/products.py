@@ -115,10 +115,10 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
         **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
 
     Returns:
-        One per layer, from input to output.
+        One per layer with all four kernels, from input to output.
 
     Raises:
-        InputError: as `mimetic_jax.blocks`, or if the tree has no attention.
+        InputError: as `mimetic_jax.blocks`.
 
     Example:
         >>> kernels = {"query": (4, 2, 2), "key": (4, 2, 2), "value": (4, 2, 2), "out": (2, 2, 4)}
@@ -143,8 +143,6 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
                 np.einsum("dhk,hke->hde", value[:clip], out[..., :clip]),
             )
         )
-    if not found:
-        raise InputError("the tree has no attention layer: there are no products to draw")
     return found
 
 
@@ -173,12 +171,15 @@ def draw(
         PATH.png and PATH.csv.
 
     Raises:
-        InputError: as `head_products`; for a layer that a tree doesn't have; or if matplotlib
-            isn't installed.
+        InputError: as `head_products`; for a tree without attention, or without one of the
+            layers; or if matplotlib isn't installed.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
     found = {label: head_products(tree, clip, **options) for label, tree in trees.items()}
+    for label, products in found.items():
+        if not products:
+            raise InputError(f"{label} has no attention layer: there are no products to draw")
     shown = {label: style.chosen(layers, products, label) for label, products in found.items()}
     kinds = {
         "query_key": "$W_Q W_K^T$",

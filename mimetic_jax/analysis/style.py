@@ -87,7 +87,10 @@ def legend(figure: Any) -> None:
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
             shown.setdefault(label, line)
     if len(shown) > 1:
-        figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, frameon=False)
+        entry = 0.4 + 0.055 * max(map(len, shown))  # inches of a line and of its name in this type
+        columns = min(3, max(1, int(figure.get_figwidth() / entry)))
+        place = {"loc": "outside upper center", "ncols": columns, "frameon": False}
+        figure.legend(shown.values(), shown, **place)
 
 
 def tidy(axes: Any) -> None:
@@ -199,6 +202,20 @@ def chosen(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int,
         if number not in numbered:
             raise InputError(f"{label} has layers 1 to {len(items)}: there is no layer {number}")
     return {number: numbered[number] for number in layers or numbered}
+
+
+def of_depth(layers: Sequence[int], depth: int) -> str:
+    """Which layers a picture shows, if not all.
+
+    >>> of_depth([1, 6, 12], 12), of_depth([1, 2], 2)
+    ('layers 1, 6 and 12 of 12', '')
+    """
+    if len(layers) == depth:
+        return ""
+    *first, last = map(str, layers)
+    return (
+        f"layers {', '.join(first)} and {last} of {depth}" if first else f"layer {last} of {depth}"
+    )
 
 
 def finished(results: Sequence[ArmResult]) -> list[ArmResult]:

@@ -18,6 +18,7 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic train cifar10_vit:width=96,patch=8 --data-dir=DIR --workdir=runs/cifar
     mimetic plan my_config.py --config.batch=256
     mimetic analyze digits_vit --what=schemes
+    mimetic report WORKDIR
     mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
     mimetic check FILE --heads=12
     mimetic fit FILE --heads=12
@@ -108,14 +109,29 @@ def _prepare(arguments: Sequence[str]) -> None:
     prepare.main(arguments)
 
 
+def _report(arguments: Sequence[str]) -> None:
+    need("mimetic report", "train")
+    from mimetic_jax.analysis import report_page
+
+    report_page.main(arguments)
+
+
 def _on_file(command: str, arguments: Sequence[str]) -> None:
     from mimetic_jax.command import files
 
     getattr(files, f"{command}_file")(arguments)
 
 
+def _index(arguments: Sequence[str]) -> None:
+    from mimetic_jax.data.files import index
+
+    index.main(arguments)
+
+
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
     "prepare": _prepare,
+    "index": _index,
+    "report": _report,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

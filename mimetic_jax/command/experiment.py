@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import pathlib
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -15,6 +16,10 @@ from ml_collections import ConfigDict, config_flags
 from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.exits import reported
+
+if TYPE_CHECKING:
+    from mimetic_jax.train.comparison import Comparison
+    from mimetic_jax.train.store.places import Place
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -25,6 +30,7 @@ ANALYSES = {
     "rank": ("rank", "stable rank of what enters each block"),
     "span": ("span", "disjoint subsets of depthwise filters that span all"),
     "covariance": ("mlp_covariance", "covariance of MLP weights over a population's members"),
+    "filters": ("filters", "covariance of depthwise filters over an arm's trained runs"),
     "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
     "curves": ("curves", "the score per training step, WORKDIR/curves.png and curves.csv"),
 }
@@ -100,12 +106,14 @@ def main(argv: Sequence[str]) -> None:
         print(describe(comparison))
     elif _MODE.value == "train":
         try:
-            table = comparison.train(workdir, _ONLY.value)
+            results = comparison.train(workdir, _ONLY.value)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
         if processes.is_first():
-            print(table)
+            print(results)
+            if not _ONLY.value:
+                _report(comparison, workdir)
     elif _MODE.value == "compare":
         print(comparison.table(workdir))
     elif _MODE.value == "eval":
@@ -113,6 +121,16 @@ def main(argv: Sequence[str]) -> None:
     else:
         analysis = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[_WHAT.value][0]}")
         print(analysis.analyze(comparison, workdir))
+
+
+def _report(comparison: Comparison, workdir: Place) -> None:
+    """Write the page of a workdir whose training has ended."""
+    from mimetic_jax.analysis import report_page
+
+    try:
+        print(report_page.analyze(comparison, workdir, shlex.join(sys.argv)))
+    except (InputError, OSError) as error:  # the training is done, and its table printed
+        print(f"no {report_page.NAME}: {error}")
 
 
 def _compile(config: ConfigDict, name: str) -> None:

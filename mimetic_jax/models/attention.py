@@ -29,6 +29,8 @@ class Attention(nn.Module):
         fused_qkv: one product for the three projections; the parameters stay separate.
         causal: token n attends to tokens 0 … n only.
         rotary: queries and keys turn with their position, see `position.rotated`.
+        qk_norm: each query and key is divided by its root mean square over K and multiplied by
+            learned factors [K], one set for all queries and one for all keys, before it turns.
         dtype: of the computation; parameters are float32.
 
     Raises:
@@ -40,7 +42,7 @@ class Attention(nn.Module):
         >>> params["query"]["kernel"].shape, params["out"]["kernel"].shape
         ((16, 2, 8), (2, 8, 16))
 
-    Reference: Attention Is All You Need, section 3.2.
+    Reference: Attention Is All You Need, section 3.2; `qk_norm` is that of Qwen3 and Gemma 3.
     """
 
     num_heads: int
@@ -50,6 +52,7 @@ class Attention(nn.Module):
     fused_qkv: bool = False
     causal: bool = False
     rotary: bool = False
+    qk_norm: bool = False
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -72,6 +75,9 @@ class Attention(nn.Module):
             query, key, value = self._fused(x)
         else:
             query, key, value = (self._dense(name, width)(x) for name in ("query", "key", "value"))
+        if self.qk_norm:
+            query = nn.RMSNorm(dtype=self.dtype, name="query_norm")(query)
+            key = nn.RMSNorm(dtype=self.dtype, name="key_norm")(key)
         return nn.DenseGeneral(
             width,
             axis=(-2, -1),

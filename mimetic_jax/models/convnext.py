@@ -30,7 +30,7 @@ class ConvNeXt(nn.Module):
         mlp_ratio: F / D, how much wider the hidden layer of an MLP is.
         learn_sum: add c · Σ_d x_d to the hidden units of each MLP, c learned from 0 on, see `ViT`.
         base: the initialization that schemes start from: "torch", which the paper on MLPs takes;
-            or "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own.
+            "timm", a normal of .02 with zero biases in every layer, ConvNeXt's own; or "flax".
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
         dtype: of the computation; parameters and logits stay float32.

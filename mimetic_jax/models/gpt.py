@@ -22,7 +22,11 @@ _EMBEDDINGS = {
     "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
 }
 
-_POSITIONS = ("sinusoidal", "learned", "rotary")
+_CHOICES = {
+    "positions": ("sinusoidal", "learned", "rotary"),
+    "embedding": tuple(_EMBEDDINGS),
+    "dropout_of": ("tokens", "elements"),
+}
 
 
 class GPT(nn.Module):
@@ -45,6 +49,11 @@ class GPT(nn.Module):
             unscaled. Or "rotary": queries and keys turn with their position, at any length, and
             the scaled embedding enters the blocks alone.
         max_length: rows of the learned table; the longest input.
+        qk_norm: normalize each query and key, see `Attention`.
+        rms_norm: RMSNorm, x / √(mean x² + 1e-5) ∘ scale, in place of LayerNorm.
+        swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
+            same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes find fc1 and fc2;
+            `up` keeps the values of `base`.
         dropout: rate after positions, attention and MLP layers.
         embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
             as in the word model of Bai et al., or "uniform" in ±.1, as in their character model. At
@@ -55,7 +64,7 @@ class GPT(nn.Module):
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
         base: the initialization that schemes start from: "timm", a normal of .02 with zero biases,
-            as in GPT-2; or "torch", whose linear layers are PyTorch's.
+            as in GPT-2; or "torch" or "flax", whose linear layers are PyTorch's or Flax's.
         scan: one compiled block, run L times: the parameters of `block_0` … are stacked, L in
             front, under the one name `blocks`. Compiles fast; its initial values and dropout
             masks are other draws.
@@ -74,7 +83,7 @@ class GPT(nn.Module):
 
     Reference: Attention Is All You Need, with norms in front of the layers as in Language Models
     are Unsupervised Multitask Learners; embedding dropout of Regularizing and Optimizing LSTM
-    Language Models (AWD-LSTM), section 4.3.
+    Language Models (AWD-LSTM), section 4.3; SwiGLU of GLU Variants Improve Transformer, eq. 6.
     """
 
     vocab: int
@@ -84,6 +93,9 @@ class GPT(nn.Module):
     mlp_ratio: float = 4.0
     positions: str = "sinusoidal"
     max_length: int = 1024
+    qk_norm: bool = False
+    rms_norm: bool = False
+    swiglu: bool = False
     dropout: float = 0.0
     embedding: str = "normal"
     embedding_dropout: float = 0.0
@@ -125,7 +137,7 @@ class GPT(nn.Module):
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
         x = stack(Block, self, x, train=train, rotary=self.positions == "rotary")
-        return LayerNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+        return _norm("norm", self.rms_norm, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -136,12 +148,9 @@ class GPT(nn.Module):
     def _check(self, length: int) -> None:
         if self.width % self.heads:
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
-        if self.positions not in _POSITIONS:
-            raise unknown("positions", self.positions, _POSITIONS)
-        if self.embedding not in _EMBEDDINGS:
-            raise unknown("embedding", self.embedding, _EMBEDDINGS)
-        if self.dropout_of not in ("tokens", "elements"):
-            raise unknown("dropout_of", self.dropout_of, ("tokens", "elements"))
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
         if self.positions == "learned" and length > self.max_length:
             raise InputError(f"{length} tokens are more than the {self.max_length} positions")
         for name in ("dropout", "embedding_dropout"):
@@ -158,6 +167,9 @@ class Block(nn.Module):
     train: bool
     dropout: float
     rotary: bool
+    qk_norm: bool
+    rms_norm: bool
+    swiglu: bool
     dtype: Any
 
     @nn.compact
@@ -165,18 +177,21 @@ class Block(nn.Module):
         """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
 
-        def norm(name: str) -> LayerNorm:
-            return LayerNorm(epsilon=1e-5, dtype=self.dtype, name=name)
-
         attention = Attention(
             num_heads=self.heads,
             kernel_init=init.linear,
             bias_init=init.linear_bias(x.shape[-1]),
             causal=True,
             rotary=self.rotary,
+            qk_norm=self.qk_norm,
             dtype=self.dtype,
             name="attention",
         )
-        mlp = MLP(self.mlp_ratio, self.base, self.dtype, name="mlp")
-        x += Dropout()(attention(norm("norm1")(x)), self.dropout, self.train)
-        return by_example(x + Dropout()(mlp(norm("norm2")(x)), self.dropout, self.train)), None
+        mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=self.swiglu, name="mlp")
+        norm1, norm2 = (_norm(name, self.rms_norm, self.dtype) for name in ("norm1", "norm2"))
+        x += Dropout()(attention(norm1(x)), self.dropout, self.train)
+        return by_example(x + Dropout()(mlp(norm2(x)), self.dropout, self.train)), None
+
+
+def _norm(name: str, rms: bool, dtype: Any) -> Any:
+    return (nn.RMSNorm if rms else LayerNorm)(epsilon=1e-5, dtype=dtype, name=name)

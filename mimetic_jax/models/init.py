@@ -1,4 +1,4 @@
-"""The base initializations that schemes start from: timm's, and PyTorch's."""
+"""The base initializations that schemes start from: timm's, PyTorch's, and Flax's."""
 
 from __future__ import annotations
 
@@ -56,11 +56,18 @@ _BASES = {
         patch=_TORCH_KERNEL,
         position=nn.initializers.normal(0.02),
     ),
+    # What `nn.Dense` has in Flax, embeddings of patches included.
+    "flax": BaseInit(
+        linear=nn.initializers.lecun_normal(),
+        linear_bias=lambda fan_in: nn.initializers.zeros,
+        patch=nn.initializers.lecun_normal(),
+        position=nn.initializers.normal(0.02),
+    ),
 }
 
 
 def base_init(name: str) -> BaseInit:
-    """The base initialization called "timm" or "torch".
+    """The base initialization called "timm", "torch" or "flax".
 
     >>> base_init("torch").linear_bias(4)(jax.random.key(0), (3,), "float32").shape
     (3,)

@@ -118,13 +118,15 @@ class Dropout(nn.Module):
 class MLP(nn.Module):
     """fc2(gelu(fc1(x))), hidden width F = `ratio` · D; the exact GELU, as in PyTorch.
 
-    With `learn_sum` it is fc2(gelu(fc1(x) + c Σ_d x_d)), c a learned number that starts at 0.
+    With `learn_sum` it is fc2(gelu(fc1(x) + c Σ_d x_d)), c a learned number that starts at 0; with
+    `gated` SwiGLU, fc2(silu(fc1(x)) ∘ up(x)).
     """
 
     ratio: float
     base: str
     dtype: Any
     learn_sum: bool = False
+    gated: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -144,7 +146,8 @@ class MLP(nn.Module):
         if self.learn_sum:
             factor: Any = self.param("sum", nn.initializers.zeros, ())
             h += (factor * x.sum(axis=-1, keepdims=True)).astype(h.dtype)
-        return dense(width, hidden, "fc2")(gelu(h))
+        h = nn.silu(h) * dense(hidden, width, "up")(x) if self.gated else gelu(h)
+        return dense(width, hidden, "fc2")(h)
 
 
 def classify(x: jax.Array, classes: int, init: BaseInit) -> jax.Array:

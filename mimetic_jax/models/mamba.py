@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import ssd
+from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
 from mimetic_jax.models.layers import shared, stack
-from mimetic_jax.models.traits import Traits
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 STEPS = (0.001, 0.1)
 """Range of Δ at the start, log-uniform by head."""
@@ -24,7 +26,7 @@ DECAYS = (1.0, 16.0)
 
 
 class Mamba(nn.Module):
-    """A causal language model without attention and without positions.
+    """A causal language model without positions, and without attention unless layers are named.
 
     Calling it gives hidden states [B, N, D], like `GPT`, and `logits` the logits. Parameters and
     their initial values are those of state-spaces/mamba; its `in_proj` is five layers here, in its
@@ -41,9 +43,11 @@ class Mamba(nn.Module):
         taps: tokens that the convolution sees, the current one included.
         chunk: tokens up to which a sequence is computed as attention, in N² products; a longer one
             is computed in chunks of as many.
-        base: the initialization that schemes start from: "torch", the reference's, or "timm".
+        base: the initialization that schemes start from: "torch" (the reference's), "timm", "flax".
         embedding_std: standard deviation of the embedding's initial values.
-        scan: one compiled block, run L times, see `GPT`.
+        attention_layers: layers, from 0, that have causal self-attention of H heads in place of
+            the state space layer: a hybrid. Schemes for either find their layers.
+        scan: one compiled block, run L times, see `GPT`; not of a hybrid.
         remat: recompute each block in the backward pass, see `GPT`.
         dtype: of the projections; parameters, the recurrence and norms stay float32.
 
@@ -69,6 +73,7 @@ class Mamba(nn.Module):
     chunk: int = 256
     base: str = "torch"
     embedding_std: float = 0.02
+    attention_layers: tuple[int, ...] = ()
     scan: bool = False
     remat: bool = False
     dtype: Any = jnp.float32
@@ -77,9 +82,9 @@ class Mamba(nn.Module):
         sharding=(
             (r"mixer/(z|x|dt)/kernel$", ("fsdp?", "tensor")),
             (r"mixer/out_proj/kernel$", ("tensor", "fsdp?")),
-            (r"kernel$|embed", "fsdp"),
+            *TRANSFORMER_SHARDING,
         ),
-        no_decay=r"(^|/)(bias|scale|embedding|A_log|D|dt_bias)$",
+        no_decay=r"(^|/)(bias|scale|embedding|A_logs?|D|dt_bias)$",
         output=lambda params: (params["embedding"], jnp.zeros(len(params["embedding"]))),
     )
 
@@ -87,18 +92,12 @@ class Mamba(nn.Module):
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]."""
         self._check()
-        embedding: Any = self.param(
-            "embedding", nn.initializers.normal(self.embedding_std), (self.vocab, self.width)
-        )
-        x = embedding[tokens].astype(self.dtype)
-        x = stack(Block, self, x, out_scale=self.depth**-0.5)
-        return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+        attends = [int(layer in self.attention_layers) for layer in range(self.depth)]
+        return hidden_states(Block, self, tokens, attends if any(attends) else None)
 
     def logits(self, tokens: jax.Array) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
-        hidden = self(tokens)
-        embedding: Any = self.get_variable("params", "embedding")
-        return hidden @ embedding.T
+        return tied_logits(self, tokens)
 
     def _check(self) -> None:
         inner = self.expand * self.width
@@ -112,10 +111,38 @@ class Mamba(nn.Module):
             )
         if self.heads % self.groups:
             raise InputError(f"groups {self.groups} does not divide heads {self.heads}")
+        for layer in self.attention_layers:
+            if not 0 <= layer < self.depth:
+                raise InputError(f"attention_layers {layer} is not one of {self.depth}, from 0")
+        if self.attention_layers and self.scan:
+            raise InputError("scan repeats one kind of block: leave out attention_layers")
+
+
+def hidden_states(
+    block: type[nn.Module], model: Any, tokens: jax.Array, *numbers: Sequence[float] | None
+) -> jax.Array:
+    """Embedding, blocks and a last norm: [B, N, D] of tokens [B, N]; called in a compact method.
+
+    Args:
+        block, model, numbers: of `layers.stack`.
+        tokens: int32.
+    """
+    embedding: Any = model.param(
+        "embedding", nn.initializers.normal(model.embedding_std), (model.vocab, model.width)
+    )
+    x = embedding[tokens].astype(model.dtype)
+    x = stack(block, model, x, *numbers, out_scale=model.depth**-0.5)
+    return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
+
+
+def tied_logits(model: Any, tokens: jax.Array) -> jax.Array:
+    """Logits [B, N, V] of a model of `hidden_states`, by its embedding."""
+    hidden = model(tokens)
+    return hidden @ model.get_variable("params", "embedding").T
 
 
 class Block(nn.Module):
-    """x + mixer(norm(x))."""
+    """x + mixer(norm(x)), or x + attention(norm(x))."""
 
     heads: int
     expand: int
@@ -128,11 +155,19 @@ class Block(nn.Module):
     out_scale: float
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+    def __call__(self, x: jax.Array, attends: int | None = None) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        mixer = Mixer(**shared(Mixer, self), name="mixer")
+        init, mixer = base_init(self.base), Mixer(**shared(Mixer, self), name="mixer")
+        attention = Attention(
+            num_heads=self.heads,
+            kernel_init=init.linear,
+            bias_init=init.linear_bias(x.shape[-1]),
+            causal=True,
+            dtype=self.dtype,
+            name="attention",
+        )
         normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
-        return by_example(x + mixer(normal)), None
+        return by_example(x + (attention if attends else mixer)(normal)), None
 
 
 class Mixer(nn.Module):
@@ -174,7 +209,7 @@ class Mixer(nn.Module):
         x, b, c = jnp.split(mixed, (inner, inner + states), axis=-1)
 
         log_decay: Any = self.param("A_log", _log_decays, (self.heads,))
-        step_bias: Any = self.param("dt_bias", _step_biases, (self.heads,))
+        step_bias: Any = self.param("dt_bias", step_biases, (self.heads,))
         skip: Any = self.param("D", nn.initializers.ones, (self.heads,))
         step = nn.softplus(dt.astype(jnp.float32) + step_bias)
         by_head = x.reshape(*x.shape[:2], self.heads, -1)
@@ -185,7 +220,7 @@ class Mixer(nn.Module):
         # Per channel: on CPUs the gradient of a factor per head takes a fifth of the layer's time.
         y = y.reshape(x.shape) + skip.repeat(inner // self.heads) * x
         y = nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(y * nn.silu(z))
-        return dense("out_proj", width, _scaled(self.out_scale, init))(y.astype(self.dtype))
+        return dense("out_proj", width, scaled(self.out_scale, init))(y.astype(self.dtype))
 
 
 class CausalConv(nn.Module):
@@ -213,7 +248,8 @@ class CausalConv(nn.Module):
         return bias + sum(kernel[u] * padded[:, u : u + length] for u in range(self.taps))
 
 
-def _scaled(factor: float, init: Initializer) -> Initializer:
+def scaled(factor: float, init: Initializer) -> Initializer:
+    """Initial values times a factor."""
     return lambda *arguments: factor * init(*arguments)
 
 
@@ -225,7 +261,7 @@ def _log_decays(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.log(jax.random.uniform(key, shape, jnp.float32, *DECAYS))
 
 
-def _step_biases(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def step_biases(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Those whose softplus is log-uniform in `STEPS`."""
     low, high = map(math.log, STEPS)
     step = jnp.exp(jax.random.uniform(key, shape, jnp.float32, low, high))

@@ -27,7 +27,7 @@ class Mixer(nn.Module):
         patch: side of a square patch in pixels.
         token_ratio: hidden width of the token-mixing MLP, over the number of tokens N.
         mlp_ratio: hidden width of the channel MLP, over D.
-        base: the initialization that schemes start from: "torch" or "timm".
+        base: the initialization that schemes start from: "torch", "timm" or "flax".
         scan: one loop over a block, see `ViT`.
         remat: recompute each block in the backward pass, see `ViT`.
         dtype: of the computation; parameters and logits stay float32.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 
-from mimetic_jax.rules import FLAX, Rule
+from mimetic_jax.rules import Rule
 
 Placement: TypeAlias = str | tuple[str | None, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -60,7 +60,7 @@ class Traits:
     Attributes:
         grid: (module, shape of an image [h, w, C]) → (rows, columns) of the patch grid, which
             `SinCos` and `Impulse` need where the position table is not square.
-        rules: roles and layouts of the parameters, for `rewrite`; stock Flax names unless given.
+        rules: roles and layouts of the parameters, for `rewrite`, which finds them unless given.
         sharding: ordered (regular expression, placement) pairs over parameter paths; see
             `train.cluster.mesh.shardings`. Kernels and embeddings are sharded over "fsdp" unless
             given.
@@ -73,7 +73,7 @@ class Traits:
     """
 
     grid: Callable[[Any, Shape], tuple[int, int]] | None = None
-    rules: tuple[Rule, ...] = FLAX
+    rules: tuple[Rule, ...] | None = None
     sharding: tuple[tuple[str, Placement], ...] = ((r"kernel$|embed", "fsdp"),)
     no_decay: str = r"(^|/)(bias|scale)$"
     sizes: Callable[[Any, Shape], Sizes] | None = None
@@ -84,8 +84,8 @@ TRANSFORMER_SHARDING: tuple[tuple[str, Placement], ...] = (
     (r"attention/(query|key|value)/kernel$", ("fsdp?", "tensor", None)),
     (r"attention/(query|key|value)/bias$", ("tensor", None)),
     (r"attention/out/kernel$", ("tensor", None, "fsdp?")),
-    (r"mlp/fc1/kernel$", ("fsdp?", "tensor")),
-    (r"mlp/fc1/bias$", ("tensor",)),
+    (r"mlp/(fc1|up)/kernel$", ("fsdp?", "tensor")),
+    (r"mlp/(fc1|up)/bias$", ("tensor",)),
     (r"mlp/fc2/kernel$", ("tensor", "fsdp?")),
     (r"kernel$|embed", "fsdp"),
 )

@@ -50,7 +50,7 @@ class ViT(nn.Module):
             LayerNorm multiplies the token's gradient by up to 1000: see docs/class_token.md.
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
-        base: the initialization that schemes start from: "timm" or "torch".
+        base: the initialization that schemes start from: "timm", "torch" or "flax".
         attention: "standard", or a form that knows the grid: "gpsa" (mean pooling only),
             "conv_logits", "conv_added", "conv_softmax"; see models/local_attention.py.
         layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),

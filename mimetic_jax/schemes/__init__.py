@@ -17,6 +17,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
 | ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
+| ssm_a_states (A_log by channel)     | [I, S]    |              |           |
 | ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
 | ssm_norm (scale of the gated norm)  | [I]       |              |           |
 
@@ -25,11 +26,19 @@ right, each to the result of the one before.
 """
 
 from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict
-from mimetic_jax.schemes.baselines import TFixup, UniformAttention, Zero, ZeroOut
+from mimetic_jax.schemes.baselines import (
+    IDInit,
+    TFixup,
+    UniformAttention,
+    Zero,
+    ZeroOut,
+    ZeroOutputs,
+)
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
-from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic, EmpiricalFilters
 from mimetic_jax.schemes.empirical import Empirical
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
+from mimetic_jax.schemes.independent import Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
@@ -46,9 +55,12 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "Empirical",
+    "EmpiricalFilters",
+    "IDInit",
     "Impulse",
     "ImpulseBias",
     "ImpulseMixing",
+    "Independent",
     "Layers",
     "MeanShift",
     "Mimetic",
@@ -65,6 +77,7 @@ __all__ = [
     "UniformAttention",
     "Zero",
     "ZeroOut",
+    "ZeroOutputs",
     "as_tuple",
     "from_dict",
     "mimetic_language",

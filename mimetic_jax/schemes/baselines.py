@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import Shape, _Kernels, fans
-from mimetic_jax.weights.baselines import tfixup, uniform_noise, zero_init
+from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans
+from mimetic_jax.weights.baselines import padded_identity, tfixup, uniform_noise, zero_init
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 
@@ -88,6 +88,60 @@ class ZeroOut(_Kernels):
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroOutputs(_Kernels):
+    """Zero last kernels of all residual branches: attention and MLPs start as the identity.
+
+    `ZeroOut` does that to attention alone. In the nanoGPT speed-run the other kernels are uniform,
+    of standard deviation ½ D^−½: `(Independent(std=0.5, uniform=True), ZeroOutputs())`.
+
+    Example:
+        >>> sorted(ZeroOutputs().writes(frozenset({"query", "out", "mlp_in", "mlp_out"})))
+        ['mlp_out', 'out']
+
+    Reference: the nanoGPT speed-run (modded-nanogpt), its zero-initialized projections; the idea is
+    that of Fixup Initialization (Zhang, Dauphin and Ma 2019).
+    """
+
+    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
+        return dense_kernels(roles) & OUTPUTS
+
+    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+        return jnp.zeros(shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class IDInit(_Kernels):
+    """Padded identities, and nearly zero ones where residual branches end.
+
+    W[i, j] = τ where i ≡ j modulo min(rows, columns), else 0: the identity, repeated along the
+    longer axis. The last kernel of a branch has ε instead of τ. Nothing is random.
+
+    The paper's convolutions and its loosened identity, with noise of 1e-6, aren't here.
+
+    Attributes:
+        tau: τ.
+        epsilon: ε; above 0, so that no unit starts dead.
+
+    Example:
+        >>> sorted(IDInit().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
+        ['mlp_in', 'mlp_in_bias', 'mlp_out']
+
+    Reference: IDInit: A Universal and Stable Initialization Method for Neural Network Training (Pan
+    et al., ICLR 2025), IDI and IDIZ; as summaries of it describe them, the code wasn't available.
+    """
+
+    tau: Annotated[float, NOT_NEGATIVE] = 1.0
+    epsilon: Annotated[float, NOT_NEGATIVE] = 1e-6
+
+    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
+        return dense_kernels(roles)
+
+    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+        scale = self.epsilon if role in OUTPUTS else self.tau
+        return scale * padded_identity(*fans(role, shape))
 
 
 @dataclasses.dataclass(frozen=True)

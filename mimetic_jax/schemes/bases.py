@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
-from mimetic_jax.schemes.kernels import Shape, _Kernels, fans
+from mimetic_jax.schemes.kernels import Shape, _Kernels, dense_kernels, fans
 from mimetic_jax.weights.bases import Variance, dct, semi_orthogonal, sinusoidal
 from mimetic_jax.weights.checks import POSITIVE
 
@@ -38,7 +38,7 @@ class Orthogonal(_Kernels):
     gain: Annotated[float, POSITIVE] = 1.0
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _dense_kernels(roles)
+        return dense_kernels(roles)
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return self.gain * semi_orthogonal(key, *fans(role, shape))
@@ -145,11 +145,7 @@ class Sinusoidal(_Kernels):
     variance: Variance = "glorot"
 
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
-        return _dense_kernels(roles)
+        return dense_kernels(roles)
 
     def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return sinusoidal(*fans(role, shape), self.variance)
-
-
-def _dense_kernels(roles: frozenset[str]) -> frozenset[str]:
-    return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out", "token_in", "token_out"})

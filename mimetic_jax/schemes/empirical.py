@@ -1,13 +1,14 @@
-"""A scheme that draws MLPs like those of a trained population."""
+"""A scheme that draws MLPs like those of trained networks, and what is read of their files."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
+import math
 import os
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
@@ -19,7 +20,9 @@ from mimetic_jax.typed import converted, shown
 from mimetic_jax.weights.empirical import PAIRS, SHARED, exchangeable_mlp
 
 _LARGEST = 2**26
-"""Bytes of a file of statistics; ours have a kilobyte per layer."""
+"""Bytes of a file of statistics; ours have a kilobyte per layer of MLPs."""
+
+_Reader: TypeAlias = Callable[[str, Mapping[str, Any]], tuple[Any, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +63,7 @@ class Empirical(Scheme):
                 f"mlp_in {(dim, hidden)} and mlp_out {block.shapes['mlp_out']} are not [D, F] and "
                 "[F, D]"
             )
-        means, covariances = read_statistics(self.file)
-        depth = context.layer / max(context.num_layers - 1, 1)
-        mean, covariance = (_at(depth, numbers) for numbers in (means, covariances))
+        mean, covariance = at_depth(read_statistics(self.file), context)
         first, second = exchangeable_mlp(key, dim, hidden, mean, covariance)
         return {
             "mlp_in": block["mlp_in"].std() * first,
@@ -71,7 +72,7 @@ class Empirical(Scheme):
 
 
 def read_statistics(file: str) -> tuple[np.ndarray, np.ndarray]:
-    """The means [L, 2] and covariances [L, 3, 4] of the layers of a population.
+    """The means [L, 2] and covariances [L, 3, 4] of the MLPs of a population, layer by layer.
 
     Args:
         file: see `Empirical`.
@@ -82,37 +83,81 @@ def read_statistics(file: str) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         InputError: if the file can't be read or isn't of this kind.
     """
+    return _statistics(file, _mlp)
+
+
+def read_filters(file: str) -> tuple[np.ndarray, np.ndarray]:
+    """The means [L, k²] and covariances [L, k², k²] of depthwise filters, layer by layer.
+
+    Args:
+        file: see `schemes.EmpiricalFilters`.
+
+    Raises:
+        InputError: if the file can't be read or isn't of this kind.
+    """
+    means, covariances = _statistics(file, _filters)
+    count, pixels = means.shape
+    if math.isqrt(pixels) ** 2 != pixels or covariances.shape != (count, pixels, pixels):
+        raise InputError(
+            f"{file}: means {means.shape} and covariances {covariances.shape} are not [L, k²] and "
+            "[L, k², k²]"
+        )
+    return means, covariances
+
+
+def at_depth(
+    statistics: tuple[np.ndarray, np.ndarray], context: Context
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance at a layer's relative depth, between those of the two nearest layers.
+
+    Covariances remain covariances, since these are a convex set.
+    """
+    depth = context.layer / max(context.num_layers - 1, 1)
+    mean, covariance = (_between(depth, numbers) for numbers in statistics)
+    return mean, covariance
+
+
+def _statistics(file: str, reader: _Reader) -> tuple[np.ndarray, np.ndarray]:
     try:
         status = os.stat(file)
-        return _read(file, status.st_mtime_ns, status.st_size)
+        return _read(file, reader, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise InputError(f"the statistics {file} can't be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # what paths and JSON raise
+    except (ValueError, RecursionError) as error:  # what paths, JSON and ragged arrays raise
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{shown(file)} isn't the statistics of a population ({said_by(error)})"
-        ) from error
+        raise InputError(f"{shown(file)} isn't a file of statistics ({said_by(error)})") from error
 
 
 @functools.lru_cache(maxsize=32)
-def _read(file: str, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `read_statistics`; a file that changes has another time or size."""
+def _read(file: str, reader: _Reader, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of all layers; a file that changes has another time or size."""
     content = _fields(file, json.loads(files.read_bytes(file, _LARGEST)))
     layers = converted(f"{file}: layers", tuple[Any, ...], content.get("layers"))
     if not layers:
         raise InputError(f"{file}: it has no layers")
-    means, covariances = [], []
-    for index, layer in enumerate(layers):
-        where = f"{file}: layers[{index}]"
-        layer = _fields(where, layer)
-        means.append(converted(f"{where}.mean", tuple[float, float], layer.get("mean")))
-        for pair in PAIRS:
-            row = _fields(f"{where}.{pair}", layer.get(pair))
-            for shared in SHARED:
-                number = converted(f"{where}.{pair}.{shared}", float, row.get(shared))
-                covariances.append(number)
-    return np.array(means), np.reshape(covariances, (len(layers), len(PAIRS), len(SHARED)))
+    places = [f"{file}: layers[{index}]" for index in range(len(layers))]
+    read = [reader(at, _fields(at, layer)) for at, layer in zip(places, layers, strict=True)]
+    means, covariances = zip(*read, strict=True)
+    return np.array(means), np.array(covariances)
+
+
+def _mlp(where: str, layer: Mapping[str, Any]) -> tuple[Any, Any]:
+    mean = converted(f"{where}.mean", tuple[float, float], layer.get("mean"))
+    rows = [_fields(f"{where}.{pair}", layer.get(pair)) for pair in PAIRS]
+    covariance = [
+        [converted(f"{where}.{pair}.{shared}", float, row.get(shared)) for shared in SHARED]
+        for pair, row in zip(PAIRS, rows, strict=True)
+    ]
+    return mean, covariance
+
+
+def _filters(where: str, layer: Mapping[str, Any]) -> tuple[Any, Any]:
+    mean = converted(f"{where}.mean", tuple[float, ...], layer.get("mean"))
+    covariance = converted(
+        f"{where}.covariance", tuple[tuple[float, ...], ...], layer.get("covariance")
+    )
+    return mean, covariance
 
 
 def _fields(where: str, data: Any) -> Mapping[str, Any]:
@@ -120,11 +165,8 @@ def _fields(where: str, data: Any) -> Mapping[str, Any]:
     return found
 
 
-def _at(depth: float, numbers: np.ndarray) -> np.ndarray:
-    """The numbers [L, ...] at a relative depth, between those of the two nearest layers.
-
-    Covariances remain covariances, since these are a convex set.
-    """
+def _between(depth: float, numbers: np.ndarray) -> np.ndarray:
+    """The numbers [L, ...] at a relative depth."""
     place = depth * (len(numbers) - 1)
     below = min(int(place), len(numbers) - 1)
     above = min(below + 1, len(numbers) - 1)

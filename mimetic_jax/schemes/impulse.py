@@ -49,7 +49,9 @@ class Impulse(Scheme):
         norm: Frobenius norm of each head's query and of its key.
         position_scale: factor on the position table; 1 leaves it unchanged.
         kernel_size: side of the filters, odd.
-        order: of the offsets over heads: "released" (the same in every layer) or "random".
+        order: which filter each head gets: an impulse at the "released" offsets (the same in
+            every layer) or at "random" ones; or none but a random "positive" filter of sum one,
+            which section 4.1 calls inefficient.
         rank: of query·keyᵀ; the head width unless given. Lower it where the position table's
             numerical rank is lower.
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;

@@ -9,11 +9,14 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
 
 Shape: TypeAlias = tuple[int, ...]
 
 _KERNELS = ("query", "key", "value", "out", "mlp_in", "mlp_out", "token_in", "token_out")
+
+OUTPUTS = frozenset({"out", "mlp_out", "token_out"})
+"""The last kernel of each residual branch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +52,8 @@ def fans(role: str, shape: Shape) -> tuple[int, int]:
     """Rows and columns of a kernel whose heads are flattened."""
     split = -1 if role == "out" else 1
     return math.prod(shape[:split]), math.prod(shape[split:])
+
+
+def dense_kernels(roles: frozenset[str]) -> frozenset[str]:
+    """The kernels of attention, and those of MLPs over channels and over tokens."""
+    return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out", "token_in", "token_out"})

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
@@ -28,7 +27,7 @@ from mimetic_jax.train.loop import Loop
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say, progress_of
 from mimetic_jax.train.record import Score
-from mimetic_jax.train.report import ArmResult, summarize
+from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import source_digest, source_path
@@ -56,8 +55,10 @@ class Comparison:
         config: of the experiment.
         say: prints a line; by default to stdout, with a live line of progress on a terminal.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
-        model: a Linen module to train, instead of `config.model`: it is stored by the import path
-            of its class and its fields, and `num_classes` comes from the data.
+        model: to train, instead of `config.model`: a Linen module; a class of Linen or NNX modules,
+            or `functools.partial(Class, width=96)`; or functions (init, apply), as
+            `models.networks.Functions` takes them. It is stored by its import path and its fields,
+            and `num_classes` comes from the data.
         devices: all of JAX's unless given; programs for others can be compiled only.
 
     Raises:
@@ -70,7 +71,7 @@ class Comparison:
         say: Say = print,
         *,
         data: ImageDataset | None = None,
-        model: nn.Module | None = None,
+        model: Any = None,
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         check_settings()
@@ -105,14 +106,17 @@ class Comparison:
         """The number that is compared."""
         return next(iter(self.arms.values())).program.task.score
 
-    def train(self, workdir: Place | str, only: str = "") -> str:
-        """Train what isn't finished, arm by arm within a seed, and return the table.
+    def train(self, workdir: Place | str, only: str = "") -> Results:
+        """Train what isn't finished, arm by arm within a seed.
 
         Up to `config.together` runs that share a program train at once.
 
         Args:
             workdir: of the comparison.
             only: "ARM" or "ARM/SEED" to train these runs alone, as one of a cluster's jobs does.
+
+        Returns:
+            What is finished in the workdir: it prints as the table.
 
         Raises:
             InputError: if data or workdir can't be used; or, after everything else and with the
@@ -123,7 +127,7 @@ class Comparison:
         with preemption.listening():
             diverged = self.train_all(work)
         if diverged:
-            self.say(self.table(workdir))
+            self.say(str(self.table(workdir)))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
@@ -203,18 +207,24 @@ class Comparison:
         """What there is to train in a workdir, and what is finished; see `train` for `only`."""
         return work_of(self.config, self.arms, Place.of(workdir), self.say, only)
 
-    def table(self, workdir: Place | str) -> str:
-        """The table of what is finished so far."""
+    def table(self, workdir: Place | str) -> Results:
+        """The results of what is finished so far, whose table is written into the workdir."""
         work = self.work(workdir)
         claim = self.recognize(work.workdir)
-        results = []
+        found = {}
         for arm in self.arms:
             records = work.records(arm)
             for record in records.values():
                 where = f"{arm} seed {record.seed} of workdir {workdir}"
                 check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))
-            results.append(ArmResult(arm, records))
-        return summarize(work.workdir, results)
+            if records:
+                found[arm] = ArmResult(arm, records)
+        results = Results(work.workdir, found, work.files)
+        try:
+            results.write()
+        except OSError as error:
+            self.say(f"the table isn't written into {workdir}: {error.strerror or error}")
+        return results
 
     def evaluate(self, workdir: Place | str) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""
@@ -336,7 +346,7 @@ class Comparison:
                         self.say(line)
 
 
-def _with_own(config: ConfigDict, data: Any, model: nn.Module | None) -> ConfigDict:
+def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
     """The configuration with data and a model given as objects."""
     config = config.copy_and_resolve_references()
     if data is not None:

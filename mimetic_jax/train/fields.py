@@ -83,7 +83,11 @@ class ImageData(Section):
     """`config.data` of task "images"."""
 
     name: str = field("digits", "the data set: see data/sets/table.py", affects=DATA)
-    dir: str | None = field(None, "folder or file that holds the data set", affects=PLACE)
+    dir: str | None = field(
+        None,
+        "folder or file that holds the data set; gs://… or s3://… of a tar or zip",
+        affects=PLACE,
+    )
     classes: int = field(
         0, "classes, if not those published; 0: as published", Range(0, 10**6), affects=DATA
     )
@@ -100,10 +104,16 @@ class ImageData(Section):
         (), "per channel, to divide by; empty: the set's own", Range(1e-6, 10**6)
     )
     subset: float = field(1.0, "share of each class to train on", PART, affects=DATA)
+    held_out: float = field(
+        0.0, "share of them to test on, instead of the test images", DECAY, affects=DATA
+    )
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
     eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
     threads: int = field(
-        0, "threads that decode streamed images; 0: one per core", Range(0, 4096), MACHINE
+        0,
+        "threads that decode streamed images; 0: one per core, or 64 to read from a bucket",
+        Range(0, 4096),
+        MACHINE,
     )
     strict: bool = field(False, "stop at a damaged image instead of replacing it", None, MACHINE)
     max_pixels: int = field(
@@ -160,7 +170,7 @@ class RecallData(Section):
 class Optimizer(Section):
     """`config.optimizer`."""
 
-    name: Literal["adamw", "adam", "sgd"] = field("adamw", "rule of the updates")
+    name: Literal["adamw", "adam", "muon", "sgd"] = field("adamw", "rule of the updates")
     learning_rate: float = field(1e-3, "highest rate of the schedule", NOT_NEGATIVE)
     base_batch: int = field(0, "batch that learning_rate is for; 0: this one", NOT_NEGATIVE)
     scaling: Scaling = field("linear", "of learning_rate from base_batch to batch")
@@ -171,7 +181,7 @@ class Optimizer(Section):
     final: float = field(0.0, "learning rate where a cosine ends", NOT_NEGATIVE)
     plateau: Literal["", Plateau] = field("", "rule that lowers the rate by the validation loss")
     cooldown_epochs: float = field(0.0, "last epochs, at rate `final`", EPOCHS)
-    weight_decay: float = field(0.01, "of adamw, times the learning rate", NOT_NEGATIVE)
+    weight_decay: float = field(0.01, "of adamw and muon, times the learning rate", NOT_NEGATIVE)
     betas: tuple[float, float] = field((0.9, 0.999), "Adam's two decay rates", DECAY)
     eps: float = field(1e-8, "Adam's ε", NOT_NEGATIVE)
     clip: float = field(0.0, "largest global norm of the gradient; 0: no limit", NOT_NEGATIVE)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from optax import contrib
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError, unknown
 
 Rules = Sequence[tuple[str, float]]
 
-OPTIMIZERS = ("adam", "adamw", "sgd")
+OPTIMIZERS = ("adam", "adamw", "muon", "sgd")
+
+_HIDDEN = re.compile(r"(?!.*(embed|head|conv|depthwise|position)).*\bkernel")
+"""Paths of the kernels that Muon updates: not those of the first and last layer, nor filters."""
+_PROJECTION = re.compile(r"\b(query|key|value)/kernel")
+"""Those of one axis of inputs, [D, H, K]; all others have one of outputs."""
+_STACKED = re.compile(r"\bblocks/")
+"""Those whose first axis is the layer, as a scan stacks them."""
 
 
 def make_optimizer(
@@ -32,6 +42,10 @@ def make_optimizer(
 
     - "adamw": p ← p − η_t · r(p) · (Adam(clip(g)) + λ · d(p) · p).
     - "adam": the same without weight decay.
+    - "muon": p ← p − η_t · r(p) · (0.2 √max(m, n) · O + λ · d(p) · p) for each kernel of a hidden
+      layer as a matrix of m inputs × n outputs, all heads together, where O is close to U Vᵀ of the
+      singular vectors of its momentum. All other parameters are AdamW's. The factor gives O the
+      root mean square of Adam's updates, so that both take the same η and λ.
     - "sgd": p ← p − η_t · r(p) · clip(g), without momentum.
 
     r and d are factors by the path of a parameter: the first rule that matches, else 1. A
@@ -40,9 +54,9 @@ def make_optimizer(
     Args:
         name: one of the above.
         schedule: η, a function of the step.
-        weight_decay: λ (adamw alone), decoupled and multiplied by the learning rate as in PyTorch.
-        betas: Adam's decay rates (adamw, adam).
-        eps: Adam's ε (adamw, adam).
+        weight_decay: λ (adamw, muon), decoupled and multiplied by the learning rate as in PyTorch.
+        betas: Adam's decay rates; Muon's momentum decays at .95.
+        eps: Adam's ε.
         clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
         decay_rules: ordered (regular expression, factor of λ).
         rate_rules: ordered (regular expression, factor of η).
@@ -57,23 +71,62 @@ def make_optimizer(
         >>> updates["w"].tolist()
         [-0.5, -0.5]
 
-    Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it.
+    Reference: Decoupled Weight Decay Regularization, algorithm 2, as PyTorch's `AdamW` has it; Muon
+    is Scalable for LLM Training (Liu et al. 2025), eq. 4, as `optax.contrib` has it.
     """
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
-    if name != "adamw" and weight_decay:
+    if name not in ("adamw", "muon") and weight_decay:
         raise InputError(f"{name} has no weight decay: set {weight_decay} to 0, or take adamw")
     _check(weight_decay, clip, (*decay_rules, *rate_rules))
-    adam = (
-        optax.scale_by_adam(*betas, eps=eps),
+    adam = optax.scale_by_adam(*betas, eps=eps)
+    direction = (
+        _muon(adam) if name == "muon" else adam,
         _decay_by_rules(weight_decay, decay_rules),
     )
     return optax.chain(
         *_clip(clip, rate_rules),
-        *(() if name == "sgd" else adam),
+        *(() if name == "sgd" else direction),
         _scale_by_rules(rate_rules),
         optax.scale_by_learning_rate(schedule),
     )
+
+
+def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Muon's directions of the hidden kernels, Adam's of the rest."""
+
+    def labels(params: Any) -> Any:
+        named, treedef = paths.flatten(params)
+        kinds = ["muon" if _is_matrix(path, leaf) else "adam" for path, leaf in named]
+        return jax.tree.unflatten(treedef, kinds)
+
+    def axes(updates: Any) -> Any:  # those that `labels` chose: the others are masked
+        named, treedef = paths.flatten(updates)
+        return jax.tree.unflatten(treedef, [_axes(path, leaf.ndim) for path, leaf in named])
+
+    def as_large_as_adam(updates: Any, _: Any) -> Any:
+        return jax.tree.map(lambda leaf, at: leaf * _factor(leaf, at), updates, axes(updates))
+
+    muon = contrib.scale_by_muon(weight_dimension_numbers=axes)
+    muon = optax.chain(muon, optax.stateless(as_large_as_adam))
+    return optax.partition({"muon": muon, "adam": adam}, labels)
+
+
+def _is_matrix(path: str, leaf: jax.Array) -> bool:
+    return leaf.ndim > 1 + bool(_STACKED.search(path)) and bool(_HIDDEN.fullmatch(path))
+
+
+def _axes(path: str, ndim: int) -> contrib.MuonDimensionNumbers:
+    """Axes of a kernel's inputs and outputs; an axis of layers is neither."""
+    first = int(bool(_STACKED.search(path)))
+    inputs = first + 1 if _PROJECTION.search(path) else ndim - 1
+    return contrib.MuonDimensionNumbers(tuple(range(first, inputs)), tuple(range(inputs, ndim)))
+
+
+def _factor(leaf: jax.Array, at: contrib.MuonDimensionNumbers) -> float:
+    """0.2 √max(m, n)."""
+    m, n = (math.prod(leaf.shape[axis] for axis in axes) for axes in at)
+    return float(0.2 * math.sqrt(max(m, n)))
 
 
 def _check(weight_decay: float, clip: float, rules: Rules) -> None:

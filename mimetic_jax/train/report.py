@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
-from mimetic_jax.train.statistics import ENOUGH, Difference, paired_difference
+from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store.places import Place
 
 BASELINES = ("default", "norm_matched")
@@ -140,29 +140,58 @@ class ArmResult:
         return next((step for step, value in curve if sign * (value - target) >= 0), None)
 
 
-def summarize(workdir: Place, results: Sequence[ArmResult]) -> str:
-    """The table of a workdir's finished runs, written to its `table.md` too.
+@dataclasses.dataclass(frozen=True, repr=False)
+class Results:
+    """The finished runs of a comparison: prints as its table, in a notebook too.
 
-    The first process writes its numbers to `table.csv`, and those of every seed to `summary.json`.
-
-    Args:
-        workdir: of the comparison.
-        results: of its arms, in the order of the table.
-
-    Returns:
-        What `table` makes of them; a line more where the files can't be written, as in a folder
-        that may only be read.
+    Attributes:
+        workdir: where they are.
+        arms: the results of those that have any, in the order of the table.
+        files: the paths of a run's files by arm and seed, and by what they hold: "metrics" and
+            "checkpoints", or "members" of a population.
     """
-    shown, finished = table(results), _finished(results)
-    if is_first() and finished:
-        records = [_record(result, _baselines(result, finished)) for result in finished]
-        try:
-            (workdir / "summary.json").write(json.dumps(records, indent=2) + "\n")
-            (workdir / "table.md").write(f"{shown}\n")
-            (workdir / "table.csv").write(csv_text(*numbers(finished)))
-        except OSError as error:
-            return f"{shown}\n\nnot written into {workdir}: {error.strerror or error}"
-    return shown
+
+    workdir: Place
+    arms: Mapping[str, ArmResult]
+    files: Callable[[str, int], Mapping[str, Place]] = dataclasses.field(compare=False)
+
+    def __str__(self) -> str:
+        return table(list(self.arms.values()))
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A dictionary per run of what its `Record` has, and the paths of its files.
+
+        For `pandas.DataFrame`, `polars.DataFrame` and the like: every value is a number, a text or
+        None. The curve is left out, `arms[NAME].runs[SEED].curve` has it; the score on another test
+        set is named as in the metrics, such as "recall_x2".
+        """
+        rows = []
+        for record in (run for arm in self.arms.values() for run in arm.runs.values()):
+            fields = dataclasses.asdict(record)
+            del fields["curve"]
+            elsewhere = {f"{record.score}_{x}": y for x, y in fields.pop("elsewhere").items()}
+            first = {name: fields.pop(name) for name in ("arm", "seed", "score", "value")}
+            files = {name: str(at) for name, at in self.files(record.arm, record.seed).items()}
+            rows.append({**first, **elsewhere, **fields, **files})
+        return rows
+
+    def write(self) -> None:
+        """Write `table.md`, its numbers `table.csv`, and those of every seed `summary.json`.
+
+        Raises:
+            OSError: they can't be written, as in a folder that may only be read.
+        """
+        results = list(self.arms.values())
+        if is_first() and results:
+            records = [_record(result, _baselines(result, results)) for result in results]
+            (self.workdir / "summary.json").write(json.dumps(records, indent=2) + "\n")
+            (self.workdir / "table.md").write(f"{self}\n")
+            (self.workdir / "table.csv").write(csv_text(*numbers(results)))
 
 
 def numbers(results: Sequence[ArmResult]) -> tuple[list[str], list[list[Any]]]:
@@ -230,29 +259,39 @@ def table(results: Sequence[ArmResult]) -> str:
     finished = _finished(results)
     if not finished:
         return "no finished run yet"
+    sentences = verdicts(finished)
+    return "\n".join([markdown(columns(finished)), *([""] if sentences else []), *sentences])
+
+
+def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
+    """The columns of a table by their headers, a cell per result."""
     names, score = _baseline_names(finished), finished[0].score
-    columns: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     if any(result.row for result in finished):
-        columns["row"] = [result.row for result in finished]
-    columns["arm"] = [result.arm for result in finished]
-    columns[score.label] = [_mean_cell(result) for result in finished]
-    columns["n"] = [str(len(result.reached)) for result in finished]
+        found["row"] = [result.row for result in finished]
+    found["arm"] = [result.arm for result in finished]
+    found[score.label] = [_mean_cell(result) for result in finished]
+    found["n"] = [str(len(result.reached)) for result in finished]
     for name in names:
-        columns[f"Δ {name} [95 % CI]"] = [
+        found[f"Δ {name} [95 % CI]"] = [
             _difference_cell(result, _baseline(name, result, finished)) for result in finished
         ]
-    columns["steps to default's score"] = [
+    found["steps to default's score"] = [
         _steps_cell(result, _baseline("default", result, finished)) for result in finished
     ]
-    columns |= further_columns(finished)
-    columns["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
-    verdicts = [
+    found |= further_columns(finished)
+    found["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
+    return found
+
+
+def verdicts(finished: Sequence[ArmResult]) -> list[str]:
+    """A sentence for each comparison with a baseline."""
+    return [
         _verdict(result, baseline, difference)
         for result in finished
         for baseline in _baselines(result, finished)
         if (difference := result.versus(baseline))
     ]
-    return "\n".join([markdown(columns), *([""] if verdicts else []), *verdicts])
 
 
 def further_columns(results: Sequence[ArmResult | None]) -> dict[str, list[str]]:
@@ -376,13 +415,8 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
 
 
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
-    """A claim only where the interval of enough seeds leaves zero out."""
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
     row = f"{result.row}, " if result.row else ""
     against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
-    if difference.n < ENOUGH:
-        return f"{against}: too few seeds for a claim ({ENOUGH} needed)"
-    if side := difference.side(result.score.higher):
-        return f"{against}: {'better' if side > 0 else 'worse'}"
-    return f"{against}: no difference that these seeds show"
+    return f"{against}: {difference.verdict(result.score.higher)}"

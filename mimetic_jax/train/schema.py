@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from ml_collections import ConfigDict, config_dict
@@ -170,10 +170,21 @@ def check_declared(config: ConfigDict) -> None:
         elif name.startswith("model."):
             left_out(config.model.name, [name.removeprefix("model.")])  # raises for no model's
         else:
-            raise unknown("config field", name, known)
+            raise _unknown(name, known)
     for name in known:
         if name not in values and not name.startswith("model."):  # the model has its own defaults
             raise InputError(f"the config has no {name}: start from configs.default.default()")
+
+
+def _unknown(name: str, known: Iterable[str]) -> InputError:
+    """The error for a field: it lists what is known beside the first part that isn't."""
+    path, siblings = "", set[str]()
+    for part in name.split("."):
+        siblings = {path + n.removeprefix(path).split(".")[0] for n in known if n.startswith(path)}
+        if path + part not in siblings:
+            break
+        path += f"{part}."
+    return unknown("config field", path + part, siblings)
 
 
 def affecting(record: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -211,8 +222,8 @@ def digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def documented(of: type) -> dict[str, str]:
-    """What a class's docstring says of its fields under Args or Attributes.
+def documented(of: Any) -> dict[str, str]:
+    """What a docstring, of a class or a function, says of fields under Args or Attributes.
 
     >>> from mimetic_jax.data import Mixing
     >>> documented(Mixing)["switch"]
@@ -252,7 +263,7 @@ def _of_class(of: type, prefix: str) -> Iterator[Field]:
 
 
 def _of_model(name: str) -> Iterator[Field]:
-    help = documented(find_model(name))
+    help = {k: text for part in find_model(name).parts for k, text in documented(part).items()}
     for field, value in model_fields(name).items():
         annotation: Any = type(value) if isinstance(value, bool | int | float | str) else Any
         if annotation in (int, float) and field in MODEL_RANGES:

@@ -12,6 +12,9 @@ import scipy.stats
 ENOUGH = 3
 """Pairs of runs that a claim takes."""
 
+LEVEL = 0.05
+"""Of significance."""
+
 DRAWS = 10_000
 """Of a bootstrap: its percentiles are then reproducible to two digits."""
 
@@ -24,15 +27,20 @@ class Difference:
         mean: ours minus theirs.
         low, high: of the interval; None where nothing supports one.
         n: pairs of runs.
+        p: of a difference of 0, two-sided; corrected where several are tested at once. None where
+            nothing supports one.
     """
 
     mean: float
     low: float | None
     high: float | None
     n: int
+    p: float | None = None
 
     def side(self, higher: bool) -> int:
         """1 if ours is better, -1 if it is worse, 0 where the interval doesn't exclude zero.
+
+        Where there is a p, it decides instead, as it may be a corrected one: below .05.
 
         An interval of no width says nothing either: equal differences of a few runs are no sign
         that those of others are equal.
@@ -46,7 +54,21 @@ class Difference:
         if self.low is None or self.high is None or self.low == self.high:
             return 0
         sign = (self.low > 0) - (self.high < 0)
+        if self.p is not None:
+            sign = int(np.sign(self.mean)) if self.p < LEVEL else 0
         return sign if higher else -sign
+
+    def verdict(self, higher: bool) -> str:
+        """What it says of ours, in words: a claim only where enough seeds agree.
+
+        >>> Difference(1, 0.5, 1.5, n=5).verdict(higher=True)
+        'better'
+        >>> Difference(1, -1, 3, n=2).verdict(higher=True)
+        'too few seeds (3 needed)'
+        """
+        if self.n < ENOUGH:
+            return f"too few seeds ({ENOUGH} needed)"
+        return {1: "better", -1: "worse", 0: "no difference shown"}[self.side(higher)]
 
     def __str__(self) -> str:
         return f"{self:.2f}"
@@ -77,8 +99,31 @@ def paired_difference(ours: Sequence[float], theirs: Sequence[float], of: int = 
     mean, n = float(deltas.mean()), len(deltas)
     if n < 2:
         return Difference(mean, None, None, n)
-    half = float(scipy.stats.t.ppf(1 - 0.025 / of, n - 1) * deltas.std(ddof=1) / np.sqrt(n))
-    return Difference(mean, mean - half, mean + half, n)
+    error = float(deltas.std(ddof=1) / np.sqrt(n))
+    half = float(scipy.stats.t.ppf(1 - LEVEL / 2 / of, n - 1)) * error
+    p = min(1.0, of * 2 * float(scipy.stats.t.sf(abs(mean) / error, n - 1))) if error else None
+    return Difference(mean, mean - half, mean + half, n, p)
+
+
+def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    """Differences that are tested at once, with p corrected for their number, after Holm.
+
+        p'₍ᵢ₎ = max over j ≤ i of min(1, (m − j + 1) p₍ⱼ₎),   p₍₁₎ ≤ … ≤ p₍ₘ₎
+
+    Intervals stay those of each difference alone. Differences without p aren't counted.
+
+    >>> three = [Difference(1, 0, 2, n=5, p=p) for p in (0.01, 0.04, 0.03)]
+    >>> [round(found.p, 3) for found in holm(three)]
+    [0.03, 0.06, 0.06]
+
+    Reference: A Simple Sequentially Rejective Multiple Test Procedure (Holm 1979).
+    """
+    tested = [(d.p, at) for at, d in enumerate(differences) if d is not None and d.p is not None]
+    corrected, largest = list(differences), 0.0
+    for rank, (p, at) in enumerate(sorted(tested)):
+        largest = max(largest, min(1.0, (len(tested) - rank) * p))
+        corrected[at] = dataclasses.replace(corrected[at], p=largest)  # type: ignore[type-var]
+    return corrected
 
 
 def accuracy_difference(ours: float, theirs: float, examples: int) -> Difference:

@@ -36,7 +36,7 @@ def make_train_step(
             of B. Each part starts from the model state of the step, so that running averages of a
             mean are those of the whole batch.
         ema: decay of the average of parameters and model state that `state.ema` holds,
-            e ← ema e + (1 − ema) p; 0 for none.
+            e ← ema e + (1 − ema) p, and the last value of integers; 0 for none.
 
     Returns:
         The step; its metrics are those of the loss and the `grad_norm` before clipping.
@@ -78,13 +78,20 @@ def make_train_step(
         )
         if ema:
             with jax.named_scope("optimizer"):
-                average = optax.incremental_update(state.variables, state.ema, 1 - ema)
-                state = state.replace(
-                    ema=jax.tree.map(lambda x, like: x.astype(like.dtype), average, state.ema)
-                )
+                state = state.replace(ema=_averaged(state.variables, state.ema, 1 - ema))
         return state, metrics
 
     return step
+
+
+def _averaged(new: Any, old: Any, share: float) -> Any:
+    """The averages with a share of the new values; of integers and the like, the new values."""
+    average = optax.incremental_update(new, old, share)
+    return jax.tree.map(
+        lambda x, last: x.astype(last.dtype) if jnp.issubdtype(last.dtype, jnp.inexact) else last,
+        average,
+        new,
+    )
 
 
 def _where_finite(grads: Any, new: Any, old: Any) -> Any:

@@ -104,6 +104,10 @@ class Work(abc.ABC):
         """The records of an arm's finished runs by seed."""
 
     @abc.abstractmethod
+    def files(self, arm: str, seed: int) -> dict[str, Place]:
+        """The paths of a run's files; see `report.Results`."""
+
+    @abc.abstractmethod
     def runs(self) -> list[Run]:
         """The folders of the runs, which keep checkpoints after they finished."""
 
@@ -160,6 +164,10 @@ class Runs(Work):
     def records(self, arm: str) -> dict[int, Record]:
         found = {seed: Run.of(self.workdir, arm, seed).record() for seed in self.seeds}
         return {seed: record for seed, record in found.items() if record}
+
+    def files(self, arm: str, seed: int) -> dict[str, Place]:
+        run = Run.of(self.workdir, arm, seed)
+        return {"metrics": run.metrics.place, "checkpoints": run.checkpoints}
 
     def runs(self) -> list[Run]:
         """In the order of the table."""
@@ -245,6 +253,9 @@ class Populations(Work):
 
     def records(self, arm: str) -> dict[int, Record]:
         return Members.of(self.workdir, arm).records(self.config.members)
+
+    def files(self, arm: str, seed: int) -> dict[str, Place]:
+        return {"members": Members.of(self.workdir, arm).folder}
 
     def runs(self) -> list[Run]:
         raise InputError("a population keeps no runs to test: --mode=compare has its scores")

@@ -162,3 +162,30 @@ def zero_init(fan_in: int, fan_out: int) -> jax.Array:
     common = jnp.arange(fan_in)[:, None] & jnp.arange(fan_out)[None]
     signs = 1 - 2 * (jax.lax.population_count(common) & 1)
     return signs.astype(jnp.float32) * 2.0 ** (-(fan_out - 1).bit_length() / 2)
+
+
+def padded_identity(fan_in: int, fan_out: int) -> jax.Array:
+    """IDInit's kernel: the identity, repeated along the longer axis.
+
+    W[i, j] = 1 where i ≡ j modulo min(fan_in, fan_out), else 0.
+
+    Args:
+        fan_in: rows.
+        fan_out: columns.
+
+    Returns:
+        [fan_in, fan_out] float32.
+
+    Raises:
+        InputError: if a size isn't positive.
+
+    Example:
+        >>> padded_identity(2, 4)
+        Array([[1., 0., 1., 0.],
+               [0., 1., 0., 1.]], dtype=float32)
+
+    Reference: IDInit (Pan et al., ICLR 2025), as in its summaries.
+    """
+    fan_in, fan_out = kernel_sizes(fan_in, fan_out)
+    rows, columns = (jnp.arange(size) % min(fan_in, fan_out) for size in (fan_in, fan_out))
+    return (rows[:, None] == columns).astype(jnp.float32)

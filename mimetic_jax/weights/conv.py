@@ -63,7 +63,7 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
     return np.asarray(root @ root, np.float32)
 
 
-def empirical_covariance(filters: jax.Array) -> jax.Array:
+def empirical_covariance(filters: Array) -> jax.Array:
     """Covariance of the pixels of given filters over their channels.
 
     Σ_c (f_c − f̄)(f_c − f̄)ᵀ / (C − 1), f_c the k² pixels of channel c. To pool layers or networks,

@@ -10,6 +10,7 @@ import pytest
 from configs.default import default
 from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.comparison import Comparison
+from tests.analysis.networks import small
 from tests.training import quiet
 
 
@@ -21,9 +22,7 @@ class Trained(NamedTuple):
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Two arms on the digits after four steps."""
-    config = default()
-    config.batch, config.steps, config.log_every, config.eval.batch = 32, 4, 1, 72
-    config.model.update(width=48, depth=2, heads=2, patch=2)
+    config = small()
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     found = Trained(quiet(config), tmp_path_factory.mktemp("trained") / "workdir")

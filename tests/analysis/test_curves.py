@@ -78,6 +78,7 @@ def test_unfinished_runs_are_left_out(tmp_path):
     assert [(result.arm, list(result.reached)) for result in results] == [("mimetic", [1])]
 
 
+@pytest.mark.slow
 def test_members_of_a_population_are_seeds(population):
     _, (result,) = curves.read(population.workdir)
     assert (result.arm, list(result.reached)) == ("run", [0, 1])

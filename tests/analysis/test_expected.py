@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import self_and_ring
 from mimetic_jax.weights import sincos_2d
@@ -33,8 +32,3 @@ def test_rows_are_the_softmax_of_the_logits():
     logits = 0.3 * (4 * np.eye(5) + position @ position.T) / 3
     np.testing.assert_allclose(np.log(got / got[:, :1]), logits - logits[:, :1], atol=1e-12)
     np.testing.assert_allclose(got.sum(1), 1)
-
-
-def test_positions_are_a_matrix():
-    with pytest.raises(InputError, match=r"^positions of shape \(1, 5, 4\) are not \[N, D\]$"):
-        expected_map(np.zeros((1, 5, 4)), 2, 0.7)

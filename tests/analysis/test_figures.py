@@ -10,12 +10,13 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.covariance import from_population
 from mimetic_jax.analysis.expected import expected_map
+from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.offsets import by_offset, hits
-from mimetic_jax.analysis.products import head_products
 from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.statistics import Difference
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.empirical import PAIRS, SHARED
 from mimetic_jax.weights.impulse import offsets
@@ -73,39 +74,28 @@ def attention_tree(layers=2, dim=12, heads=2, width=4):
 
 
 def test_products(drawn):
-    trees = {"default": attention_tree(1), "mimetic": attention_tree(1)}
-    rows = drawn("products", trees, clip=5)
-    assert len(rows) == 2 * (2 + 2 + 1) * 5
-    kernels = trees["mimetic"]["block_0"]["attention"]
-    query_key = kernels["query"]["kernel"][:, 1] @ kernels["key"]["kernel"][:, 1].T
-    got = matrix(rows, label="mimetic", product="query_key", layer=1, head=2)
-    np.testing.assert_allclose(got, query_key[:5, :5], rtol=1e-5)
-    value_out = kernels["value"]["kernel"][:, 0] @ kernels["out"]["kernel"][0]
-    got = matrix(rows, label="mimetic", product="value_out", layer=1, head=1)
-    np.testing.assert_allclose(got, value_out[:5, :5], rtol=1e-5)
-    whole = np.einsum("dhk,hke->de", kernels["value"]["kernel"], kernels["out"]["kernel"])
-    got = matrix(rows, label="mimetic", product="summed", layer=1, head=1)
-    np.testing.assert_allclose(got, whole[:5, :5], rtol=1e-4, atol=1e-6)
-
-
-def test_products_of_shared_keys_and_chosen_layers(drawn):
-    """Query heads 0 and 1 meet the one key head of their group."""
-    tree = attention_tree(layers=3)
-    for layer in tree.values():
+    """The second tree's query heads share the one key head, and the one value head, of a group."""
+    trees = {"default": attention_tree(2), "mimetic": attention_tree(2)}
+    for layer in trees["mimetic"].values():
         for role in ("key", "value"):
             layer["attention"][role]["kernel"] = layer["attention"][role]["kernel"][:, :1]
-    rows = drawn("products", {"model": tree}, layers=(3,))
-    kernels = tree["block_2"]["attention"]
-    expected = kernels["query"]["kernel"][:, 1] @ kernels["key"]["kernel"][:, 0].T
-    assert {row["layer"] for row in rows} == {"3"}
-    np.testing.assert_allclose(
-        matrix(rows, product="query_key", head=2), expected, rtol=1e-4, atol=1e-6
-    )
-
-
-def test_a_tree_without_attention_is_an_error():
-    with pytest.raises(InputError, match=r"^the tree has no attention layer"):
-        head_products({"mlp": {"fc1": {"kernel": np.ones((2, 3))}}})
+    rows = drawn("products", trees, clip=5, layers=(2,))
+    assert len(rows) == 2 * (2 + 2 + 1) * 5
+    assert {row["layer"] for row in rows} == {"2"}
+    for label, tree in trees.items():
+        query, key, value, out = (
+            np.asarray(tree["block_1"]["attention"][role]["kernel"])
+            for role in ("query", "key", "value", "out")
+        )
+        key, value = (np.repeat(one, 2 // one.shape[1], axis=1) for one in (key, value))
+        value_out = [value[:, head] @ out[head] for head in range(2)]
+        for product, head, expected in (
+            ("query_key", 2, query[:, 1] @ key[:, 1].T),
+            ("value_out", 1, value_out[0]),
+            ("summed", 1, sum(value_out)),
+        ):
+            got = matrix(rows, label=label, product=product, head=head)
+            np.testing.assert_allclose(got, expected[:5, :5], rtol=1e-4, atol=1e-6)
 
 
 def test_attention_maps(drawn):
@@ -115,11 +105,6 @@ def test_attention_maps(drawn):
     for label, layer in itertools.product(shown, (1, 3)):
         expected = shown[label][layer - 1].mean(0)
         np.testing.assert_allclose(matrix(rows, label=label, layer=layer), expected, rtol=1e-5)
-
-
-def test_a_layer_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(InputError, match=r"^default has layers 1 to 3: there is no layer 4$"):
-        figures.DRAW["attention_maps"](tmp_path / "maps", {"default": maps()}, layers=(4,))
 
 
 def test_impulse_maps(drawn):
@@ -137,11 +122,6 @@ def test_impulse_maps(drawn):
     assert len(rows) == 2 * 2 * (6 + 3)
 
 
-def test_an_unknown_view_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="maps"):
-        figures.DRAW["impulse_maps"](tmp_path / "a", {"a": maps()}, (2, 3), views=("maps",))
-
-
 def test_reachable(drawn):
     rows = drawn("reachable", dim=24, ranks=(6, 24), width=style.COLUMN)
     assert len(rows) == 2 * (11 * 11 + 11)
@@ -151,16 +131,10 @@ def test_reachable(drawn):
 
 
 def test_expected_map(drawn):
-    measured = {"layer 1": maps(1, 1, 5)[0][0]}
-    rows = drawn(
-        "expected_map", grid=(2, 2), dim=8, head_dim=4, betas=(0.5,), gammas=(2,), measured=measured
-    )
-    assert len(rows) == 3 * 4
+    rows = drawn("expected_map", grid=(2, 2), dim=8, head_dim=4, betas=(0.5,), gammas=(2,))
+    assert len(rows) == 2 * 4
     expected = expected_map(sincos_2d(2, 2, 8, scale=2), 4, 0.5)
     np.testing.assert_allclose(matrix(rows[:4]), expected, rtol=1e-4, atol=1e-30)
-    np.testing.assert_allclose(
-        matrix(rows, label="layer 1"), measured["layer 1"][1:, 1:], rtol=1e-5
-    )
 
 
 def test_stable_rank(drawn):
@@ -194,12 +168,6 @@ def test_covariance(drawn):
     ]  # fmt: skip
     for name in ("value", "error", "correlation"):
         assert float(row[name]) == pytest.approx(getattr(expected, name)[0, 2], rel=1e-5)
-
-
-def test_a_population_of_other_layers_is_an_error(tmp_path):
-    states = {"initial": population(3), "trained": from_population([])}
-    with pytest.raises(InputError, match="trained has layers , not those of initial"):
-        figures.DRAW["covariance"](tmp_path / "a", states)
 
 
 def test_residual(drawn):
@@ -291,6 +259,23 @@ def test_numbers_on_a_logarithmic_axis_are_its_ticks(tmp_path, monkeypatch):
     assert [tick.get_text() for tick in ticks] == ["0.0005", "0.001", "0.004"]
 
 
+def test_a_legend_of_many_long_names_is_inside(tmp_path, monkeypatch):
+    """And horizontal lines, which may have the color of another, are dashed."""
+    seen = []
+    monkeypatch.setattr(style, "write", lambda figure, *rest: seen.append(figure))
+    names = ["mean_shift", "zero_bias", "normal", "learned_sum", "norm_matched_50", "constant_bias"]
+    series = {name: {name: float(number)} for number, name in enumerate(names[:4])}
+    results = [result(name, 80.0, 81.0) for name in names]
+    figures.DRAW["sweep"](tmp_path / "a", results, label="b", series=series, lines=names[4:])
+    [figure] = seen
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
+    flat = [line for line in figure.axes[0].lines if line.get_linestyle() in ("--", "-.")]
+    assert [line.get_label() for line in flat] == names[4:]
+
+
 def test_dots(drawn):
     """Seeds that never reach the goal are left out of its mean."""
     curves = {"default": (((10, 90.0),), ((10, 96.0),)), "b": (((10, 50.0),), ((10, 60.0),))}
@@ -311,11 +296,6 @@ def test_dots(drawn):
         ("default", "steps to 95 %", "10", "1"),
         ("b", "steps to 95 %", "", "0"),
     ]
-
-
-def test_a_sweep_needs_numbers(tmp_path):
-    with pytest.raises(InputError, match=r"^none of these has a number for b: default$"):
-        figures.DRAW["sweep"](tmp_path / "a", [result("default", 1.0)], label="b")
 
 
 def test_grid(drawn):
@@ -358,11 +338,40 @@ def test_gain(drawn):
     ]
 
 
-@pytest.mark.parametrize("name", ["curves", "grid", "sweep", "gain"])
-def test_nothing_to_draw_is_an_error(name, tmp_path):
-    options = {"label": "x"} if name == "sweep" else {}
-    with pytest.raises(InputError, match=r"no run is finished|there is no point|no arm"):
-        figures.DRAW[name](tmp_path / name, [], **options)
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "words"),
+    [
+        (
+            "products",
+            ({"a": {"mlp": {"kernel": np.ones((2, 3))}}},),
+            {},
+            "^a has no attention layer",
+        ),
+        (
+            "attention_maps",
+            ({"default": maps()},),
+            {"layers": (4,)},
+            "^default has layers 1 to 3: there is no layer 4$",
+        ),
+        (
+            "covariance",
+            ({"initial": population(3), "trained": from_population([])},),
+            {},
+            "trained has layers , not those of initial",
+        ),
+        (
+            "sweep",
+            ([result("default", 1.0)],),
+            {"label": "b"},
+            "^none of these has a number for b: default$",
+        ),
+        *((name, ([],), {}, "no run|no point|no arm") for name in ("curves", "gain", "grid")),
+        ("sweep", ([],), {"label": "x"}, "no run is finished|no arm"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(name, arguments, options, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        figures.DRAW[name](tmp_path / name, *arguments, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -378,3 +387,20 @@ def test_the_color_scale_ignores_a_few_entries():
     noise[:3] = -50
     assert style.limit([noise]) == pytest.approx(1, abs=0.01)
     assert style.limit([np.zeros(3)]) == 1
+
+
+def test_forest(drawn):
+    """Two tasks, of which one is better downwards; a corrected p decides what holds."""
+    gains = [
+        Gain("images", "accuracy %", "mimetic", Difference(2.0, 1.0, 3.0, 5, 0.01)),
+        Gain("images", "accuracy %", "gpt2", Difference(0.5, 0.1, 0.9, 5, 0.2)),
+        Gain("text", "bits/char", "mimetic", Difference(-0.2, -0.3, -0.1, 5, 0.001), higher=False),
+        Gain("text", "bits/char", "gpt2", Difference(0.1, None, None, 1), higher=False),
+    ]
+    rows = drawn("forest", gains, width=style.PAGE)
+    assert [row["side"] for row in rows] == ["1", "0", "1", "0"]
+    assert [(row["task"], row["arm"], float(row["gain"])) for row in rows] == [
+        (gain.task, gain.arm, gain.difference.mean) for gain in gains
+    ]
+    with pytest.raises(InputError, match="no gain to draw"):
+        drawn("forest", [])

@@ -14,16 +14,10 @@ from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.analysis import fit
 from mimetic_jax.schemes import Mimetic
+from tests.analysis.networks import small
 from tests.training import quiet
 
 D, H, L = 48, 2, 2
-
-
-def comparison(**change):
-    config = default()
-    config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 2, 2, 72
-    config.model = model("vit", width=D, depth=L, heads=H, patch=4, **change)
-    return config
 
 
 def analyzed(config, workdir):
@@ -31,7 +25,7 @@ def analyzed(config, workdir):
 
 
 def test_arms_at_the_start(tmp_path):
-    config = comparison(scan=True, fused_qkv=True)
+    config = small(scan=True, fused_qkv=True)
     config.arms = {"default": {}, "mimetic": {"scheme": (Mimetic(),)}}
     before = analyzed(config, tmp_path)
     assert [line for line in before.splitlines() if line[0] != " "] == [
@@ -67,7 +61,7 @@ def timm_file(path, scheme, depth=3):
 def test_a_pretrained_file_is_fit_in_its_own_sizes(tmp_path):
     scheme = Mimetic(beta_qk=(0.2, 0.4, 0.6), alpha_vo=0.3)
     path = timm_file(tmp_path / "vit.safetensors", scheme)
-    config = comparison()  # of two layers, where the file has three
+    config = small()  # of two layers, where the file has three
     config.init_from, config.init_parts = str(path), ("attention",)
     said = analyzed(config, tmp_path)
     assert said.startswith(f"{path}\n")
@@ -87,7 +81,7 @@ def test_a_gpt2_is_fit_though_no_model_here_starts_from_it(tmp_path):
         tmp_path / "gpt2.npz",
         **{"h.0.attn.c_attn.weight": qkv, "h.0.attn.c_proj.weight": out},
     )
-    config = comparison()
+    config = small()
     config.init_from = str(tmp_path / "gpt2.npz")
     said = analyzed(config, tmp_path)
     (beta,) = re.findall(r"beta_vo=\(?([-.\d]+)", said)
@@ -113,7 +107,7 @@ def mixer():
 
 
 def test_missing_sources_are_one_line(tmp_path):
-    config = comparison()
+    config = small()
     config.init_from = str(tmp_path / "no.npz")
     with pytest.raises(InputError, match=r"^there is no checkpoint .*no\.npz$"):
         analyzed(config, tmp_path)

@@ -3,19 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from configs.default import default, model
-from mimetic_jax.analysis import gallery, products, style
-from mimetic_jax.errors import InputError
-from tests.training import quiet
+from mimetic_jax.analysis import gallery, style
 
 
 @pytest.fixture
 def comparison(trained):
     return trained.comparison
-
-
-def initial(comparison, arm):
-    return comparison.arms[arm].program.initial_state(0, comparison.arms[arm].config.scheme).params
 
 
 def test_picture_is_drawn(comparison, tmp_path, monkeypatch):
@@ -42,20 +35,6 @@ def test_picture_is_drawn(comparison, tmp_path, monkeypatch):
     assert {"W_V W_out", "attention, head 0"} < {bar.get_xlabel() for bar in figure.axes[12:]}
 
 
-def test_products_are_those_of_the_first_attention_layer():
-    draw = np.random.default_rng(0).standard_normal
-    shapes = {"query": (2, 8, 4, 2), "key": (2, 8, 2, 2), "value": (2, 8, 2, 2)}
-    shapes["out"] = (2, 4, 2, 8)
-    kernels = {role: draw(shape, np.float32) for role, shape in shapes.items()}
-    tree = {"blocks": {"attention": {role: {"kernel": k} for role, k in kernels.items()}}}
-    query_key, value_out = gallery.products({"dense": {"kernel": np.ones((3, 3))}, **tree})
-    query, key, value, out = (kernel[0] for kernel in kernels.values())
-    np.testing.assert_allclose(query_key, query[:, 0] @ key[:, 0].T, rtol=1e-5)
-    by_hand = sum(value[:, h // 2] @ out[h] for h in range(4))
-    np.testing.assert_allclose(value_out, by_hand, rtol=1e-5, atol=1e-5)
-    assert gallery.products({"fc1": {"kernel": np.ones((3, 3))}}) is None
-
-
 @pytest.mark.parametrize(
     ("count", "grid", "shape", "middle"),
     [(17, (4, 4), (4, 4), 11), (9, (6, 6), (3, 3), 4), (7, None, (1, 7), 3)],
@@ -66,21 +45,3 @@ def test_the_middle_token_looks(count, grid, shape, middle):
     front = count - np.prod(shape)
     assert looks.shape == shape
     assert looks.ravel()[0] == middle * count + front
-
-
-def test_nothing_to_draw_is_one_line(tmp_path):
-    config = default()
-    config.batch, config.steps, config.eval.batch = 32, 4, 72
-    config.model = model("mixer", width=8, depth=1, patch=4)
-    mixer = quiet(config)
-    with pytest.raises(InputError, match=r"^model mixer has no attention to draw$"):
-        gallery.analyze(mixer, tmp_path)
-
-
-def test_leans(comparison):
-    for arm, query_key, value_out in (("default", 0, 0), ("mimetic", 0.395, -0.4)):
-        layers = products.leans(initial(comparison, arm))
-        assert [lean.layer for lean in layers] == ["block_0/attention", "block_1/attention"]
-        for lean in layers:
-            assert lean.query_key == pytest.approx(query_key, abs=0.15)
-            assert lean.value_out == pytest.approx(value_out, abs=0.1)

@@ -14,16 +14,22 @@ import pytest
 from mimetic_jax.analysis import health as analysis
 from mimetic_jax.analysis.health import health
 from mimetic_jax.models import Model, Traits
+from mimetic_jax.models.networks import Linen
+from tests.analysis.networks import drawn
 
 VIT = {"num_classes": 5, "width": 16, "depth": 2, "heads": 2, "patch": 4}
 
 
 def measured(name, inputs, change=lambda params: params, **fields):
-    """Parameters, the model's output on the inputs, and its health."""
-    made = Model.of(name, fields)
-    variables, output = jax.jit(made.init)(jax.random.key(0), inputs)
+    """Parameters with drawn kernels, the model's output, and its health."""
+    made, variables = drawn(name, inputs, scale=0.1, plain=True, **fields)
     params = change(jax.device_get(variables["params"]))
-    return params, np.asarray(output), health(made, {**variables, "params": params}, inputs)
+    variables = {**variables, "params": params}
+
+    def output():
+        return np.asarray(jax.jit(lambda variables: made(variables, inputs)[0])(variables))
+
+    return params, output, health(made, variables, inputs)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def images():
 
 
 def test_numbers_by_hand(images):
-    params, logits, found = measured("vit", images, **VIT)
+    params, output, found = measured("vit", images, **VIT)
     patches = images.reshape(3, 2, 4, 2, 4, 1).transpose(0, 1, 3, 2, 4, 5).reshape(3, 4, 16)
     x = patches @ params["patch_embed"]["kernel"] + params["patch_embed"]["bias"]
     x = np.concatenate([np.broadcast_to(params["cls_token"], (3, 1, 16)), x], axis=1)
@@ -52,7 +58,7 @@ def test_numbers_by_hand(images):
     assert first["tokens"] == 5
     mixed = np.einsum("bhnk,hkd->bnd", maps @ value, layer["out"]["kernel"])
     assert first["mixing"] == pytest.approx(rms(mixed), rel=1e-3)
-    assert found.logits == pytest.approx(np.std(logits, axis=1).mean(), rel=1e-4)
+    assert found.logits == pytest.approx(np.std(output(), axis=1).mean(), rel=1e-4)
     assert (first["dead"], first["stuck"]) == (0, 0)
 
 
@@ -118,11 +124,11 @@ class Stock(nn.Module):
 
 
 def test_a_model_of_the_users_has_rows_for_its_attention():
-    made, x = Model("own", Stock(), Traits()), jnp.ones((2, 4, 8))
+    made, x = Model("own", Linen(Stock()), Traits()), jnp.ones((2, 4, 8))
     found = health(made, made.init(jax.random.key(0), x)[0], x)
     assert list(found.layers) == ["look"]
     assert found.layers["look"]["entropy"] == pytest.approx(math.log(4))  # equal tokens
-    made = Model("own", nn.Dense(3), Traits())
+    made = Model("own", Linen(nn.Dense(3)), Traits())
     found = health(made, made.init(jax.random.key(0), x)[0], x)
     assert analysis._table(found.layers) == [
         "  no blocks named block_0, block_1 … and no attention in this model"
@@ -132,8 +138,8 @@ def test_a_model_of_the_users_has_rows_for_its_attention():
 def test_a_text_model_has_logits():
     tokens = np.arange(12).reshape(2, 6)
     fields = {"vocab": 12, "width": 16, "depth": 1, "heads": 2, "scan": True}
-    params, hidden, found = measured("gpt", tokens, **fields)
-    logits = hidden @ params["embedding"].T
+    params, output, found = measured("gpt", tokens, **fields)
+    logits = output() @ params["embedding"].T + params["decoder_bias"]
     assert found.logits == pytest.approx(np.std(logits, axis=-1).mean(), rel=1e-4)
     # Even attention to what a token may see: log 1, …, log 6.
     assert found.layers["block_0"]["entropy"] == pytest.approx(math.log(720) / 6, rel=0.05)

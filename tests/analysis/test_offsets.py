@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
 from mimetic_jax.analysis.offsets import by_offset, hits, self_and_ring
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
 
@@ -64,10 +63,3 @@ def test_self_and_ring():
     assert itself == pytest.approx(np.trace(patches) / 12)
     near = [patches[i, j] for i, j, (m, n) in pairs() if 1 <= max(abs(m), abs(n)) <= 1]
     assert ring == pytest.approx(np.sum(near) / 12)
-
-
-def test_errors_name_the_sizes():
-    with pytest.raises(InputError, match=r"^maps of 13 tokens have no 4x4 grid$"):
-        by_offset(attention(), (4, 4))
-    with pytest.raises(InputError, match=r"^3 offsets for maps of 2 heads$"):
-        hits(attention(), GRID, offsets(3, 3))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
-from configs.default import default
-from mimetic_jax import InputError, Rule, rewrite
 from mimetic_jax.analysis import products
 from mimetic_jax.schemes import Mimetic
+from tests.analysis.networks import small
 from tests.training import quiet
 
 ROLES = ("query", "key", "value", "out")
@@ -56,39 +57,11 @@ def test_stacked_layers_lean_as_single_ones(groups):
         np.testing.assert_allclose(numbers(left), by_hand(tree["attention"]), rtol=1e-4, atol=1e-5)
 
 
-def test_fused_kernels_lean_as_separate_ones():
-    kernels = layer(0)
-    qkv = np.concatenate([kernels[role]["kernel"].reshape(D, -1) for role in ROLES[:3]], axis=1)
-    tree = {"attn": {"qkv": {"kernel": qkv}, "proj": {"kernel": kernels["out"]["kernel"]}}}
-    rules = (
-        Rule("qkv/kernel", ROLES[:3], "d (three h k)"),
-        Rule("proj/kernel", "out", "h k d"),
-    )
-    (fused,) = products.leans(tree, rules=rules, num_heads=H)
-    (separate,) = products.leans({"attn": kernels})
-    assert fused == separate
-    with pytest.raises(InputError, match="no rule describes attn/qkv/kernel"):
-        products.leans(tree)
-
-
-def test_other_layers_are_passed_over():
-    tree = {"attn": layer(0), "mlp": {"fc1": {"kernel": np.ones((D, 2 * D), np.float32)}}}
-    assert [lean.layer for lean in products.leans(tree)] == ["attn"]
-    assert products.leans({"mlp": tree["mlp"]}) == []
-
-
-def test_a_mimetic_tree_leans():
-    tree = rewrite(jax.random.key(0), {"attn": layer(0)}, Mimetic())
-    (lean,) = products.leans(tree)
-    assert lean.value_out == pytest.approx(-0.4, abs=0.05)
-    assert lean.value_out_noise == pytest.approx(0.4 / D**0.5, rel=0.2)
-
-
 def test_analyze_reads_models_with_scan(tmp_path):
-    config = default()
-    config.batch, config.steps, config.eval.batch = 32, 4, 72
-    config.model.update(width=48, depth=2, heads=2, patch=4, scan=True)
-    config.arms.mimetic = {"scheme": (Mimetic(),)}
+    config = small(scan=True, fused_qkv=True)
+    config.arms = {"default": {}, "mimetic": {"scheme": (Mimetic(),)}}
     said = products.analyze(quiet(config), tmp_path)
-    for index in range(2):
-        assert f"blocks/attention[{index}]" in said
+    of_each = re.findall(r"blocks/attention\[(\d)\].*W_V W_out (\S+)", said)
+    assert [index for index, _ in of_each] == ["0", "1", "0", "1"]
+    leans = [float(lean) for _, lean in of_each]
+    assert leans == pytest.approx([0, 0, -0.4, -0.4], abs=0.1)

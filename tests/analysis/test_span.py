@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from configs.default import model
-from mimetic_jax import InputError
 from mimetic_jax.analysis import span
 from mimetic_jax.analysis.span import disjoint_subsets, impulse_subsets
 from tests.training import quiet
@@ -77,8 +76,3 @@ def test_analyze(tiny, tmp_path):
     said = span.analyze(quiet(config), tmp_path)
     numbers = [line.split() for line in said.splitlines()[2:]]
     assert numbers == [["1", "20", "3", "2", "2"], ["2", "20", "3", "2", "2"]]
-
-
-def test_a_model_without_filters_is_an_error(tiny, tmp_path):
-    with pytest.raises(InputError, match=r"model vit has no depthwise filters$"):
-        span.analyze(quiet(tiny()), tmp_path)

@@ -38,7 +38,6 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         assert float(row[2].replace(",", "")) > 0
     assert rows[0][6] == ""
     assert float(rows[1][6]) > 0
-    assert not any("grouped" in line for line in lines)  # a ViT has no depthwise convolution
 
 
 def test_rates_and_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,65 +5,24 @@ A builder of our own replaces TFDS's: it writes real array_record data without T
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mimetic_jax import extras
 from mimetic_jax.data import load_dataset, prepare
 from mimetic_jax.data.sets.table import describe
-from mimetic_jax.errors import InputError
-
-SIZES = {"train": 5, "test": 3}
-
-
-def split(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(SIZES[name])
-    images = rng.integers(0, 256, (SIZES[name], size, size, 3), np.uint8)
-    return images, rng.integers(0, 10, SIZES[name])
+from tests.data import made
 
 
 def builder(size: int, file_format: str = "array_record") -> prepare.Build:
-    """A builder that writes square images of `size` pixels under any name."""
+    """What writes square images of `size` pixels under any name."""
 
-    def build(wanted: str, root: Path, manual: Path) -> None:
-        import tensorflow_datasets as tfds
-        from PIL import Image
-
-        with tfds.core.registered.skip_registration():
-
-            class Builder(tfds.core.GeneratorBasedBuilder):
-                VERSION = tfds.core.Version("3.1.0")
-                name = wanted
-
-                def _info(self) -> Any:
-                    features = {
-                        "image": tfds.features.Image(shape=(size, size, 3)),
-                        "label": tfds.features.ClassLabel(num_classes=10),
-                    }
-                    return tfds.core.DatasetInfo(
-                        builder=self, features=tfds.features.FeaturesDict(features)
-                    )
-
-                def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-                    return {part: self._generate_examples(part) for part in SIZES}
-
-                def _generate_examples(self, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
-                    for index, (image, label) in enumerate(zip(*split(part, size), strict=True)):
-                        file = io.BytesIO()
-                        Image.fromarray(image).save(file, "PNG")
-                        file.seek(0)
-                        yield index, {"image": file, "label": int(label)}
-
-        Builder(data_dir=root, file_format="array_record").download_and_prepare()
-        description = root / wanted / "3.1.0" / "dataset_info.json"
-        description.write_text(description.read_text().replace("array_record", file_format))
+    def build(name: str, root: Path, manual: Path) -> None:
+        made.prepare(name, root, size, version="3.1.0", file_format=file_format)
 
     return build
 
@@ -73,12 +32,7 @@ def nothing(name: str, root: Path, manual: Path) -> None:
 
 
 def refused(*words: str, **arguments: Any) -> None:
-    with pytest.raises(InputError) as caught:
-        prepare.prepare(**arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
+    made.refused(lambda: prepare.prepare(**arguments), *words)
 
 
 @pytest.mark.parametrize("name", ["svhn", "stl10"])
@@ -86,20 +40,14 @@ def test_prepared_data_are_loaded(tmp_path: Path, name: str) -> None:
     size = describe(name).image_shape[0]
     folder = prepare.prepare(name, str(tmp_path), build=builder(size))
     assert folder == tmp_path / describe(name).tfds / "3.1.0"
+    assert prepare.prepare(name, str(tmp_path), build=nothing) == folder  # it is there
     data = load_dataset(name, str(tmp_path))
     assert data.name == name
     for part, images, labels in (
         ("train", data.train_images, data.train_labels),
         ("test", data.test_images, data.test_labels),
     ):
-        expected = {image.tobytes(): label for image, label in zip(*split(part, size), strict=True)}
-        found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-        assert found == expected
-
-
-def test_prepared_data_are_not_prepared_again(tmp_path: Path) -> None:
-    first = prepare.prepare("svhn", str(tmp_path), build=builder(32))
-    assert prepare.prepare("svhn", str(tmp_path), build=nothing) == first
+        assert made.examples(images, labels) == made.examples(*made.split(part, size))
 
 
 def test_another_file_format_is_reported(tmp_path: Path) -> None:
@@ -196,9 +144,11 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("error: digits isn't in TFDS")
 
 
-def test_help_needs_no_tensorflow() -> None:
+def test_importing_the_package_imports_no_reader_and_help_needs_no_tensorflow() -> None:
     program = (
-        "import runpy, sys\n"
+        "import runpy, sys, mimetic_jax.data\n"
+        "heavy = {'tensorflow', 'tensorflow_datasets', 'sklearn', 'PIL', 'cv2'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "sys.modules.update(tensorflow=None, tensorflow_datasets=None)\n"
         "sys.argv = ['prepare', '--help']\n"
         "runpy.run_module('mimetic_jax.data.prepare', run_name='__main__')"

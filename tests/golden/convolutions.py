@@ -8,18 +8,16 @@ The files hold outputs alone. Both sides take their weights from `weights`, by t
 parameter has in our models, and their images from `images`.
 """
 
-from __future__ import annotations
-
-import importlib.util
-import os
-import pathlib
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from tests.golden import checkout
+
 Arrays = dict[str, np.ndarray]
+KENTAROY = "vision-transformers-cifar10/models"
 
 SIDE, PATCH, WIDTH, DEPTH, CLASSES = 16, 2, 6, 2, 5
 """Of every model here; its images are [3, 16, 16, 3]."""
@@ -53,7 +51,7 @@ def images() -> np.ndarray:
 
 def mixer() -> Arrays:
     """Logits of kentaroy47's MLPMixer with its own expansion factors, 4 and one half."""
-    model = _kentaroy("mlpmixer").MLPMixer(
+    model = checkout.module(f"{KENTAROY}/mlpmixer.py").MLPMixer(
         image_size=SIDE, channels=3, patch_size=PATCH, dim=WIDTH, depth=DEPTH, num_classes=CLASSES
     )
     _, embed, *blocks, norm, _, head = model
@@ -76,7 +74,9 @@ def convmixer() -> Arrays:
     """
     arrays = {}
     for size in FILTERS:
-        model = _kentaroy("convmixer").ConvMixer(WIDTH, DEPTH, size, PATCH, CLASSES)
+        model = checkout.module(f"{KENTAROY}/convmixer.py").ConvMixer(
+            WIDTH, DEPTH, size, PATCH, CLASSES
+        )
         embed, _, norm, *blocks, _, _, head = model
         named = [("patch_embed", embed), ("patch_norm", norm), ("head", head)]
         for layer, (residual, pointwise, _, norm2) in enumerate(blocks):
@@ -127,16 +127,6 @@ def convnext() -> Arrays:
         ]
     _fill(model, named)
     return {"logits": _logits(model)}
-
-
-def _kentaroy(name: str) -> Any:
-    folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / "vision-transformers-cifar10/models"
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _fill(model: Any, named: list[tuple[str, Any]]) -> None:

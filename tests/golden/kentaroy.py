@@ -4,19 +4,15 @@
 at commit 5bb83d3 as the folder vision-transformers-cifar10 of $MIMETIC_ORIGINALS.
 """
 
-from __future__ import annotations
-
-import importlib.util
-import os
-import pathlib
 import random
 import warnings
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import numpy as np
+
+from tests.golden import checkout
 
 Arrays = dict[str, np.ndarray]
 
@@ -30,7 +26,7 @@ def kentaroy_policy() -> Arrays:
     """
     from PIL import Image
 
-    original = _module("randomaug")
+    original = checkout.module("vision-transformers-cifar10/randomaug.py")
     rng = np.random.default_rng(0)
     ramp = np.linspace(20, 220, 20)[:, None] + np.linspace(-15, 15, 12)[:, None, None]
     image = np.clip(ramp + rng.normal(scale=25, size=(12, 20, 3)), 0, 255).astype(np.uint8)
@@ -78,16 +74,6 @@ def kentaroy_rates() -> Arrays:
                 scheduler.step(epoch - 1)
         arrays[f"epochs_{epochs}"] = np.array(rates)
     return arrays
-
-
-def _module(name: str) -> ModuleType:
-    folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / "vision-transformers-cifar10"
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 ORIGINALS: dict[str, Callable[[], Arrays]] = {

@@ -1,19 +1,14 @@
-"""Logits of a language model of state-spaces' Mamba2Simple layers.
+"""Logits of language models of state-spaces' Mamba2Simple layers and of its first Mamba's.
 
 Needs torch 2.13.0 and einops 0.8.2, and in the folder that the environment variable
 MIMETIC_ORIGINALS names a clone of state-spaces/mamba at commit e9594ce. Its kernels for GPUs are
-replaced: the scan by its own `ssd_minimal_discrete`, the gated norm by the formula of its
-`rms_norm_ref`.
+replaced: the scans by its own `ssd_minimal_discrete` and `selective_scan_ref`, the gated norm by
+the formula of its `rms_norm_ref`.
 
-The file holds outputs alone. Both sides take their weights from `weight`, by the path that a
+The files hold outputs alone. Both sides take their weights from `weight`, by the path that a
 parameter has in our model, and their tokens from `tokens`.
 """
 
-from __future__ import annotations
-
-import importlib.util
-import os
-import pathlib
 import sys
 import types
 import zlib
@@ -23,10 +18,15 @@ from unittest import mock
 
 import numpy as np
 
+from tests.golden import checkout
+
 Arrays = dict[str, np.ndarray]
 
 FIELDS = {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "groups": 2}
 """Of our model; the layers' other sizes are the defaults of both."""
+
+FIELDS_1 = {"vocab": 11, "width": 12, "depth": 2, "state": 5, "rank": 3}
+"""Likewise of the first version."""
 
 
 def tokens() -> np.ndarray:
@@ -37,7 +37,7 @@ def tokens() -> np.ndarray:
 def weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
     """A parameter by its path in our model: normal, scales around 1, rates of change around ½."""
     drawn = np.random.default_rng(zlib.crc32(path.encode())).normal(size=shape)
-    if path.endswith(("A_log", "dt_bias")):
+    if path.endswith(("A_log", "A_logs", "dt_bias")):
         drawn = 0.5 * drawn - 0.7
     else:
         drawn = 0.3 * drawn + path.endswith("scale")
@@ -45,28 +45,49 @@ def weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def mamba() -> Arrays:
-    """Logits [2, 21, 11] in float64, stored as float32: pre-norm residual layers, tied output."""
+    """Logits [2, 21, 11] of Mamba-2."""
+    reference, width = _mamba2_simple(), FIELDS["width"]
+    sizes = {"d_state": FIELDS["state"], "headdim": 2 * width // FIELDS["heads"]}
+
+    def mixer(path: str) -> Any:
+        layer = reference(
+            width, **sizes, ngroups=FIELDS["groups"], chunk_size=7, use_mem_eff_path=False
+        )
+        return _filled(layer.double(), path)
+
+    return _logits(mixer)
+
+
+def mamba1() -> Arrays:
+    """Logits [2, 21, 11] of the first Mamba, whose scan computes in float32."""
+    reference = _mamba_simple()
+    sizes = {"d_state": FIELDS_1["state"], "dt_rank": FIELDS_1["rank"]}
+
+    def mixer(path: str) -> Any:
+        layer = reference(FIELDS_1["width"], **sizes, use_fast_path=False)
+        return _filled_1(layer.double(), path)
+
+    return _logits(mixer)
+
+
+def _logits(mixer: Callable[[str], Any]) -> Arrays:
+    """In float64, stored as float32: pre-norm residual layers, tied output."""
     import torch
 
-    reference = _mamba2_simple()
     width, depth = FIELDS["width"], FIELDS["depth"]
-    sizes = {"d_state": FIELDS["state"], "headdim": 2 * width // FIELDS["heads"]}
     ids = torch.from_numpy(tokens()).long()
     embedding = _torch(weight("embedding", (FIELDS["vocab"], width)))
     with torch.no_grad():
         x = embedding[ids]
         for layer in range(depth):
-            mixer = reference(
-                width, **sizes, ngroups=FIELDS["groups"], chunk_size=7, use_mem_eff_path=False
-            ).double()
-            _fill(mixer, f"block_{layer}/mixer")
-            x = x + mixer(_rms(x, _torch(weight(f"block_{layer}/norm/scale", (width,)))))
+            scale = _torch(weight(f"block_{layer}/norm/scale", (width,)))
+            x = x + mixer(f"block_{layer}/mixer")(_rms(x, scale))
         logits = _rms(x, _torch(weight("norm/scale", (width,)))) @ embedding.T
     return {"logits": logits.numpy().astype(np.float32)}
 
 
-def _fill(mixer: Any, path: str) -> None:
-    """Set every parameter of a layer. Theirs are output first; in_proj holds five of ours."""
+def _filled(mixer: Any, path: str) -> Any:
+    """The layer with our parameters. Theirs are output first; in_proj holds five of ours."""
     inner, states = mixer.d_inner, mixer.ngroups * mixer.d_state
     columns = {"z": inner, "x": inner, "b": states, "c": states, "dt": mixer.nheads}
     kernels = [weight(f"{path}/{n}/kernel", (mixer.d_model, c)) for n, c in columns.items()]
@@ -82,11 +103,51 @@ def _fill(mixer: Any, path: str) -> None:
         "out_proj.weight": weight(f"{path}/out_proj/kernel", (inner, mixer.d_model)).T,
     }
     mixer.load_state_dict({name: _torch(array) for name, array in values.items()})
+    return mixer
+
+
+def _filled_1(mixer: Any, path: str) -> Any:
+    """Likewise of the first Mamba: in_proj holds two of ours, x_proj three."""
+    inner, dim, rank, states = mixer.d_inner, mixer.d_model, mixer.dt_rank, mixer.d_state
+
+    def joined(inputs: int, **columns: int) -> np.ndarray:
+        kernels = [weight(f"{path}/{n}/kernel", (inputs, c)) for n, c in columns.items()]
+        return np.concatenate(kernels, axis=1).T
+
+    values = {
+        "in_proj.weight": joined(dim, x=inner, z=inner),
+        "conv1d.weight": weight(f"{path}/conv/kernel", (mixer.d_conv, inner)).T[:, None],
+        "conv1d.bias": weight(f"{path}/conv/bias", (inner,)),
+        "x_proj.weight": joined(inner, dt_low=rank, b=states, c=states),
+        "dt_proj.weight": joined(rank, dt=inner),
+        "dt_proj.bias": weight(f"{path}/dt_bias", (inner,)),
+        "A_log": weight(f"{path}/A_logs", (inner, states)),
+        "D": weight(f"{path}/D", (inner,)),
+        "out_proj.weight": joined(inner, out_proj=dim),
+    }
+    mixer.load_state_dict({name: _torch(array) for name, array in values.items()})
+    return mixer
+
+
+def _mamba_simple() -> Any:
+    """The first class, with the scan that its code has as a reference."""
+    folder = "mamba/mamba_ssm"
+    norms = types.ModuleType("layer_norm")
+    vars(norms).update(_layer_norm_fwd=None)
+    helpers = types.ModuleType("torch")
+    vars(helpers).update(custom_fwd=lambda f: f, custom_bwd=lambda f: f)
+    stubs = {"mamba_ssm.ops.triton.layer_norm": norms, "mamba_ssm.utils.torch": helpers}
+    parents = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "mamba_ssm.utils")
+    with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in parents} | stubs):
+        scans = checkout.module(f"{folder}/ops/selective_scan_interface.py")
+        vars(scans).update(selective_scan_fn=scans.selective_scan_ref)
+        sys.modules["mamba_ssm.ops.selective_scan_interface"] = scans
+        return checkout.module(f"{folder}/modules/mamba_simple.py").Mamba
 
 
 def _mamba2_simple() -> Any:
     """The class, without what only GPUs have."""
-    folder = pathlib.Path(os.environ["MIMETIC_ORIGINALS"]) / "mamba/mamba_ssm/modules"
+    folder = "mamba/mamba_ssm/modules"
     names = ("layernorm_gated", "ssd_combined")
     stubs = {f"mamba_ssm.ops.triton.{name}": types.ModuleType(name) for name in names}
     norms, scans = stubs.values()
@@ -94,9 +155,9 @@ def _mamba2_simple() -> Any:
     vars(scans).update(mamba_chunk_scan_combined=None, mamba_split_conv1d_scan_combined=None)
     parents = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton")
     with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in parents} | stubs):
-        minimal = _module(folder / "ssd_minimal.py")
+        minimal = checkout.module(f"{folder}/ssd_minimal.py")
         vars(scans).update(mamba_chunk_scan_combined=_scan(minimal.ssd_minimal_discrete))
-        return _module(folder / "mamba2_simple.py").Mamba2Simple
+        return checkout.module(f"{folder}/mamba2_simple.py").Mamba2Simple
 
 
 def _scan(minimal: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,13 +200,4 @@ def _torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array.copy()).double()
 
 
-def _module(path: pathlib.Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba}
+ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba, "mamba1": mamba1}

@@ -5,8 +5,6 @@ own, with `pip install torch==2.13.0 transformers==5.23.0 scipy`; `vit` needs th
 these versions, on an x86 CPU, each reproduces its file bit for bit.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from typing import Any

@@ -8,8 +8,6 @@ huggingface_hub safetensors pyyaml scipy`. MIMETIC_ORIGINALS names a folder of c
 - Sinusoidal-Initialization: github.com/jmiravet/Sinusoidal-Initialization at 334f680.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import pathlib

@@ -5,11 +5,6 @@ MIMETIC_ORIGINALS names two clones: `vision-transformers-cifar10` of kentaroy47 
 and `Swin-Transformer` of microsoft at commit f82860b.
 """
 
-from __future__ import annotations
-
-import importlib.util
-import os
-import pathlib
 import sys
 import types
 import zlib
@@ -18,6 +13,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+
+from tests.golden import checkout
 
 Arrays = dict[str, np.ndarray]
 
@@ -83,7 +80,7 @@ def windows() -> Arrays:
 
 
 def _cifar(image: tuple[int, int], **fields: Any) -> tuple[Any, Arrays]:
-    module = _module("vision-transformers-cifar10/models/swin.py")
+    module = checkout.module("vision-transformers-cifar10/models/swin.py")
     width, depths, factors, head = _sizes(fields)
     model = module.SwinTransformer(
         hidden_dim=width,
@@ -132,7 +129,7 @@ def _microsoft(image: tuple[int, int], **fields: Any) -> tuple[Any, Arrays]:
     layers.to_2tuple = lambda size: size if isinstance(size, tuple) else (size, size)
     layers.trunc_normal_ = torch.nn.init.trunc_normal_
     with mock.patch.dict(sys.modules, {"timm.models.layers": layers}):
-        module = _module("Swin-Transformer/models/swin_transformer.py")
+        module = checkout.module("Swin-Transformer/models/swin_transformer.py")
     width, depths, factors, head = _sizes(fields)
     model = module.SwinTransformer(
         img_size=image,
@@ -219,17 +216,6 @@ def _norm(ours: str, theirs: str, dim: int) -> Arrays:
         f"{theirs}.weight": weight(f"{ours}/scale", (dim,)),
         f"{theirs}.bias": weight(f"{ours}/bias", (dim,)),
     }
-
-
-def _module(path: str) -> Any:
-    """A file of an original, imported."""
-    file = pathlib.Path(os.environ["MIMETIC_ORIGINALS"], path)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 ORIGINALS: dict[str, Callable[[], Arrays]] = {"windows": windows}

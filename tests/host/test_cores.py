@@ -1,7 +1,5 @@
 """Threads change neither the results nor, afterward, the BLAS limit."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Files are opened only where they are regular files, and written only where they aren't links."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 

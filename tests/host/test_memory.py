@@ -1,7 +1,5 @@
 """A step's temporary arrays stay with the process; beside an accelerator nothing is changed."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import subprocess

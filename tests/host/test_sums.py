@@ -1,7 +1,5 @@
 """Compiled sums are right, or a warning says so: those of jaxlib 0.10.2 on CPUs are wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import jax

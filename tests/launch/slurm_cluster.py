@@ -1,7 +1,5 @@
 """A cluster of Slurm on this machine: its controller, one node of two CPUs, and munge for both."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib

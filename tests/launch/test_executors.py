@@ -1,7 +1,5 @@
 """Calls of main.py: their names, and how each executor does them."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

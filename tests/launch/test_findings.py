@@ -68,12 +68,27 @@ def test_doctests():
 
 
 @pytest.fixture(scope="module")
-def text():
-    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+def found():
+    return Results(ROOT / "results")
+
+
+@pytest.fixture(scope="module")
+def pages(found):
+    """The documents that are made of results, as they are made today."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        paths = docs.pages(Results(ROOT / "results"))
-    page = " ".join(" ".join((ROOT / path).read_text() for path in paths).split())
+        return docs.pages(found)
+
+
+def test_the_documents_are_those_of_the_results(pages):
+    for path, text in pages.items():
+        assert (ROOT / path).read_text() == text, f"{path} is stale: launch/reproduce.py --docs"
+
+
+@pytest.fixture(scope="module")
+def text(pages):
+    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+    page = " ".join(" ".join(pages.values()).split())
     for table in TABLES.values():
         for doubted in (table, *table.rows):
             page = page.replace(doubted.doubt or " ", " ")
@@ -140,33 +155,29 @@ def test_every_difference_is_that_of_lines(lines, text):
             assert float(low) < float(mean) < float(high)
 
 
-@pytest.mark.parametrize("page", ["findings", "recall"])
+@pytest.mark.parametrize("page", ["findings", "faq", "evidence", "recall"])
 def test_a_page_has_no_score_of_its_own(page):
     bare = findings._PLACE.sub("", (ROOT / "papers" / f"{page}.md").read_text())
-    bare = re.sub(r"```.*?```", "", bare, flags=re.DOTALL)
+    bare = re.sub(r"```.*?```|`[^`]*`", "", bare, flags=re.DOTALL)  # such as a scheme's constants
     assert not re.findall(r"\d+\.\d+|(?<!\w)[+−-]\d|\d ?%", bare)
 
 
-def test_a_place_is_the_difference_of_lines(tmp_path, monkeypatch):
+def test_a_place_is_the_difference_of_lines(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
-    found = Results(ROOT / "results")
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic - norm_matched}")
     runs = {
         arm: {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
         for arm in ("mimetic", "norm_matched")
     }
     mean = np.mean([runs["mimetic"][seed] - runs["norm_matched"][seed] for seed in range(3)])
-    text = findings.findings(found)
+    text = findings.findings(found, page)
     assert text.startswith(f"{mean:+.3f} [")
     assert text.endswith("] (n = 3)")
 
 
-def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_two_rows(tmp_path, found):
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
     ours, theirs = (
         {line.seed: line.value for line in found.of(entry.spec) if line.arm == arm}
@@ -174,18 +185,16 @@ def test_a_place_may_name_two_rows(tmp_path, monkeypatch):
         for entry in registry.entries("evidence/text", row)
     )
     mean = np.mean([ours[seed] - theirs[seed] for seed in range(3)])
-    assert findings.findings(found).startswith(f"{mean:+.3f} [")
+    assert findings.findings(found, page).startswith(f"{mean:+.3f} [")
 
 
-def test_a_place_may_name_a_step(tmp_path, monkeypatch):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_a_step(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
     starts = [dict(line.curve)[0] for line in found.of(entry.spec) if line.arm == "mimetic"]
     mean, sd = np.mean(starts), np.std(starts, ddof=1)
-    assert findings.findings(found) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
+    assert findings.findings(found, page) == f"{mean:.3f} ± {sd:.3f} (n = 3)"
 
 
 @pytest.mark.parametrize(
@@ -240,9 +249,8 @@ def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch)
         ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
-def test_a_place_without_runs_is_one_line(place, words, tmp_path, monkeypatch):
+def test_a_place_without_runs_is_one_line(place, words, tmp_path, found):
     page = tmp_path / "page.md"
-    monkeypatch.setattr(findings, "PATH", page)
     page.write_text(place)
     with pytest.raises(InputError, match=words):
-        findings.findings(Results(ROOT / "results"))
+        findings.findings(found, page)

@@ -1,7 +1,8 @@
-"""docs/recipes.md: the records of the config files, whole and current."""
+"""The records of the config files in docs/: whole, each on one page."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pathlib
 import re
@@ -10,6 +11,7 @@ import pytest
 
 from launch import recipes
 from mimetic_jax.command import shipped
+from papers import PAPERS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -19,37 +21,43 @@ def words(text: str) -> list[str]:
     return re.sub(r"\]\(\S*?\)|[\\\[_*]|```", "", text).split()
 
 
-def test_the_document_is_that_of_the_config_files() -> None:
-    assert (ROOT / recipes.PATH).read_text() == recipes.render(), (
-        "docs/recipes.md is stale: python launch/reproduce.py --docs"
-    )
+@functools.cache
+def pages() -> dict[str, str]:
+    """The text of each page with records, by its path in docs/."""
+    names = (recipes.OTHERS, *map(recipes.page_of, PAPERS))
+    return {name: (ROOT / "docs" / name).read_text() for name in names}
 
 
 @pytest.mark.parametrize("name", shipped.names())
 def test_no_word_of_a_record_is_lost(name: str) -> None:
-    _, found, rest = (ROOT / recipes.PATH).read_text().partition(f"\n### {name}\n")
-    assert found
-    section = re.split(r"^##", rest, flags=re.MULTILINE)[0]
-    for text in recipes.published(name):
-        assert recipes.wrapped(text) in section
-        section = section.replace(recipes.wrapped(text), "")
+    """Each record is on one page, whole."""
+    (section,) = (
+        re.split(r"^##", page.partition(f"# {name}\n")[2], flags=re.MULTILINE)[0]
+        for page in pages().values()
+        if f"# {name}\n" in page
+    )
     config = importlib.import_module(f"configs.{name}")
     # The field Command has no label in the document, being a block of code.
     record = re.sub(r"^Command:", "", config.__doc__, flags=re.MULTILINE)
     assert words(section) == words(f"{record} {config.get_config.__doc__}")
 
 
+def test_the_index_leads_to_every_record() -> None:
+    links = re.findall(r"^- \[(\w+)\]\((\S*)#(\w+)\): ", pages()[recipes.OTHERS], re.MULTILINE)
+    assert [name for name, _, _ in links] == list(shipped.names())
+    for name, page, anchor in links:
+        assert anchor == name
+        assert f"# {name}\n" in pages()[page or recipes.OTHERS]
+
+
 def test_no_wrapped_line_begins_a_list() -> None:
-    found = re.findall(r"^(?:\d+[.)]|[-+*]) .*", (ROOT / recipes.PATH).read_text(), re.MULTILINE)
-    assert found == []
+    for page in pages().values():
+        for paragraph in page.partition("## Configurations")[2].split("\n\n"):
+            assert re.findall(r"^(?:\d+[.)]|[-+*]) .*", paragraph, re.MULTILINE) == []
 
 
-def test_fields_are_those_of_the_record() -> None:
+def test_a_record_has_fields() -> None:
     record = recipes.read(ROOT / "configs/tiny_imagenet_vit.py")
-    assert record.paper == "Mimetic Initialization of Self-Attention Layers"
-    (published,) = recipes.published("tiny_imagenet_vit")
-    assert "attention/table4, accuracy %: Tiny ImageNet: default 45.24, mimetic 50.87" in published
-    departures = record["Differs from the paper"]
+    departures = " ".join(dict(record.parts)["Differs from the paper"].split())
     assert departures.startswith("as configs/cifar10_vit.py; the padding before the crop is 8 pix")
     assert departures.endswith("validation images.")
-    assert record["Expected"] == ""

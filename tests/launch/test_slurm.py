@@ -1,7 +1,5 @@
 """An array of runs on Slurm itself: one is stopped, comes back, and the table has all."""
 
-from __future__ import annotations
-
 import pathlib
 import subprocess
 import sys

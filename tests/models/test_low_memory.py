@@ -1,7 +1,5 @@
 """Values, gradients and residuals of the functions that keep few bytes."""
 
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

@@ -12,7 +12,8 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax import InputError
-from mimetic_jax.models import GPT, MODELS, Model, Traits, ViT, model_fields
+from mimetic_jax.models import MODELS, Model, Traits, model_fields
+from mimetic_jax.models.networks import Linen
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
@@ -33,7 +34,9 @@ def quiet(config, say=lambda line: None):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_configuration_has_the_fields_of_the_class(name):
     """With the defaults of the class: there is no other place where they stand."""
-    filled = {"vocab": 10} if name in ("gpt", "mamba", "token_vit") else {"num_classes": 10}
+    filled = (
+        {"vocab": 10} if name in ("gpt", "mamba", "mamba1", "token_vit") else {"num_classes": 10}
+    )
     module = MODELS[name](**filled)
     for field, value in model_fields(name).items():
         own = getattr(module, field)
@@ -111,7 +114,13 @@ def test_another_name_on_the_command_line_keeps_the_fields_that_both_have():
         ("vitt", {}, "unknown model 'vitt'.*did you mean 'vit'"),
         ("no_such_module:Model", {}, "no_such_module can't be imported .ModuleNotFoundError"),
         ("tests.plugged:TinyMLPMixr", {}, "did you mean 'TinyMLPMixer'"),
-        ("tests.plugged:NotAModule", {}, "not a flax.linen.Module"),
+        ("tests.plugged:NotAModule", {}, "is not a flax.linen.Module, an nnx.Module or two"),
+        ("tests.forms:vit_init+vit_aply", {}, "unknown function of .*did you mean 'vit_apply'"),
+        (
+            "tests.forms:NNXViT",
+            {"patches": 9},
+            r"fails on input of shape \(1, 8, 8, 1\): TypeError",
+        ),
         ("tests.plugged:TinyMLPMixer", {"widht": 3}, "field of model .*did you mean 'width'"),
         (
             "tests.plugged:WrongShape",
@@ -160,17 +169,7 @@ def test_the_initialization_of_a_model_is_traced_once(field, traces):
     """Unless the model has no hash, as with a dict among its fields."""
     Counted.traced = 0
     for _ in range(2):
-        model = Model("counted", Counted(field), Traits())
+        model = Model("counted", Linen(Counted(field)), Traits())
         variables, output = model.init(jax.random.key(0), jnp.ones((1, 4)))
     assert (variables["params"]["Dense_0"]["kernel"].shape, output.shape) == ((4, 3), (1, 3))
     assert Counted.traced == traces
-
-
-def test_traits_of_ours():
-    vit = Model.of("vit", {"width": 16, "heads": 2, "depth": 2, "patch": 4}, num_classes=10)
-    assert vit.grid((8, 12, 3)) == (2, 3)
-    assert isinstance(vit.module, ViT)
-    scanned = Model.of("gpt", {"width": 16, "heads": 2, "scan": True}, vocab=7, num_classes=10)
-    assert isinstance(scanned.module, GPT)
-    assert not scanned.unrolled().module.scan
-    assert scanned.grid((8, 8, 3)) is None

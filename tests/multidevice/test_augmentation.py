@@ -18,14 +18,22 @@ def config() -> ConfigDict:
     config = default()
     config.batch = 32
     config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.data.augment.update(
-        randaugment="torchvision-n2-m9", color_jitter=0.4, flip=True, crop=1, erase=0.5
-    )
+    config.data.augment.update(color_jitter=0.4, flip=True, crop=1, erase=0.5)
     return config
 
 
-@pytest.mark.parametrize("axes", [(2, 2, 2), pytest.param((8, 1), marks=pytest.mark.slow)])
-def test_no_image_goes_to_another_device(config, axes):
+@pytest.mark.parametrize(
+    ("axes", "policy"),
+    [
+        ((2, 2, 2), "none"),
+        *(
+            pytest.param(axes, "torchvision-n2-m9", marks=pytest.mark.slow)
+            for axes in ((2, 2, 2), (8, 1))
+        ),
+    ],
+)
+def test_no_image_goes_to_another_device(config, axes, policy):
+    config.data.augment.randaugment = policy
     digits = data.load_dataset("digits")
     examples = digits.train_images[:32], digits.train_labels[:32].astype(np.int32)
     mesh = make_mesh(*axes, devices=jax.devices())

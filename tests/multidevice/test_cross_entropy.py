@@ -1,7 +1,5 @@
 """Cross-entropy of tokens that are cut over eight devices."""
 
-from __future__ import annotations
-
 import re
 
 import jax
@@ -15,7 +13,10 @@ from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks.cross_entropy import token_losses
 
 
-@pytest.mark.parametrize("placement", [P(), P("fsdp"), P(None, "fsdp")])
+@pytest.mark.parametrize(
+    "placement",
+    [P(None, "fsdp"), *(pytest.param(p, marks=pytest.mark.slow) for p in (P(), P("fsdp")))],
+)
 def test_each_device_works_through_its_own_tokens(placement):
     """The same as on one device; nothing but the embedding is gathered, once, and its gradient
     summed, once: no communication in a loop."""

@@ -1,7 +1,5 @@
 """What the compiled step sends between eight devices, and what it keeps on each."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -15,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default
+from mimetic_jax.analysis.compile.hlo import parse
+from mimetic_jax.analysis.compile.kernels import Sent, step_kernels
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import task_module
 from tests.training import program_of
@@ -65,8 +65,16 @@ def shape(lengths):
     return tuple(sorted(int(length) for length in lengths if int(length) > 1))
 
 
-@pytest.mark.parametrize("kind", ["images", "text"])
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(
+    ("kind", "scan"),
+    [
+        ("images", True),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("images", False), ("text", True), ("text", False))
+        ),
+    ],
+)
 def test_parameters_are_gathered_one_layer_at_a_time(kind, scan):
     """Each kernel of a block is, never a stack of them; and nothing else that is large."""
     params, program = compiled(small(kind, scan=scan), 2, 4, devices=8, vocabulary=56)
@@ -116,3 +124,19 @@ def test_memory_of_a_language_model_is_shared_out():
         assert after < 0.52 * before
     whole = 267_735 * 512 * 4 / 2**20
     assert max(temporary) < 4.5 * whole
+
+
+@pytest.mark.parametrize(("axis", "size", "stride"), [("data", 2, 4), ("fsdp", 4, 1)])
+def test_the_sum_of_a_gradient(axis, size, stride):
+    mesh = make_mesh(2, 4, devices=jax.devices())
+
+    def shaped(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    gradient = jax.jit(jax.grad(lambda w, x: (x @ w).sum()), out_shardings=NamedSharding(mesh, P()))
+    lowered = gradient.lower(shaped((24, 10)), shaped((32, 24), axis))
+    kernels = step_kernels(parse(lowered.compile().as_text()))
+    (sent,) = (kernel.sent for kernel in kernels if kernel.sent)
+    assert (sent.kind, sent.size, sent.stride) == ("all-reduce", size, stride)
+    # The gradient is x summed over the batch, for each column: XLA may send one of them.
+    assert sent in (Sent("all-reduce", 24 * columns * 4, size, stride) for columns in (1, 10))

@@ -1,6 +1,4 @@
-"""Every model trains the same however its parameters and its batch are sharded."""
-
-from __future__ import annotations
+"""Every model trains the same however its parameters, its statistics and its batch are sharded."""
 
 import jax
 import numpy as np
@@ -10,6 +8,7 @@ from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
+from mimetic_jax.train.tasks import task_module
 from tests.training import program_of
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
@@ -17,26 +16,53 @@ MODELS = {
     "mixer": SMALL,
     "convmixer": SMALL | {"filter_size": 3},
     "convnext": SMALL | {"filter_size": 3},
+    "mamba": {"width": 16, "depth": 2, "heads": 4, "state": 8, "groups": 2, "scan": True},
+    "tests.plugged:TinyBatchNorm": {"width": 16},
 }
+WHOLE = {"tests.plugged:TinyBatchNorm"}
+"""Models whose few parameters every device has."""
 
 
-def losses(name, *axes):
-    config = default()
+def trained(name, *axes, accumulate=1):
+    """Losses of three steps, the state after them, and test losses of parameters and average."""
+    config = default("recall" if name == "mamba" else "images")
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 3, 3, 72
+    config.accumulate, config.ema = accumulate, 0.9
     config.model = model(name, **MODELS[name])
+    if name == "mamba":
+        config.data.length = 5
+        dataset, info = None, task_module("recall").describe(config)
+    else:
+        dataset, info = data.load_dataset("digits"), data.describe("digits")
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])
-    program = program_of(config, data.describe("digits"), mesh)
-    placed = program.placed(data.load_dataset("digits"))
+    program = program_of(config, info, mesh)
+    placed = program.placed(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 3)
-    return np.asarray(history["loss"]), state.params["blocks"]
+    tested = [program.test(each, placed).values["loss"] for each in (state.variables, state.ema)]
+    return np.asarray(history["loss"]), state, tested
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_data_fsdp_and_tensor_together(name):
-    expected, _ = losses(name, 1, 1, 1)
-    found, blocks = losses(name, 2, 2, 2)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    kernels = [leaf for leaf in jax.tree.leaves(blocks) if leaf.ndim > 2]
-    assert not any(kernel.is_fully_replicated for kernel in kernels)
+@pytest.mark.parametrize(
+    ("name", "accumulate"),
+    [
+        ("tests.plugged:TinyBatchNorm", 2),
+        pytest.param("tests.plugged:TinyBatchNorm", 1, marks=pytest.mark.slow),
+        *(pytest.param(n, 1, marks=pytest.mark.slow) for n in MODELS if n not in WHOLE),
+    ],
+)
+def test_data_fsdp_and_tensor_together(name, accumulate):
+    """Also the running statistics: those of the global batch."""
+    losses, state, tested = trained(name, 1, 1, 1, accumulate=accumulate)
+    others, same, again = trained(name, 2, 2, 2, accumulate=accumulate)
+    np.testing.assert_allclose(others, losses, rtol=1e-5)
+    np.testing.assert_allclose(again, tested, rtol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        same.model_state,
+        state.model_state,
+    )
+    assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(same.model_state))
+    if name not in WHOLE:
+        kernels = [x for x in jax.tree.leaves(same.params["blocks"]) if x.ndim > 2 and x.size > 64]
+        assert not any(kernel.is_fully_replicated for kernel in kernels)

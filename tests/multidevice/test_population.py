@@ -1,7 +1,5 @@
 """Members spread over devices are the members of one device."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ Its output is the same on all platforms; what each makes of it, such as a reduce
 all-reduce and a slice, comes later. Counted are the results of what is sent, scalars aside.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math
@@ -89,18 +87,15 @@ def sent(axes, folder, text=False, **model):
     return collectives(dump.read_text(), loops), work(program, config, axes, 1.0)
 
 
+@pytest.mark.slow
 def test_data(tmp_path):
     counted, expected = sent((8, 1, 1), tmp_path)
     assert counted == {"all-reduce": expected.reduced}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"scan": True, "depth": 2}, marks=pytest.mark.slow),
-        {"scan": True, "remat": True, "depth": 2},
-    ],
+    "model", [{}, {"scan": True, "depth": 2}, {"scan": True, "remat": True, "depth": 2}]
 )
 def test_fsdp(tmp_path, model):
     counted, expected = sent((1, 8, 1), tmp_path, **model)

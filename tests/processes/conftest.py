@@ -1,7 +1,5 @@
 """Several processes over loopback, with virtual devices and a shared compilation cache."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shutil
@@ -13,9 +11,9 @@ import time
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from mimetic_jax.train.store.runs import Run
+from tests.images import imagenet
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 HEAD = """
@@ -168,13 +166,7 @@ def data(tmp_path_factory):
     for split, lines in (("train", 800), ("valid", 30), ("test", 30)):
         words = random.integers(0, 30, (lines, 9)).astype(str)
         (text / f"ptb.{split}.txt").write_text("".join(f" {' '.join(line)} \n" for line in words))
-    for split, count in (("train", 20), ("val", 11)):
-        for index in range(count):
-            path = images / split / f"class_{index % 2}" / f"{index}.JPEG"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            height, width = random.integers(40, 90, 2)
-            pixels = random.integers(0, 100, (height, width, 3)) + 150 * (index % 2)
-            Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
+    imagenet(images)
     return {"images": None, "normalized": None, "text": text, "streamed": images}
 
 

@@ -3,8 +3,6 @@
 By itself, JAX notices a lost process after 100 s and ends with a page of C++ frames.
 """
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

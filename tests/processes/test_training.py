@@ -1,7 +1,5 @@
 """Several processes train as one: on images in memory, on text, on images streamed from disk."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -15,6 +15,8 @@ from mimetic_jax.schemes import (
     Block,
     Conditioned,
     Context,
+    IDInit,
+    Independent,
     NormMatched,
     Orthogonal,
     Sinusoidal,
@@ -22,6 +24,7 @@ from mimetic_jax.schemes import (
     UniformAttention,
     Zero,
     ZeroOut,
+    ZeroOutputs,
 )
 from tests.schemes.blocks import biases, kernels, ones
 
@@ -36,8 +39,13 @@ SCHEMES = [
     Orthogonal(gain=0.5),
     DCT(value=True),
     Sinusoidal("he"),
+    IDInit(),
+    Independent(spectral=True, uniform=True, depth=0.5),
+    ZeroOutputs(),
 ]
 EVERYTHING = {"query", "key", "value", "out"}
+SIX = ("query", "key", "value", "out", "mlp_in", "mlp_out")
+ENDS = ("out", "mlp_out")
 
 
 def block(dim=24, heads=4, groups=4, head_dim=6, hidden=48):
@@ -100,6 +108,9 @@ def test_protocol(scheme, sizes):
         (DCT(query=True, value=True), {"query", "key", "value"}),
         (Orthogonal(), EVERYTHING | {"mlp_in", "mlp_out"}),
         (Sinusoidal(), EVERYTHING | {"mlp_in", "mlp_out"}),
+        (IDInit(), EVERYTHING | {"mlp_in", "mlp_out"}),
+        (Independent(), EVERYTHING | {"mlp_in", "mlp_out"}),
+        (ZeroOutputs(), {"out", "mlp_out"}),
     ],
 )
 def test_roles(scheme, kernels):
@@ -148,6 +159,40 @@ def test_tfixup_counts_the_layers_of_the_tree():
         np.testing.assert_allclose(small * 4**0.25, large, rtol=1e-5)
     query = [t["block_1"]["attn"]["query"]["kernel"] for t in (two, eight)]
     np.testing.assert_array_equal(*query)
+
+
+# Standard deviations at D = 96, H·K = 144, F = 384 and L = 12, as their authors write them.
+RULES = {
+    Independent(): dict(zip(SIX, (96**-0.5,) * 3 + (144**-0.5, 96**-0.5, 384**-0.5), strict=True)),
+    Independent(0.02, 0.0): dict.fromkeys(SIX, 0.02),
+    Independent.gpt2(): dict.fromkeys(SIX, 0.02) | dict.fromkeys(ENDS, 0.02 / 24**0.5),
+    Independent(power=0.8): dict(
+        zip(SIX, (96**-0.8,) * 3 + (144**-0.8, 96**-0.8, 384**-0.8), strict=True)
+    ),
+    Independent(spectral=True): dict(
+        zip(SIX, (96**-0.5,) * 3 + (96**0.5 / 144, 96**-0.5, 96**0.5 / 384), strict=True)
+    ),
+    Independent(0.5, uniform=True): {"query": 0.5 * 96**-0.5, "mlp_in": 0.5 * 96**-0.5},
+}
+
+
+@pytest.mark.parametrize("scheme", RULES, ids=str)
+def test_independent_entries_have_the_deviation_of_their_rule(scheme):
+    view = block(dim=96, heads=4, groups=4, head_dim=36, hidden=384)
+    new = scheme(KEY, view, Context(3, 12))
+    for role, std in RULES[scheme].items():
+        assert float(new[role].std()) == pytest.approx(std, rel=0.03)
+        assert abs(float(new[role].mean())) < 0.05 * std
+        kurtosis = float((new[role] ** 4).mean()) / std**4
+        assert kurtosis == pytest.approx(1.8 if scheme.uniform else 3.0, rel=0.1)
+    assert scheme.by_depth == (scheme == Independent.gpt2())
+
+
+def test_idinit_is_a_padded_identity():
+    new = IDInit()(KEY, block(), Context())
+    np.testing.assert_array_equal(new["query"].reshape(24, 24), np.eye(24))
+    np.testing.assert_array_equal(new["mlp_in"], np.tile(np.eye(24), 2))
+    np.testing.assert_array_equal(new["mlp_out"], np.float32(1e-6) * np.tile(np.eye(24), 2).T)
 
 
 def test_uniform_attention():

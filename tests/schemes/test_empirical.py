@@ -189,7 +189,7 @@ COMPLETE = {pair: dict.fromkeys(SHARED, 0.0) for pair in PAIRS}
             lambda _: mimetic_jax.plan(mlps(), Empirical("nowhere.json")),
             "^block_0/mlp: the statistics nowhere.json can't be read: No such file",
         ),
-        (damaged("{"), "isn't the statistics of a population .JSONDecodeError"),
+        (damaged("{"), "isn't a file of statistics .JSONDecodeError"),
         (damaged("[1]"), "bad.json .1. is not a mapping"),
         (damaged('{"layers": [{"mean": [0, 0]}]}'), "W1 W1 None is not a mapping"),
         (damaged('{"layers": []}'), "it has no layers"),

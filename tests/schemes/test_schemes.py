@@ -94,7 +94,9 @@ def test_same_noise_leans_to_plus_and_minus_the_identity():
 
 EVERY = [
     schemes.Conditioned(),
+    schemes.IDInit(),
     schemes.Impulse(),
+    schemes.Independent.gpt2(),
     schemes.MeanShift(),
     Mimetic(),
     Mimetic(alpha_qk=0.0, beta_vo=0.0),
@@ -107,6 +109,7 @@ EVERY = [
     schemes.UniformAttention(),
     schemes.Zero(),
     schemes.ZeroOut(),
+    schemes.ZeroOutputs(),
     Shuffled(schemes.Impulse()),
     Polar(Mimetic()),
 ]
@@ -191,6 +194,7 @@ def test_sincos_for_text_needs_no_grid():
         schemes.Sinusoidal("he"),
         schemes.Impulse.released(),
         schemes.Empirical("population.json"),
+        schemes.EmpiricalFilters("filters.json"),
         Mimetic.port(),
         schemes.MimeticSSM(decay=None, correlation=0.5),
     ],

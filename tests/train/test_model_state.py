@@ -1,7 +1,5 @@
 """Collections other than the parameters: trained, averaged, tested and resumed like these."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,7 +111,9 @@ def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
     assert set(state.ema) == {"params", "batch_stats", "counters"}
 
 
-@pytest.mark.parametrize("overrides", [{}, {"accumulate": 2, "ema": 0.9}])
+@pytest.mark.parametrize(
+    "overrides", [pytest.param({}, marks=pytest.mark.slow), {"accumulate": 2, "ema": 0.9}]
+)
 def test_resume_equals_no_stop(tmp_path, overrides):
     config = config_of(**overrides)
     whole = trained(config, tmp_path / "whole")

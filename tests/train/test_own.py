@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import itertools
+import json
+import pathlib
+from unittest import mock
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from ml_collections import ConfigDict
 from PIL import Image
 
 from configs.default import default
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError
-from mimetic_jax.models import ViT
+from mimetic_jax.models import ViT, fields_of, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison
+from mimetic_jax.train.store.places import Place
+from tests.forms import FORMS, NNXViT, vit_apply, vit_init
 from tests.plugged import TinyMLPMixer
 
 
@@ -41,20 +49,56 @@ def comparison(**own):
     return Comparison(tiny(), say=lambda line: None, **own)
 
 
-def test_arrays_and_a_module_make_a_table(tmp_path):
-    found = comparison(data=arrays(), model=TinyMLPMixer(num_classes=2, width=8, depth=1))
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        (TinyMLPMixer, {"width": 8, "depth": 1}),
+        (NNXViT, {"width": 8, "depth": 1, "channels": 3}),
+    ],
+)
+def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
+    module = functools.partial(model, num_classes=9, **fields)  # the data has two
+    found = comparison(data=arrays(), model=module)
     assert (found.info.num_train, found.info.num_test, found.info.num_classes) == (32, 16, 2)
     pixels = arrays().train_images.reshape(-1, 3) / 255
     np.testing.assert_allclose(found.info.mean, pixels.mean(0), rtol=1e-6)
     np.testing.assert_allclose(found.info.std, pixels.std(0), rtol=1e-6)
     table = found.train(str(tmp_path))
-    assert "| mean_shift | 100.00" in table
-    model = found.config.model
-    assert (model.name, model.width) == ("tests.plugged:TinyMLPMixer", 8)
-    again = comparison(data=arrays(), model=TinyMLPMixer(num_classes=9, width=8, depth=1))
+    assert "| mean_shift | 100.00" in str(table)
+    stored = found.config.model
+    assert (stored.name, stored.width) == (f"{model.__module__}:{model.__qualname__}", 8)
+    again = comparison(data=arrays(), model=module)
     assert again.table(tmp_path) == table
+    refusal = PermissionError(errno.EACCES, "Permission denied")
+    with mock.patch.object(Place, "write", side_effect=refusal):
+        again.say = (said := []).append
+        assert again.table(tmp_path) == table
+        assert said == [f"the table isn't written into {tmp_path}: Permission denied"]
+    for row in table.to_dicts():
+        lines = pathlib.Path(row["metrics"]).read_text().splitlines()
+        assert json.loads(lines[-1])["record"]["value"] == row["value"]
+        assert (pathlib.Path(row["checkpoints"]) / str(row["steps"])).is_dir()
     with pytest.raises(InputError, match="belongs to a different config"):
-        comparison(data=arrays("lines"), model=TinyMLPMixer(2, 8, 1)).table(tmp_path)
+        comparison(data=arrays("lines"), model=module).table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "width"),
+    [
+        (TinyMLPMixer(10, 8), "tests.plugged:TinyMLPMixer", 8),
+        (TinyMLPMixer, "tests.plugged:TinyMLPMixer", 32),
+        (NNXViT, FORMS["nnx"], 32),
+        (functools.partial(NNXViT, 10, 8), FORMS["nnx"], 8),
+        (nnx.bridge.to_linen(NNXViT, 10, width=8), FORMS["nnx"], 8),
+        ((vit_init, vit_apply), FORMS["functions"], 32),
+        (ViT(10, 12, dtype=jnp.bfloat16), "vit", 12),
+    ],
+)
+def test_a_model_is_stored_by_its_import_path_and_fields(model, name, width):
+    stored = fields_of(model)
+    assert (stored["name"], stored["width"]) == (name, width)
+    assert set(stored) == {"name", *model_fields(name)}
+    assert stored.get("dtype", "bfloat16") == "bfloat16"
 
 
 def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
@@ -85,12 +129,6 @@ def test_arms_stay_in_their_order():
     assert list(Comparison(config, say=lambda line: None, **own).arms) == list(arms)
 
 
-def test_one_of_our_models_keeps_its_name():
-    model = ViT(num_classes=2, width=12, depth=1, heads=2, patch=3, dtype=jnp.bfloat16)
-    found = comparison(data=arrays(), model=model)
-    assert (found.config.model.name, found.config.model.dtype) == ("vit", "bfloat16")
-
-
 class WithFunction(nn.Module):
     num_classes: int = 2
     activation: object = nn.gelu
@@ -112,8 +150,18 @@ def local():
     [
         ({"data": arrays("cifar10")}, "cifar10 is a known data set: give yours another name"),
         ({"data": arrays().train_images}, "is an ImageDataset, not a ndarray"),
-        ({"model": local()}, "Local can't be imported: define the class at the top of a module"),
+        ({"model": local()}, "Local can't be imported: define it at the top of a module"),
         ({"model": WithFunction(2, nn.relu)}, "activation is .*, which no configuration can store"),
+        (
+            {"model": nnx.Dropout(0.5)},
+            r"give the class Dropout, or functools.partial\(Dropout, …\)",
+        ),
+        ({"model": (vit_init, lambda *x: x)}, "<lambda> can't be imported"),
+        (
+            {"model": 3},
+            "a model of type int is not a Linen module, a class of modules or two functions",
+        ),
+        ({"model": functools.partial(NNXViT, widht=3)}, "unknown field .*did you mean 'width'"),
     ],
 )
 def test_bad_input_is_one_line(own, words):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -7,8 +5,8 @@ import sys
 import pytest
 
 from mimetic_jax.train import progress
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.progress import LiveLine, Progress, progress_of
+from tests.training import quiet
 
 
 class Terminal(io.StringIO):
@@ -78,7 +76,7 @@ def test_only_a_terminal_has_a_live_line(monkeypatch):
 
 def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
-    Comparison(tiny()).train(tmp_path)
+    quiet(tiny(), print).train(tmp_path)
     live, lines = shown(terminal)
     assert lines[0] == "[1/1] run seed 0: starts"
     assert not any("ETA" in line for line in lines)
@@ -92,7 +90,7 @@ def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_members_of_a_population_share_the_live_line(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
-    Comparison(tiny(members=2, scheme=())).train(tmp_path)
+    quiet(tiny(members=2, scheme=()), print).train(tmp_path)
     live, lines = shown(terminal)
     assert any("[1/1] run members 0 to 1 of 2  step 6/12  loss " in text for text in live)
     assert lines[0] == "[1/1] run members 0 to 1 of 2: starts"

@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import csv
-import errno
 import json
-import os
 
 import numpy as np
 import pytest
@@ -11,7 +7,7 @@ import scipy.stats
 
 from mimetic_jax import InputError
 from mimetic_jax.train.record import BITS, PERPLEXITY, Record
-from mimetic_jax.train.report import ArmResult, summarize, table
+from mimetic_jax.train.report import ArmResult, Results, table
 from mimetic_jax.train.statistics import paired_difference
 from mimetic_jax.train.store.places import Place
 
@@ -45,19 +41,12 @@ def results():
             for arm, values in ended.items()
         ),
         runs("slow", [[(0, 10), (10, 20), (20, 30)]]),
-        ArmResult("absent", {}),
     ]
 
 
-def refuses(place, content):
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
-
-
-def test_a_folder_that_may_only_be_read_shows_its_table(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(Place, "write", refuses)
-    shown = summarize(Place(tmp_path), results[:1])
-    assert "| default | 61.00 ± 1.00 | 3" in shown
-    assert shown.endswith(f"not written into {tmp_path}: Permission denied")
+def results_of(workdir, arms):
+    found = {arm.arm: arm for arm in arms}
+    return Results(Place(workdir), found, lambda arm, seed: {"metrics": f"{arm} {seed}"})
 
 
 def test_interval_is_students_t_over_pairs():
@@ -71,7 +60,9 @@ def test_interval_is_students_t_over_pairs():
 
 def test_summary(results, tmp_path):
     workdir = tmp_path
-    text = summarize(Place(workdir), results)
+    found = results_of(workdir, results)
+    found.write()
+    text = str(found)
     rows = {row["arm"]: row for row in json.loads((workdir / "summary.json").read_text())}
     assert list(rows) == ["default", "norm_matched", "mimetic", "slow"]
     mimetic = rows["mimetic"]
@@ -98,12 +89,27 @@ def test_summary(results, tmp_path):
     assert "mimetic against default: +20.00 [+12.55, +27.45] points, n=3: better" in text
 
 
+def test_rows_are_flat_and_name_the_files(tmp_path):
+    curve = [(0, 9.0), (10, 40.0)]
+    arms = [runs("a", [curve, curve], "recall", elsewhere={"x2": 5.0}), runs("b", [curve])]
+    rows = results_of(tmp_path, arms).to_dicts()
+    assert [(row["arm"], row["seed"], row["value"]) for row in rows] == [
+        ("a", 0, 40.0),
+        ("a", 1, 40.0),
+        ("b", 0, 40.0),
+    ]
+    assert rows[0]["recall_x2"] == 5.0
+    assert [row["metrics"] for row in rows] == ["a 0", "a 1", "b 0"]
+    values = [value for row in rows for value in row.values()]
+    assert all(value is None or isinstance(value, str | int | float) for value in values)
+
+
 def test_no_claim_where_the_interval_holds_zero():
     default, arm = (
         runs("default", [[(20, 60)]] * 3),
         runs("arm", [[(20, x)] for x in (61, 59, 62)]),
     )
-    assert "no difference that these seeds show" in table([default, arm])
+    assert "no difference shown" in table([default, arm])
 
 
 def test_no_claim_of_differences_that_are_all_the_same():
@@ -111,11 +117,13 @@ def test_no_claim_of_differences_that_are_all_the_same():
     default, arm = (runs(name, [[(20, x)]] * 3) for name, x in (("default", 60), ("arm", 60.28)))
     text = table([default, arm])
     assert "[+0.28, +0.28]" in text
-    assert "no difference that these seeds show" in text
+    assert "no difference shown" in text
 
 
 def test_nothing_finished(tmp_path):
-    assert summarize(Place(tmp_path), [ArmResult("default", {})]) == "no finished run yet"
+    found = results_of(tmp_path, [])
+    found.write()
+    assert (str(found), found.to_dicts()) == ("no finished run yet", [])
     assert not list(tmp_path.iterdir())
 
 

@@ -1,7 +1,5 @@
 """Whole runs: training, resuming, comparing."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -12,17 +10,13 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.analysis.plan import bytes_per_device, describe, flops_per_step
-from mimetic_jax.schemes import ImpulseBias, Mimetic, SinCos
+from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return tmp_path_factory.mktemp("undisturbed")
-
-
+@pytest.mark.slow
 def test_training_learns_and_records(tiny, tmp_path):
     config = tiny(batch=64, steps=100, checkpoint_every=50)
     config.update_from_flattened_dict({"eval.every": 50, "data.augment.crop": 0})
@@ -39,15 +33,24 @@ def test_training_learns_and_records(tiny, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["config"]["steps"] == 100
 
 
-@pytest.mark.parametrize("after", [0, 4, 9])
-def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
+DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("after", "overrides"),
+    [
+        (9, {}),
+        *(pytest.param(step, DROPPED, marks=pytest.mark.slow) for step in (0, 4, 9)),
+    ],
+)
+def test_resume_equals_no_stop(tiny, tmp_path, after, overrides):
     """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
-    config = tiny(**{"model.dropout": 0.2, "model.drop_path": 0.1})
-    whole = trained(config, undisturbed)  # by the first of these tests
+    config, folders = tiny(**overrides), (tmp_path / "killed", tmp_path / "whole")
+    whole = trained(config, folders[1])
     with killed(after):
-        trained(config, tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, trained(config, tmp_path), whole)
-    ours, theirs = (Run.of(workdir, "run", 0).record() for workdir in (tmp_path, undisturbed))
+        trained(config, folders[0])
+    jax.tree.map(np.testing.assert_array_equal, trained(config, folders[0]), whole)
+    ours, theirs = (Run.of(workdir, "run", 0).record() for workdir in folders)
     assert dataclasses.replace(ours, seconds=theirs.seconds) == theirs
     clocks = ("seconds", "examples_per_second", "input_bound")
     records, expected = (
@@ -55,15 +58,16 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
             {name: value for name, value in line.items() if name not in (*clocks, "record")}
             for line in Run.of(workdir, "run", 0).metrics.read()
         ]
-        for workdir in (tmp_path, undisturbed)
+        for workdir in folders
     )
     assert records == expected
 
 
-def test_dispatches_of_any_length_train_the_same(tiny, tmp_path):
+def test_dispatches_of_any_length_train_the_same(tiny, tmp_path, finished):
     """How many steps go to the device at once is no part of the result."""
-    results = [trained(tiny(max_dispatch=size), tmp_path / str(size)).params for size in (3, 50)]
-    jax.tree.map(np.testing.assert_array_equal, *results)
+    expected = quiet(tiny()).restored(Run.of(finished, "run", 0))
+    found = trained(tiny(max_dispatch=50), tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
 
 
 def test_arms_share_data_and_what_their_schemes_leave(tiny):
@@ -84,35 +88,33 @@ def test_arms_share_data_and_what_their_schemes_leave(tiny):
 
 
 def test_comparison_continues_and_skips_what_is_finished(tiny, tmp_path):
-    config = tiny(seeds=(0, 1))
+    config = tiny()
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     said = []
-    table = quiet(config, said.append).train(tmp_path)
+    table = str(quiet(config, said.append).train(tmp_path))
     assert "| default" in table
     assert "mimetic against default" in table
-    assert sum("starts" in line for line in said) == 4
-    config.seeds = (0, 1, 2)
+    assert sum("starts" in line for line in said) == 2
+    config.seeds = (0, 1)
     said.clear()
     quiet(config, said.append).train(tmp_path)
-    assert sum("finished before" in line for line in said) == 4
+    assert sum("finished before" in line for line in said) == 2
     assert sum("starts" in line for line in said) == 2
 
 
-def test_another_config_is_refused_before_anything_is_written(tiny, tmp_path):
-    trained(tiny(), tmp_path)
-    before = (tmp_path / "config.json").read_text()
+def test_another_config_is_refused_before_anything_is_written(tiny, workdir):
+    before = (workdir / "config.json").read_text()
     for call in ("train", "table", "evaluate"):
         with pytest.raises(InputError, match="batch is 32 there and 16 here"):
-            getattr(quiet(tiny(batch=16)), call)(tmp_path)
-    assert (tmp_path / "config.json").read_text() == before
+            getattr(quiet(tiny(batch=16)), call)(workdir)
+    assert (workdir / "config.json").read_text() == before
 
 
-def test_evaluate_gives_the_recorded_accuracy(tiny, tmp_path):
+def test_evaluate_gives_the_recorded_accuracy(tiny, workdir, tmp_path):
+    last = Run.of(workdir, "run", 0).evaluations()[-1]
     comparison = quiet(tiny())
-    comparison.train(tmp_path)
-    last = Run.of(tmp_path, "run", 0).evaluations()[-1]
-    assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(tmp_path)
+    assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(workdir)
     assert "no checkpoint" in comparison.evaluate(tmp_path / "elsewhere")
 
 
@@ -141,7 +143,7 @@ def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path
         with pytest.raises(InputError, match="the loss of run seed 0 is no longer finite"):
             comparison.train(tmp_path)
     assert any("after the last step, 1, the test loss is nan" in line for line in said)
-    assert comparison.table(tmp_path) == "no finished run yet"
+    assert str(comparison.table(tmp_path)) == "no finished run yet"
 
 
 @pytest.mark.slow
@@ -149,20 +151,6 @@ def test_evaluations_in_small_parts_of_an_epoch(tiny, tmp_path):
     config = tiny(steps=3, checkpoint_every=0, **{"eval.every": 0, "eval.every_epochs": 0.01})
     quiet(config).train(tmp_path)
     assert [record["step"] for record in Run.of(tmp_path, "run", 0).evaluations()] == [0, 1, 2, 3]
-
-
-def test_a_scheme_that_finds_nothing_stops_before_the_run(tiny):
-    config = tiny()
-    config.scheme = (ImpulseBias(),)  # for Swin's tables of relative positions
-    with pytest.raises(InputError, match="ImpulseBias matches nothing among the paths"):
-        Comparison(config)
-
-
-def test_missing_data_leaves_the_workdir_alone(tiny, tmp_path):
-    config = tiny(**{"data.name": "cifar10", "data.dir": str(tmp_path / "nowhere")})
-    with pytest.raises(InputError, match="no cifar10 in"):
-        trained(config, tmp_path / "workdir")
-    assert not (tmp_path / "workdir").exists()
 
 
 def test_plan_knows_the_arithmetic(tiny):
@@ -222,15 +210,15 @@ def test_more_such_steps_in_a_row_than_allowed_stop_the_run(tiny, tmp_path, monk
     assert int(comparison.restored(Run.of(tmp_path, "run", 0)).step) == 4
 
 
-def test_other_data_are_not_trained_on(tiny, tmp_path):
+def test_other_data_are_not_trained_on(tiny, workdir):
     comparison = quiet(tiny())
-    comparison.train(tmp_path)
-    (tmp_path / "config.json").unlink()
-    metrics = Run.of(tmp_path, "run", 0).metrics
+    comparison.open()
+    (workdir / "config.json").unlink()
+    metrics = Run.of(workdir, "run", 0).metrics
     metrics.rewrite(line for line in metrics.read() if line["step"] <= 8)  # as if it was killed
     comparison.arms["run"].source.fingerprint = "0123456789abcdef"
     with pytest.raises(InputError, match=r"with other data \(fingerprint \w+ there, 0123"):
-        comparison.train(tmp_path)
+        comparison.train(workdir)
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Starting from other parameters: of the same size, of a larger model, of a file, or in part."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.products import analyze
 from mimetic_jax.models import load_pretrained, resample
-from mimetic_jax.train.start import initial_state, warm_start
+from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
 from tests.models.test_pretrained import drawn, hugging_face, shapes, write
 from tests.training import killed, quiet, trained
@@ -22,11 +20,11 @@ def initial(config):
 
 
 @pytest.mark.slow
-def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
-    teacher = trained(tiny(), tmp_path).params
+def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, finished):
+    teacher = quiet(tiny()).restored(Run.of(finished, "run", 0)).params
     student = initial(tiny(seeds=(1,)))
     said = []
-    new = warm_start(student, str(tmp_path / "runs/run/0"), said.append)["params"]
+    new = warm_start(student, str(finished / "runs/run/0"), said.append)["params"]
     np.testing.assert_array_equal(
         new["block_0"]["mlp"]["fc1"]["kernel"], teacher["block_0"]["mlp"]["fc1"]["kernel"]
     )
@@ -35,30 +33,13 @@ def test_a_run_of_the_same_size_gives_all_but_the_head(tiny, tmp_path):
     assert "starts from" in said[-1]
     # Or one of its checkpoints: of 4, 8 and 12 the newest two are there.
     newest, earlier = (
-        warm_start(student, f"{tmp_path}/runs/run/0/checkpoints/{step}", print)["params"]
+        warm_start(student, f"{finished}/runs/run/0/checkpoints/{step}", print)["params"]
         for step in (12, 8)
     )
     jax.tree.map(np.testing.assert_array_equal, newest, new)
     assert np.abs(earlier["pos_embed"] - new["pos_embed"]).max() > 0
     with pytest.raises(InputError, match=r"init_from .*checkpoints/4 doesn't exist"):
-        warm_start(student, str(tmp_path / "runs/run/0/checkpoints/4"), print)
-
-
-@pytest.mark.slow
-def test_a_larger_run_gives_evenly_spaced_weights(tiny, tmp_path):
-    """Through the trainer, as `init_from` of a config, under every arm and seed of its own."""
-    teacher = trained(tiny(), tmp_path).params
-    config = tiny(**{"model.width": 8, "model.heads": 1}, scheme=())
-    config.init_from = str(tmp_path / "runs/{arm}/{seed}")
-    program = quiet(config).arms["run"].program
-    student = initial_state(program, config, "run", 0, lambda line: None).params
-    expected = weights.select(
-        {"kernel": np.asarray(teacher["block_0"]["mlp"]["fc1"]["kernel"])}, {"kernel": (8, 32)}
-    )["kernel"]
-    np.testing.assert_array_equal(student["block_0"]["mlp"]["fc1"]["kernel"], expected)
-    query = student["block_0"]["attention"]["query"]["kernel"]
-    theirs = teacher["block_0"]["attention"]["query"]["kernel"]
-    np.testing.assert_array_equal(query, theirs[::2, ::2])
+        warm_start(student, str(finished / "runs/run/0/checkpoints/4"), print)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +54,6 @@ def test_bad_sources(tiny, tmp_path, source, words):
     with pytest.raises(InputError, match=words) as caught:
         warm_start(initial(tiny()), str(tmp_path / source), print)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_a_teacher_that_is_smaller_is_refused(tiny, tmp_path):
-    trained(tiny(), tmp_path)
-    with pytest.raises(InputError, match="can't be selected from the teacher's"):
-        warm_start(
-            initial(tiny(**{"model.width": 32, "model.heads": 4})),
-            str(tmp_path / "runs/run/0"),
-            print,
-        )
 
 
 def silent(line):
@@ -152,30 +122,17 @@ def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp
     np.testing.assert_array_equal(new["head"]["kernel"], fresh["params"]["head"]["kernel"])
 
 
-def test_analysis_starts_where_training_does(tiny, tmp_path):
+def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
     """`--mode=analyze` reads `init_from` as a run does."""
-    trained(tiny(), tmp_path / "teacher")
-    config = tiny(scheme=(), init_from=str(tmp_path / "teacher/runs/run/0"))
+    config = tiny(scheme=(), init_from=str(finished / "runs/run/0"))
     teacher, student = (analyze(quiet(c), tmp_path / "none") for c in (tiny(), config))
     assert teacher.splitlines()[1:] != student.splitlines()[1:]
-    trained_lines = analyze(quiet(tiny()), tmp_path / "teacher").splitlines()
+    trained_lines = analyze(quiet(tiny()), finished).splitlines()
     assert trained_lines[-1] == student.splitlines()[-1]
 
 
-def test_bad_parts(tiny):
-    with pytest.raises(InputError, match=r"init_parts\[0\] 'atention'"):
-        quiet(tiny(init_from="x.npz", init_parts=("atention",)))
-    with pytest.raises(InputError, match="init_heads 'hole'"):
-        quiet(tiny(init_heads="hole"))
-    with pytest.raises(InputError, match=r"init_parts \('position',\) of nothing"):
-        quiet(tiny(init_parts=("position",)))
-
-
-def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, tmp_path):
-    config = tiny(seeds=(0, 1))
-    quiet(config).train(tmp_path / "teacher")
-    config.init_from = str(tmp_path / "teacher/runs/run/{seed}")
-    config.seeds = (0, 1, 7)
+def test_what_a_later_run_lacks_is_reported_before_the_first_trains(tiny, finished, tmp_path):
+    config = tiny(seeds=(0, 7), init_from=str(finished / "runs/run/{seed}"))
     with pytest.raises(InputError, match=r"init_from .*run/7 doesn't exist"):
         quiet(config).train(tmp_path / "student")
     assert not (tmp_path / "student").exists()
@@ -197,7 +154,7 @@ def test_a_start_is_recorded_by_its_content(tiny, tmp_path):
     assert None not in marks
     assert len(marks) == 2
     (tmp_path / "teacher").rename(tmp_path / "first")
-    trained(tiny(seeds=(0,), batch=64), tmp_path / "teacher")
+    trained(tiny(scheme=()), tmp_path / "teacher")
     student.seeds = (0, 1)
     with pytest.raises(InputError, match=r"with other .*runs/run/0 \(fingerprint \w+ there"):
         quiet(student).train(tmp_path / "student")

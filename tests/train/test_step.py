@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,22 +70,6 @@ def test_the_average_of_parameters():
     )
     average = second.ema["params"]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), average, expected)
-
-
-@pytest.mark.slow
-def test_step_vmaps_over_members():
-    """Ordinary training is a population of one."""
-    task = digits_task()
-    step, batch = make_train_step(task.loss, SGD), batch_of(task)
-    members = [initial(task, 0), initial(task, 1)]
-    together = jax.tree.map(lambda *x: jnp.stack(x), *members)
-    keys = jax.random.split(jax.random.key(0), 2)
-    new, _ = jax.vmap(step, (0, None, 0))(together, batch, keys)
-    for index, member in enumerate(members):
-        alone, _ = step(member, batch, keys[index])
-        jax.tree.map(
-            lambda a, b, i=index: np.testing.assert_allclose(a[i], b, atol=1e-5), new, alone
-        )
 
 
 def test_padding_counts_nothing():

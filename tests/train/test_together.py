@@ -1,7 +1,5 @@
 """Groups of runs with folders of their own: each is the run alone, wherever it stops."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -117,9 +115,9 @@ def killed_at(number, owner, method):
 @pytest.mark.parametrize(
     "kill",
     [
-        lambda: killed_at(6, RunJournal, "count"),
+        pytest.param(lambda: killed_at(6, RunJournal, "count"), marks=pytest.mark.slow),
         lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
-        lambda: killed_at(6, Checkpoints, "save"),  # of the last ones, too
+        pytest.param(lambda: killed_at(6, Checkpoints, "save"), marks=pytest.mark.slow),
     ],
     ids=["a step", "a checkpoint", "the last checkpoint"],
 )
@@ -200,18 +198,24 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     assert_close(found, {("run", 0): whole["run", 0]})
 
 
-def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
-    config = tiny(seeds=(0, 1), together=3)
-    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
-    config.arms.wide = {"model": {"width": 32}}
-    groups = []
+@pytest.fixture
+def groups(monkeypatch):
+    """What would be trained at once, in order; nothing is trained."""
+    found = []
 
     def trained_at_once(self, unit, waiting):
-        groups.append(list(unit.runs))
+        found.append(list(unit.runs))
         return []
 
     monkeypatch.setattr(Comparison, "_train", trained_at_once)
     monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
+    return found
+
+
+def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypatch):
+    config = tiny(seeds=(0, 1), together=3)
+    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+    config.arms.wide = {"model": {"width": 32}}
     quiet(config).recognize(str(tmp_path)).write(Place(tmp_path))
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
@@ -221,18 +225,10 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, monkeypatch):
     assert groups == [[("b", 1)]]
 
 
-def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
+def test_groups_are_the_same_after_a_stop(tiny, tmp_path, groups, monkeypatch):
     """A run that diverged is tried again: it must not move the others into other groups."""
     config = tiny(seeds=(0, 1, 2), together=2)
     config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
-    groups = []
-
-    def trained_at_once(self, unit, waiting):
-        groups.append(list(unit.runs))
-        return []
-
-    monkeypatch.setattr(Comparison, "_train", trained_at_once)
-    monkeypatch.setattr(Comparison, "table", lambda self, workdir: "")
     quiet(config).train(tmp_path)
     first, *others = groups
     assert (first, len(others)) == ([("a", 0), ("b", 0)], 2)
@@ -242,13 +238,7 @@ def test_groups_are_the_same_after_a_stop(tiny, tmp_path, monkeypatch):
     assert groups == [[("a", 0)], *others]
 
 
-def test_runs_that_cannot_train_at_once_are_refused(tiny, monkeypatch):
-    streamed = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8, "together": 4}
-    with pytest.raises(
-        InputError,
-        match="together 4 needs data that is held on the devices: imagenet2012 is streamed",
-    ):
-        Comparison(tiny(**streamed))
+def test_runs_of_several_processes_cannot_train_at_once(tiny, monkeypatch):
     feed = quiet(tiny()).arms["run"].program.feed
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for field in ("together", "members"):

@@ -1,7 +1,5 @@
 """What a workdir holds: damage, links and pipes, copies and other data are one line each."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -124,7 +122,7 @@ def kinds(tmp_path_factory):
         comparison = quiet(config)
         workdir = tmp_path_factory.mktemp(kind) / "workdir"
         write(comparison, workdir)
-        found[kind] = comparison, write, comparison.table(str(workdir))
+        found[kind] = comparison, write, str(comparison.table(workdir))
     return found
 
 
@@ -137,48 +135,39 @@ LEGAL = {("runs/run/0/metrics.jsonl", "empty"), ("runs/run/0/metrics.jsonl", "de
 """No run yet, and one whose first line a kill has torn."""
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name, damage):
+def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name):
     comparison, write, table = kinds[kind]
-    workdir = tmp_path / "workdir"
-    write(comparison, workdir)
-    put(workdir / name, damage)
-    if (name, damage) in LEGAL:
-        assert comparison.table(str(workdir)) != table
-        return
-    refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
+    for damage in DAMAGE:
+        workdir = tmp_path / damage
+        write(comparison, workdir)
+        put(workdir / name, damage)
+        if (name, damage) in LEGAL:
+            assert str(comparison.table(str(workdir))) != table
+        else:
+            refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_chunk_json_is_named(tmp_path, damage):
-    folder = Members.of(str(tmp_path), "run").folder
+def test_what_is_written_by_each_call_is_written_anew_or_is_named(kinds, tmp_path, damage):
+    """The table's summary and the lock; a population's choice of a chunk is only named."""
+    folder = Members.of(str(tmp_path / "members"), "run").folder
     folder.make()
     put(folder.path / "chunk.json", damage)
-    refused(lambda workdir: Members.of(str(workdir), "run").choice, tmp_path, "chunk.json")
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_summary_is_written_anew_or_is_named(kinds, tmp_path, damage):
+    refused(lambda to: Members.of(str(to), "run").choice, tmp_path / "members", "chunk.json")
     comparison, write, table = kinds["runs"]
-    write(comparison, tmp_path / "workdir")
-    path = tmp_path / "workdir" / "summary.json"
-    put(path, damage)
+    workdir = tmp_path / "workdir"
+    write(comparison, workdir)
+    put(workdir / "summary.json", damage)
+    put(workdir / "lock", damage)
     if damage in ("a folder", "a pipe", "a link"):
-        refused(lambda workdir: comparison.table(str(workdir)), path.parent, "summary.json")
+        refused(lambda to: comparison.table(str(to)), workdir, "summary.json")
+        refused(lambda to: locked(str(to)).__enter__(), workdir, str(workdir))
         return
-    assert comparison.table(str(tmp_path / "workdir")) == table
-    assert path.stat().st_size > 100
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_lock_is_taken_or_is_named(tmp_path, damage):
-    put(tmp_path / "lock", damage)
-    if damage in ("a folder", "a pipe", "a link"):
-        refused(lambda workdir: locked(str(workdir)).__enter__(), tmp_path, str(tmp_path))
-        return
-    with locked(str(tmp_path)), pytest.raises(InputError, match="is in use by process"):
-        locked(str(tmp_path)).__enter__()
+    assert str(comparison.table(str(workdir))) == table
+    assert (workdir / "summary.json").stat().st_size > 100
+    with locked(str(workdir)), pytest.raises(InputError, match="is in use by process"):
+        locked(str(workdir)).__enter__()
 
 
 @pytest.mark.slow
@@ -194,45 +183,24 @@ def test_random_edits_change_no_table_silently(kinds, tmp_path, kind, name):
     def check(edits):
         content = damaged(whole[:-1], edits) + whole[-1:]  # without its end it is a torn line
         (workdir / name).write_bytes(content)
-        shown = outcome(lambda: comparison.table(str(workdir)))
+        shown = outcome(lambda: str(comparison.table(workdir)))
         assert shown == table or ("workdir" in shown and "\n" not in shown)
         assert (workdir / name).read_bytes() == content
 
     check()
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A finished workdir, and the configuration that made it."""
-    config = default()
-    config.batch, config.steps, config.max_dispatch = 32, 12, 4
-    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.optimizer.clip, config.optimizer.warmup = 1.0, 2
-    config.eval.batch, config.eval.every = 72, 4
-    config.log_every, config.checkpoint_every = 2, 4
-    workdir = tmp_path_factory.mktemp("whole") / "workdir"
-    trained(config, workdir)
-    return config, workdir
-
-
 LINKED = ("runs", "runs/run", "runs/run/0", "runs/run/0/checkpoints", "runs/run/0/checkpoints/12")
 
 
 @pytest.mark.parametrize("name", LINKED)
-def test_no_folder_of_a_workdir_may_be_a_link(whole, tmp_path, name):
+def test_no_folder_of_a_workdir_may_be_a_link(tiny, workdir, tmp_path, name):
     """What is behind it is neither read nor written."""
-    config, there = whole
-    workdir, outside = tmp_path / "workdir", tmp_path / "outside"
-    shutil.copytree(there, workdir)
+    outside = tmp_path / "outside"
     (workdir / name).rename(outside)
     (workdir / name).symlink_to(outside)
-    before = contents(outside)
-    more = config.copy_and_resolve_references()
-    more.seeds, more.steps = (0, 1), config.steps
-    seen = [
-        outcome(lambda call=call: call(str(workdir)))
-        for call in (quiet(more).evaluate, quiet(more).train)
-    ]
+    before, more = contents(outside), quiet(tiny(seeds=(0, 1)))
+    seen = [outcome(lambda call=call: call(str(workdir))) for call in (more.evaluate, more.train)]
     assert any("symbolic link" in s or "neither a regular file nor a folder" in s for s in seen)
     assert contents(outside) == before
 
@@ -240,16 +208,13 @@ def test_no_folder_of_a_workdir_may_be_a_link(whole, tmp_path, name):
 @pytest.mark.parametrize(
     "name", ["record/metadata", "state/manifest.ocdbt", "_CHECKPOINT_METADATA"]
 )
-def test_a_pipe_in_a_checkpoint_is_named(whole, tmp_path, name):
-    config, there = whole
-    workdir = tmp_path / "workdir"
-    shutil.copytree(there, workdir)
+def test_a_pipe_in_a_checkpoint_is_named(tiny, workdir, name):
     (workdir / "runs/run/0/metrics.jsonl").unlink()
     path = workdir / "runs/run/0/checkpoints/12" / name
     assert path.exists()
     put(path, "a pipe")
     with pytest.raises(InputError, match=f"{path} is neither a regular file nor a folder"):
-        quiet(config).train(str(workdir))
+        quiet(tiny()).train(str(workdir))
 
 
 def edited(workdir, edit):
@@ -273,40 +238,31 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_lines_that_were_edited_are_named(whole, tmp_path, edit):
-    config, there = whole
-    workdir = tmp_path / "workdir"
-    shutil.copytree(there, workdir)
+def test_lines_that_were_edited_are_named(tiny, workdir, edit):
     edited(workdir, EDITS[edit])
-    for call in (quiet(config).table, quiet(config).train):
+    for call in (quiet(tiny()).table, quiet(tiny()).train):
         refused(lambda workdir, call=call: call(str(workdir)), workdir, "metrics.jsonl line")
 
 
-def test_lines_that_were_lost_change_no_score(whole, tmp_path):
+def test_lines_that_were_lost_change_no_score(tiny, finished, tmp_path):
     """Checkpoints know every evaluation: the metrics of a stopped run may be gone."""
-    config, there = whole
-    workdir = tmp_path / "workdir"
+    there, workdir = finished, tmp_path / "stopped"
     with killed(9):
-        trained(config, workdir)
+        trained(tiny(), workdir)
     edited(workdir, lambda content: b"")
-    comparison, said = Comparison(config, say=(said := []).append), said
-    table = comparison.table(str(there))
-    assert comparison.train(str(workdir)).split("|")[9:12] == table.split("|")[9:12]
+    comparison = quiet(tiny(), (said := []).append)
+    table = str(comparison.table(there))
+    assert str(comparison.train(workdir)).split("|")[9:12] == table.split("|")[9:12]
     assert any("has 0 lines up to step 8, where its checkpoint knows of" in line for line in said)
     found, expected = (Run.of(str(folder), "run", 0).record() for folder in (workdir, there))
     assert (found.value, found.curve, found.loss) == (expected.value, expected.curve, expected.loss)
 
 
 @pytest.mark.parametrize("part", ["", "checkpoints"])
-def test_a_copied_run_is_no_other_seed(whole, tmp_path, part):
-    config, there = whole
-    workdir = tmp_path / "workdir"
-    shutil.copytree(there, workdir)
+def test_a_copied_run_is_no_other_seed(tiny, workdir, part):
     shutil.copytree(workdir / "runs/run/0" / part, workdir / "runs/run/1" / part)
-    more = config.copy_and_resolve_references()
-    more.seeds = (0, 1)
     with pytest.raises(InputError, match=r"is of (arm )?run seed 0"):
-        quiet(more).train(str(workdir))
+        quiet(tiny(seeds=(0, 1))).train(str(workdir))
 
 
 def text(tmp_path, name, words):
@@ -341,7 +297,7 @@ def test_data_elsewhere_with_the_same_content_continue(tmp_path):
     config = text(tmp_path, "x.txt", "the cat sat on a mat ")
     quiet(config).train(workdir, only="default/0")
     moved = text(tmp_path, "z.txt", "the cat sat on a mat ")
-    assert "| default" in quiet(moved).train(workdir)
+    assert "| default" in str(quiet(moved).train(workdir))
 
 
 def test_a_workdir_of_an_earlier_version_is_refused(tiny, tmp_path):

@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mimetic_jax import InputError
 from mimetic_jax.weights import attention, query_key, value_out
 
 KEY = jax.random.key(7)
@@ -28,7 +23,10 @@ def off_diagonal(product):
     return product[..., ~np.eye(product.shape[-1], dtype=bool)]
 
 
-@pytest.mark.parametrize(("dim", "heads", "diagonal"), [(192, 3, 0.395), (768, 12, 0.119)])
+@pytest.mark.parametrize(
+    ("dim", "heads", "diagonal"),
+    [(192, 3, 0.395), pytest.param(768, 12, 0.119, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("noise", ["normal", "uniform"])
 def test_query_key_law_of_the_paper(dim, heads, diagonal, noise):
     """The diagonals that truncation leaves, measured on float64 SVDs (REFERENCES 2.2)."""
@@ -82,18 +80,13 @@ def test_the_port_stores_the_same_factors_transposed():
     np.testing.assert_array_equal(port[1], out.T)
 
 
-@settings(max_examples=6, deadline=None)
-@given(
-    groups=st.integers(1, 3),
-    repeats=st.integers(1, 3),
-    head_dim=st.integers(1, 12),
-    dim=st.integers(4, 24),
-    seed=st.integers(0, 1000),
+@pytest.mark.parametrize(
+    ("groups", "repeats", "head_dim", "dim"), [(3, 2, 4, 16), (2, 3, 12, 8), (1, 1, 1, 5)]
 )
-def test_grouped_heads(groups, repeats, head_dim, dim, seed):
+def test_grouped_heads(groups, repeats, head_dim, dim):
     """query[:, h] @ key[:, g].T is the group's target; value/out has rank min(D, G K)."""
     sizes = {"head_dim": head_dim, "num_kv_heads": groups}
-    key = jax.random.key(seed)
+    key = jax.random.key(dim)
     query, key_kernel = query_key(key, dim, groups * repeats, **sizes)
     value, out = value_out(key, dim, groups * repeats, **sizes)
     assert query.shape == (dim, groups * repeats, head_dim)
@@ -136,8 +129,6 @@ def test_no_noise_random_basis():
     np.testing.assert_allclose(products @ products, 0.5 * products, atol=1e-6)
     np.testing.assert_allclose(np.trace(products, axis1=1, axis2=2), 2.0, atol=1e-5)
     assert np.abs(products[0] - products[1]).max() > 0.1
-    traced = jax.jit(lambda key: query_key(key, 12, 3, **options))(KEY)
-    np.testing.assert_allclose(head_products(*traced), products, atol=1e-5)
 
 
 def test_heads_and_seeds_are_independent():
@@ -148,61 +139,8 @@ def test_heads_and_seeds_are_independent():
     assert np.abs(correlation).max() < 0.1
 
 
-def test_concrete_traced_and_vmapped_products_agree():
-    def both(key):
-        return (*query_key(key, 24, 2, num_kv_heads=1), *value_out(key, 24, 2))
-
-    keys = jax.random.split(KEY, 3)
-    vmapped = jax.jit(jax.vmap(both))(keys)
-    for index, key in enumerate(keys):
-        query, key_kernel, value, out = both(key)
-        q, k, v, o = (kernel[index] for kernel in vmapped)
-        np.testing.assert_allclose(head_products(q, k), head_products(query, key_kernel), atol=1e-5)
-        np.testing.assert_allclose(joint_product(v, o), joint_product(value, out), atol=1e-5)
-
-
 def test_chunks_change_nothing(monkeypatch):
     whole = query_key(KEY, 16, 8)
     monkeypatch.setattr(attention, "CHUNK_BYTES", 3 * 4 * 16 * 16)
     for kernel, chunked in zip(whole, query_key(KEY, 16, 8), strict=True):
         np.testing.assert_array_equal(kernel, chunked)
-
-
-def test_old_style_keys():
-    np.testing.assert_array_equal(
-        query_key(jax.random.PRNGKey(0), 8, 2)[0], query_key(jax.random.key(0), 8, 2)[0]
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_heads": 5}, "num_heads 5 does not divide dim 192"),
-        ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
-        ({"num_heads": 3, "head_dim": -1}, "head_dim -1"),
-        ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
-        ({"num_heads": 3, "alpha": float("nan")}, "alpha nan"),
-        ({"num_heads": 3, "beta": float("inf")}, "beta inf"),
-        ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
-        ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
-        ({"num_heads": 3, "degenerate": "last_k"}, "last_k"),
-    ],
-)
-@pytest.mark.parametrize("function", [query_key, value_out])
-def test_bad_input(function, options, words):
-    with pytest.raises(InputError, match=words) as caught:
-        function(KEY, 192, **options)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"orientation": "portrait"}, "did you mean 'port'"),
-        ({"orientation": "port", "num_kv_heads": 1}, "dim 192 is not num_heads 3 x head_dim 64"),
-        ({"orientation": "port", "head_dim": 32}, "dim 192 is not num_heads 3 x head_dim 32"),
-    ],
-)
-def test_bad_orientation(options, words):
-    with pytest.raises(InputError, match=words):
-        value_out(KEY, 192, 3, **options)

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
 
-from mimetic_jax import InputError
 from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
-from tests.weights.agreement import agrees_inside_a_program
 
 KEY = jax.random.key(0)
 
@@ -90,29 +86,3 @@ def test_polar_of_zero_is_zero():
     np.testing.assert_array_equal(polar(jnp.zeros((2, 3, 4))), 0)
     half = jnp.eye(4).at[:, 2:].set(0)
     np.testing.assert_allclose(polar(5 * half), half, atol=1e-6)
-
-
-def test_draws_agree_inside_a_program():
-    def draws(key):
-        return (
-            semi_orthogonal(key, 2, 6, num_heads=2),
-            polar(jax.random.normal(key, (6, 4))),
-        )
-
-    agrees_inside_a_program(draws)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: semi_orthogonal(KEY, -1, 4), "fan_in -1 is not"),
-        (lambda: semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
-        (lambda: dct(0, 4), "fan_in 0 is not"),
-        (lambda: sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
-        (lambda: sinusoidal(1, 2), "1 x 2 is zero"),
-    ],
-)
-def test_bad_input(call, words):
-    with pytest.raises(InputError, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)

@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mimetic_jax import InputError
 from mimetic_jax.weights import factorize
 
 
@@ -65,21 +61,6 @@ def test_product_is_the_best_of_its_rank(seed, batch, dim, fraction, beta):
     assert (np.diff(norms, axis=1) <= 1e-4).all()
 
 
-def test_routes_agree():
-    targets = noisy_identity(0, 5, 32)
-    concrete = products(*factorize(targets, 8))
-    traced = products(*jax.jit(factorize, static_argnums=1)(targets, 8))
-    np.testing.assert_allclose(concrete, traced, atol=1e-5)
-
-
-def test_under_vmap_and_eval_shape():
-    targets = jnp.asarray(noisy_identity(1, 6, 16).reshape(2, 3, 16, 16))
-    left, right = jax.jit(jax.vmap(lambda t: factorize(t, 4)))(targets)
-    np.testing.assert_allclose(products(left[1], right[1]), best_rank(targets[1], 4), atol=1e-5)
-    shapes = jax.eval_shape(lambda t: factorize(t, 4), jax.ShapeDtypeStruct((3, 16, 16), "float32"))
-    assert [shape.shape for shape in shapes] == [(3, 16, 4), (3, 16, 4)]
-
-
 @pytest.mark.parametrize(
     ("dim", "rank"), [(512, 32), pytest.param(768, 64, marks=pytest.mark.slow)]
 )
@@ -109,17 +90,3 @@ def test_singular_target_is_finite():
     assert np.isfinite(left).all()
     assert np.isfinite(right).all()
     np.testing.assert_allclose(left[0] @ right[0].T, targets[0], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("shape", "rank", "words"),
-    [
-        ((4, 4), 2, r"\(4, 4\)"),
-        ((1, 4, 3), 2, r"\(1, 4, 3\)"),
-        ((1, 4, 4), 5, "rank 5"),
-        ((1, 4, 4), 0, "rank 0"),
-    ],
-)
-def test_bad_input(shape, rank, words):
-    with pytest.raises(InputError, match=words):
-        factorize(np.ones(shape, np.float32), rank)

@@ -1,13 +1,8 @@
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mimetic_jax import InputError
 from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 
 KEY = jax.random.key(0)
@@ -17,8 +12,7 @@ def kernel(dim=64, hidden=128, seed=1):
     return jax.random.normal(jax.random.key(seed), (dim, hidden)) * 0.02
 
 
-@settings(max_examples=8, deadline=None)
-@given(dim=st.integers(1, 12), hidden=st.integers(2, 12), b=st.floats(-3, 3))
+@pytest.mark.parametrize(("dim", "hidden", "b"), [(1, 2, -3.0), (12, 5, 0.7)])
 def test_scalar_shift_is_relative_to_the_spread(dim, hidden, b):
     before = kernel(dim, hidden)
     shift = np.asarray(mean_shift(before, b), np.float64) - np.asarray(before, np.float64)
@@ -70,32 +64,3 @@ def test_anti_correlated():
     correlation = np.corrcoef(new.ravel(), np.asarray(second).T.ravel())[0, 1]
     assert correlation == pytest.approx(-(0.5**0.5), abs=0.02)
     assert new.std() / np.asarray(first).std() == pytest.approx(0.5**0.5, abs=0.02)
-
-
-def test_traced_constants_and_keys():
-    shifted = jax.jit(mean_shift)(kernel(), 0.5)
-    np.testing.assert_allclose(shifted, mean_shift(kernel(), 0.5), atol=1e-8)
-    sweep = jax.vmap(mean_shift, in_axes=(None, 0))(kernel(), jnp.array([0.0, 0.5]))
-    np.testing.assert_allclose(sweep[1], shifted, atol=1e-8)
-    keys = jax.random.split(KEY, 2)
-    rows = jax.vmap(mean_shift_per_input, in_axes=(0, None, None))(keys, kernel(), 0.5)
-    np.testing.assert_allclose(rows[1], mean_shift_per_input(keys[1], kernel(), 0.5), atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: mean_shift(jnp.ones((3, 4)), float("nan")), "b nan is not a finite"),
-        (lambda: mean_shift(jnp.ones((2, 3, 4))), r"shape \(2, 3, 4\)"),
-        (lambda: mean_shift_per_input(KEY, jnp.ones((3, 4)), -0.5), "sigma -0.5"),
-        (lambda: mean_shift_per_input(KEY, jnp.ones(3)), r"shape \(3,\)"),
-        (
-            lambda: anti_correlated(jnp.ones((3, 4)), jnp.ones((3, 4))),
-            r"second kernel \(3, 4\) .* first \(3, 4\)",
-        ),
-    ],
-)
-def test_bad_input(call, words):
-    with pytest.raises(InputError, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)

@@ -1,12 +1,7 @@
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mimetic_jax import InputError
 from mimetic_jax.weights import same_noise_query_key, same_noise_value_out
 
 KEY = jax.random.key(7)
@@ -29,13 +24,7 @@ def test_laws_of_the_paper():
     assert off_diagonal(product).std() == pytest.approx(192**-0.5, rel=0.05)
 
 
-@settings(max_examples=6, deadline=None)
-@given(
-    groups=st.integers(1, 3),
-    repeats=st.integers(1, 3),
-    head_dim=st.integers(1, 9),
-    dim=st.integers(2, 20),
-)
+@pytest.mark.parametrize(("groups", "repeats", "head_dim", "dim"), [(3, 2, 4, 16), (1, 3, 9, 2)])
 def test_grouped_heads(groups, repeats, head_dim, dim):
     sizes = {"head_dim": head_dim, "num_kv_heads": groups}
     query, key = same_noise_query_key(KEY, dim, groups * repeats, **sizes)
@@ -44,9 +33,3 @@ def test_grouped_heads(groups, repeats, head_dim, dim):
     flat = np.asarray(value, np.float64).reshape(dim, -1)
     summed = np.einsum("dhk,hke->de", np.repeat(value, repeats, axis=1), out)
     np.testing.assert_allclose(summed, -flat @ flat.T, atol=1e-5)
-
-
-@pytest.mark.parametrize("function", [same_noise_query_key, same_noise_value_out])
-def test_bad_input(function):
-    with pytest.raises(InputError, match="num_heads 5 does not divide dim 192"):
-        function(KEY, 192, 5)

@@ -1,13 +1,10 @@
 """The law of truncation, against singular value decompositions in float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError
 from mimetic_jax.weights.truncation import (
     actual_constants,
     apparent_constants,
@@ -71,10 +68,3 @@ def test_limits():
     assert expected_singular_values(0, -0.5, 64, 16).tolist() == [0.5] * 16
     # More diagonal than any matrix of that rank can have.
     assert actual_constants(0.1, 0.5, 0.25)[0] == pytest.approx(0, abs=1e-12)
-
-
-def test_bad_input():
-    with pytest.raises(InputError, match=r"^alpha -1 is not a number ≥ 0$"):
-        apparent_constants(-1, 0)
-    with pytest.raises(InputError, match=r"^fraction 1.5 of the rank is not above 0 and at most"):
-        actual_constants(1, 1, 1.5)

@@ -9,26 +9,29 @@ From weights, `trees` being a parameter tree per label:
 From activations, `maps` being what `analysis.attention.attention_maps` returns per label, `ranks`
 what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` does:
     attention_maps(path, maps, layers=(1, 4, 11))
-    impulse_maps(path, maps, grid, *, layers=(), views=("map", "offset"))
+    impulse_maps(path, maps, grid, *, layers=())
     stable_rank(path, ranks)
     residual(path, residuals)
 
 From populations, `states` being what `analysis.covariance.from_population` returns per label:
     covariance(path, states, *, clip=8, layers=())
 
+From filters, `states` being what `analysis.filters.pooled` returns per label:
+    filters(path, states)
+
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
-    expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2),
-                 measured=None)
+    expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2))
     span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
 
-From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
-`figures.gain.Point` for each measured gain:
+From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` or
+`gains` a `figures.gain.Point` or a `figures.forest.Gain` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
     sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
     dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
+    forest(path, gains, *, columns=4)
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
 before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.
@@ -40,6 +43,7 @@ from mimetic_jax.analysis import (
     attention,
     curves,
     expected,
+    filters,
     offsets,
     products,
     rank,
@@ -47,7 +51,7 @@ from mimetic_jax.analysis import (
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import covariance, dots, gain, grid, sweep
+from mimetic_jax.analysis.figures import covariance, dots, forest, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -60,10 +64,12 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "residual": residual.draw,
     "span": span.draw,
     "covariance": covariance.draw,
+    "filters": filters.draw,
     "curves": curves.draw,
     "dots": dots.draw,
     "grid": grid.draw,
     "sweep": sweep.draw,
     "gain": gain.draw,
+    "forest": forest.draw,
 }
 """Functions by the names that `papers` gives them."""

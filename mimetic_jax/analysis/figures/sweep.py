@@ -10,6 +10,8 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath, Place
 
+_DASHES = ("--", "-.", ":")
+
 Lines = dict[str, list[tuple[float, ArmResult]]]
 
 
@@ -69,8 +71,10 @@ def draw(
                 marker = style.MARKERS[number % len(style.MARKERS)]
                 axes.errorbar(x, y, sd, marker=marker, capsize=2, label=name, **styles[name])
                 rows += [[title, name, x, r.mean, r.sd, len(r.reached)] for x, r in points]
-            for result in flat:
-                axes.axhline(result.mean, label=result.arm, **styles[result.arm])
+            for number, result in enumerate(flat):
+                # Dashed, as there may be more lines than colors.
+                dashes = {"linestyle": _DASHES[number % len(_DASHES)]}
+                axes.axhline(result.mean, label=result.arm, **dashes | styles[result.arm])
                 rows.append([title, result.arm, None, result.mean, result.sd, len(result.reached)])
             axes.set_title(title)
             axes.set_xlabel(label)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
-from mimetic_jax.data.files.sources import ImageSource
+from mimetic_jax.data.files.sources import ImageSource, in_flight
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
 from mimetic_jax.errors import InputError
 
@@ -29,15 +28,17 @@ Batch = TypeVar("Batch")
 # A few damaged images are replaced; this many in a row mean a damaged data set.
 _MOST_DAMAGED_IN_A_ROW = 10
 _MOST_NAMES = 100
-# Images per piece of work: enough to hide Grain's 0.3 ms per piece.
+# Images per piece of work: enough to hide Grain's 0.3 ms per piece. Fewer where many threads wait
+# for a bucket, each with a piece.
 _MOST_IMAGES_IN_A_PIECE = 64
+_MOST_WHERE_THREADS_WAIT = 4
 
 # Pixels, label, weight, index in the source, and how many from there on were damaged.
 _Example = tuple[np.ndarray, int, np.float32, int, int]
 
 
 class ImageStream(Generic[Batch]):
-    """An iterator over batches that records waiting times and skipped images.
+    """An iterator over batches that records skipped images.
 
     Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it
     is closed, left as a context manager, or garbage-collected.
@@ -45,32 +46,19 @@ class ImageStream(Generic[Batch]):
     Attributes:
         skipped: names of the first 100 damaged images met so far.
         num_skipped: number met; the same image counts each time.
-        seconds_waited: spent in `next`.
-        seconds: since the first `next`, up to the end of the latest.
     """
 
     def __init__(
         self, batches: Iterator[Any], pieces: int, fields: int, source: ImageSource
     ) -> None:
         self._batches, self._pieces, self._fields, self._source = batches, pieces, fields, source
-        self._began: float | None = None
         self.skipped: list[str] = []
         self.num_skipped = 0
-        self.seconds_waited = 0.0
-        self.seconds = 0.0
-
-    @property
-    def waiting(self) -> float:
-        """The share of time spent waiting for data: 1 if the caller did nothing else."""
-        return self.seconds_waited / self.seconds if self.seconds else 0.0
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        asked = time.perf_counter()
-        if self._began is None:
-            self._began = asked
         pieces = [next(self._batches) for _ in range(self._pieces)]
         *fields, indices, damaged = (
             np.concatenate(parts) if self._pieces > 1 else parts[0]
@@ -78,16 +66,11 @@ class ImageStream(Generic[Batch]):
         )
         for index, count in zip(indices, damaged, strict=True):
             for offset in range(count):
-                self._skip(self._source.name((int(index) + offset) % len(self._source)))
-        now = time.perf_counter()
-        self.seconds_waited += now - asked
-        self.seconds = now - self._began
+                self.num_skipped += 1
+                if len(self.skipped) < _MOST_NAMES:
+                    position = (int(index) + offset) % len(self._source)
+                    self.skipped.append(self._source.name(position))
         return tuple(fields[: self._fields])  # type: ignore[return-value]
-
-    def _skip(self, name: str) -> None:
-        self.num_skipped += 1
-        if len(self.skipped) < _MOST_NAMES:
-            self.skipped.append(name)
 
     def close(self) -> None:
         """Stop decoding; the threads end with their current piece of work."""
@@ -136,7 +119,8 @@ def train_batches(
         scale: least and most of the image's area in a crop.
         ratio: least and most width / height of a crop.
         interpolation: "bilinear", "bicubic" or "random".
-        threads: that decode; None: one per core, at most 32.
+        threads: that read and decode; None: one per core, at most 32, or as many as keep a bucket
+            busy.
         strict: raise DecodeError for an image that can't be decoded.
         limits: of the size of an image.
 
@@ -188,7 +172,7 @@ def eval_batches(
         process_index: p; the rows are [p·B/P, (p+1)·B/P) of each global batch.
         process_count: P.
         interpolation: "bicubic" or "bilinear".
-        threads: that decode; None: one per core, at most 32.
+        threads: as for `train_batches`.
         strict: raise DecodeError for an image that can't be decoded.
         limits: of the size of an image.
 
@@ -313,10 +297,11 @@ def _stream(
 ) -> ImageStream[Any]:
     import grain
 
-    threads = min(os.cpu_count() or 1, 32) if threads is None else threads
+    waiting = in_flight(source)
+    threads = max(min(os.cpu_count() or 1, 32), waiting) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads {threads} isn't at least 1")
-    most = min(share.rows, _MOST_IMAGES_IN_A_PIECE)
+    most = min(share.rows, _MOST_WHERE_THREADS_WAIT if waiting > 1 else _MOST_IMAGES_IN_A_PIECE)
     piece = max(images for images in range(1, most + 1) if share.rows % images == 0)
     pieces = share.rows // piece
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 2 * pieces))

@@ -196,6 +196,33 @@ def part(dataset: _Dataset, subset: float) -> _Dataset:
     )
 
 
+def held_out(dataset: _Dataset, share: float) -> _Dataset:
+    """The data set that tests on a share of each class of its training images, for choosing.
+
+    The test images, on which what is chosen will be tested, are left out.
+    """
+    if share == 0:
+        return dataset
+    if isinstance(dataset, StreamedDataset):
+        kept, tested = _split(dataset.train.labels, share)
+        train, test = Subset(dataset.train, kept), Subset(dataset.train, tested)
+        return dataclasses.replace(dataset, train=train, test=test)
+    kept, tested = _split(dataset.train_labels, share)
+    return dataclasses.replace(
+        dataset,
+        train_images=dataset.train_images[kept],
+        train_labels=dataset.train_labels[kept],
+        test_images=dataset.train_images[tested],
+        test_labels=dataset.train_labels[tested],
+    )
+
+
+def _split(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of what is left of each class without a share of it, and of that share."""
+    taken = balanced(labels, fraction=share, seed=SEED)
+    return np.setdiff1d(np.arange(len(labels)), taken), taken
+
+
 def counts(dataset: ImageDataset | StreamedDataset) -> tuple[int, int]:
     """The numbers of training and of test examples."""
     if isinstance(dataset, ImageDataset):

@@ -26,24 +26,8 @@ _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 _KNOWN = {
     info.name: info
     for info in (
-        TextInfo(
-            "ptb_word",
-            "word",
-            10_000,
-            929_589,
-            73_760,
-            82_430,
-            **_PTB_WORDS,
-        ),
-        TextInfo(
-            "ptb_char_raw",
-            "char",
-            49,
-            5_269_890,
-            413_262,
-            464_989,
-            **_PTB_WORDS,
-        ),
+        TextInfo("ptb_word", "word", 10_000, 929_589, 73_760, 82_430, **_PTB_WORDS),
+        TextInfo("ptb_char_raw", "char", 49, 5_269_890, 413_262, 464_989, **_PTB_WORDS),
         TextInfo(
             "ptb_char",
             "char",

@@ -161,12 +161,15 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
     for name in ("mean", "std"):
         if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
             raise InputError(f"data.{name} has {count} numbers for {info.image_shape[-1]} channels")
+    num_train = round(config.data.subset * info.num_train)
+    tested = round(config.data.held_out * num_train)
     info = dataclasses.replace(
         info,
         mean=tuple(config.data.mean) or info.mean,
         std=tuple(config.data.std) or info.std,
         num_classes=config.data.classes or info.num_classes,
-        num_train=round(config.data.subset * info.num_train),
+        num_train=num_train - tested,
+        num_test=tested or info.num_test,
     )
     return info if dataset is None else datasets.sized(info, dataset)
 
@@ -174,10 +177,16 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
 def load(config: ConfigDict, given: Any = None) -> Any:
     """The data set of a configuration, resident or streamed; or arrays given as an `ImageDataset`.
 
+    With `data.held_out` the test images are a part of the training images.
+
     Raises:
         InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
             name of a published set, with which results would be confused.
     """
+    return datasets.held_out(_loaded(config, given), config.data.held_out)
+
+
+def _loaded(config: ConfigDict, given: Any) -> Any:
     settings = config.data
     if given is None:
         where, limits = (settings.name, settings.dir), _limits(config)

@@ -1,6 +1,5 @@
 """Archives read in place, by threads and copies, and plain errors for damaged ones."""
 
-import io
 import os
 import pickle
 import shutil
@@ -18,6 +17,7 @@ import pytest
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.errors import InputError
+from tests.data.made import member, tar_of, zip_of
 
 LONG = "/".join(["folder" * 5] * 8)
 SIZES = {
@@ -35,28 +35,20 @@ def content(name: str) -> bytes:
     return np.random.default_rng(NAMES.index(name)).bytes(SIZES[name])
 
 
-def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime = len(data), 1.5  # POSIX tars write an extended header for a fraction.
-    tar.addfile(info, io.BytesIO(data))
+FILES = [(name, content(name)) for name in NAMES]
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
 
 
 def write_tar(path: Path, form: int = tarfile.GNU_FORMAT) -> Path:
-    with tarfile.open(path, "w", format=form) as tar:
-        folder = tarfile.TarInfo("b")
-        folder.type = tarfile.DIRTYPE
-        tar.addfile(folder)
-        for name in NAMES:
-            add(tar, name, content(name))
-    return path
+    return write(path, tar_of([member("b", tarfile.DIRTYPE), *FILES], form))
 
 
 def write_zip(path: Path, method: int) -> Path:
-    with zipfile.ZipFile(path, "w", method) as file:
-        file.mkdir("b")
-        for name in NAMES:
-            file.writestr(name, content(name))
-    return path
+    return write(path, zip_of([("b/", b""), *FILES], method))
 
 
 @pytest.fixture(params=["gnu", "posix", "stored", "deflated"])
@@ -77,11 +69,8 @@ def test_every_file_is_read(archive: Archive) -> None:
 
 def test_old_tars_split_long_names(tmp_path: Path) -> None:
     name = f"{'x' * 80}/{'y' * 80}.JPEG"
-    with tarfile.open(tmp_path / "old.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
-        info = tarfile.TarInfo(name)
-        info.size = 3
-        tar.addfile(info, io.BytesIO(b"abc"))
-    archive = Archive(tmp_path / "old.tar")
+    data = tar_of({name: b"abc"}, tarfile.USTAR_FORMAT)
+    archive = Archive(write(tmp_path / "old.tar", data))
     assert archive.files == [name]
     assert archive.read(0) == b"abc"
 
@@ -104,25 +93,18 @@ def test_the_file_is_closed(archive: Archive) -> None:
 
 def test_a_tar_of_tars_is_one_list(tmp_path: Path) -> None:
     """The form of ImageNet's training images."""
-    with tarfile.open(tmp_path / "train.tar", "w") as outer:
-        for synset in ("n02", "n01"):
-            inner = io.BytesIO()
-            with tarfile.open(fileobj=inner, mode="w") as tar:
-                for number in range(3):
-                    add(tar, f"{synset}_{number}.JPEG", f"{synset} {number}".encode())
-            add(outer, f"{synset}.tar", inner.getvalue())
-    archive = Archive(tmp_path / "train.tar")
+    inner = {
+        f"{synset}.tar": tar_of(
+            {f"{synset}_{number}.JPEG": f"{synset} {number}".encode() for number in range(3)}
+        )
+        for synset in ("n02", "n01")
+    }
+    archive = Archive(write(tmp_path / "train.tar", tar_of(inner)))
     expected = [(synset, number) for synset in ("n02", "n01") for number in range(3)]
     assert archive.files == [f"{synset}/{synset}_{number}.JPEG" for synset, number in expected]
     assert archive.folders == ["n02", "n01"]
     for index, (synset, number) in enumerate(expected):
         assert archive.read(index) == f"{synset} {number}".encode()
-
-
-def linking(name: str, kind: bytes, target: str) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
 
 
 LINKS = [
@@ -139,13 +121,8 @@ LINKS = [
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path, form: int) -> None:
-    path = tmp_path / "images.tar"
-    with tarfile.open(path, "w", format=form) as tar:
-        tar.addfile(linking(*LINKS[0]))
-        for name in NAMES:
-            add(tar, name, content(name))
-        for link in LINKS[1:]:
-            tar.addfile(linking(*link))
+    links = [member(*link) for link in LINKS]
+    path = write(tmp_path / "images.tar", tar_of([links[0], *FILES, *links[1:]], form))
     archive = Archive(path)
     names = [name.removeprefix("./") for name, *_ in LINKS]
     assert archive.files == [names[0], *NAMES, *names[1:-1]]  # the last is a link to itself
@@ -167,14 +144,12 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path, form: int) -> None:
 
 
 def test_links_within_inner_tars(tmp_path: Path) -> None:
-    inner = io.BytesIO()
-    with tarfile.open(fileobj=inner, mode="w") as tar:
-        add(tar, "x/a.JPEG", content("a.JPEG"))
-        tar.addfile(linking("x/hard.JPEG", tarfile.LNKTYPE, "x/a.JPEG"))
-        tar.addfile(linking("soft.JPEG", tarfile.SYMTYPE, "x/a.JPEG"))
-    with tarfile.open(tmp_path / "outer.tar", "w") as tar:
-        add(tar, "n01.tar", inner.getvalue())
-    archive = Archive(tmp_path / "outer.tar")
+    inner = [
+        ("x/a.JPEG", content("a.JPEG")),
+        member("x/hard.JPEG", tarfile.LNKTYPE, "x/a.JPEG"),
+        member("soft.JPEG", tarfile.SYMTYPE, "x/a.JPEG"),
+    ]
+    archive = Archive(write(tmp_path / "outer.tar", tar_of({"n01.tar": tar_of(inner)})))
     assert archive.files == ["n01/x/a.JPEG", "n01/x/hard.JPEG", "n01/soft.JPEG"]
     assert {archive.read(index) for index in range(3)} == {content("a.JPEG")}
 
@@ -183,11 +158,9 @@ def test_links_within_inner_tars(tmp_path: Path) -> None:
 def test_a_link_to_no_file_counts_as_a_damaged_image(tmp_path: Path, target: str) -> None:
     """As in a folder: to nothing, to somewhere else, to a folder or to itself."""
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
-        with tarfile.open(tmp_path / "images.tar", "w") as tar:
-            tar.addfile(linking("b", tarfile.DIRTYPE, ""))
-            add(tar, "a.JPEG", content("a.JPEG"))
-            tar.addfile(linking("x.JPEG", kind, target))
-        archive = Archive(tmp_path / "images.tar")
+        link = member("x.JPEG", kind, target)
+        data = tar_of([member("b", tarfile.DIRTYPE), FILES[0], link])
+        archive = Archive(write(tmp_path / "images.tar", data))
         assert archive.files == ["a.JPEG", "x.JPEG"]
         with pytest.raises(
             DecodeError, match=r"images\.tar:x\.JPEG can't be decoded \(it is a link"
@@ -205,32 +178,19 @@ def test_the_last_of_several_members_with_one_path_counts(
 ) -> None:
     """As `tar rf` and `tar uf` append them; the others would be images twice, or old ones."""
     members = [("cat/1.png", b"old"), ("dog/1.png", b"dog"), (again, b"newer")]
-    path = tmp_path / f"images.{form}"
-    if form == "tar":
-        with tarfile.open(path, "w") as tar:
-            for name, data in members:
-                add(tar, name, data)
-    else:
-        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as file:
-            warnings.simplefilter("ignore")  # of the duplicate
-            for name, data in members:
-                file.writestr(name, data)
-    archive = Archive(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the duplicate
+        data = tar_of(members) if form == "tar" else zip_of(members)
+    archive = Archive(write(tmp_path / f"images.{form}", data))
     content = {name: archive.read(index) for index, name in enumerate(archive.files)}
     assert len(archive.files) == 2
     assert content == {"cat/1.png": b"newer", "dog/1.png": b"dog"}
 
 
 def test_the_last_of_several_inner_tars_counts(tmp_path: Path) -> None:
-    path = tmp_path / "train.tar"
-    with tarfile.open(path, "w") as outer:
-        for names in (["old.png", "both.png"], ["both.png", "new.png"]):
-            inner = io.BytesIO()
-            with tarfile.open(fileobj=inner, mode="w") as tar:
-                for name in names:
-                    add(tar, name, b"x")
-            add(outer, "cat.tar", inner.getvalue())
-    assert Archive(path).files == ["cat/both.png", "cat/new.png"]
+    inner = [{"old.png": b"x", "both.png": b"x"}, {"both.png": b"x", "new.png": b"x"}]
+    data = tar_of([("cat.tar", tar_of(files)) for files in inner])
+    assert Archive(write(tmp_path / "train.tar", data)).files == ["cat/both.png", "cat/new.png"]
 
 
 @pytest.mark.skipif(not shutil.which("tar"), reason="needs GNU tar")

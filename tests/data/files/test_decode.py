@@ -1,46 +1,37 @@
 """Decoding: Pillow's pixels for every kind of file, and a plain error for a damaged one."""
 
+import functools
 import io
-import struct
 import sys
-import zlib
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mimetic_jax.data.files.decode import DecodeError, decode, jpeg_shape
+from tests.data import made
 
 RNG = np.random.default_rng(0)
 PHOTO = np.add.outer(np.arange(41) * 3, np.arange(58) * 2)[:, :, None] + RNG.integers(0, 40, 3)
 PHOTO = np.clip(PHOTO, 0, 255).astype(np.uint8)
 
 
-def encode(kind: str, mode: str = "RGB", **options: Any) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(PHOTO).convert(mode).save(file, kind, **options)
-    return file.getvalue()
-
-
-def by_pillow(data: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-
+photo = functools.partial(made.encode, PHOTO)
 
 FILES = {
-    "JPEG": encode("JPEG", quality=90),
-    "progressive JPEG": encode("JPEG", progressive=True, subsampling=0),
-    "gray JPEG": encode("JPEG", "L"),
-    "CMYK JPEG": encode("JPEG", "CMYK"),
-    "JPEG with restart markers": encode("JPEG", restart_marker_rows=1),
-    "PNG": encode("PNG"),
-    "gray PNG": encode("PNG", "L"),
-    "PNG with alpha": encode("PNG", "RGBA"),
-    "PNG with palette": encode("PNG", "P"),
-    "PNG with transparent palette": encode("PNG", "P", transparency=bytes(range(256))),
-    "black and white PNG": encode("PNG", "1"),
-    "WebP": encode("WEBP", lossless=True),
-    "BMP": encode("BMP"),
+    "JPEG": photo("JPEG"),
+    "progressive JPEG": photo("JPEG", progressive=True, subsampling=0),
+    "gray JPEG": photo("JPEG", "L"),
+    "CMYK JPEG": photo("JPEG", "CMYK"),
+    "JPEG with restart markers": photo("JPEG", restart_marker_rows=1),
+    "PNG": photo("PNG"),
+    "gray PNG": photo("PNG", "L"),
+    "PNG with alpha": photo("PNG", "RGBA"),
+    "PNG with palette": photo("PNG", "P"),
+    "PNG with transparent palette": photo("PNG", "P", transparency=bytes(range(256))),
+    "black and white PNG": photo("PNG", "1"),
+    "WebP": photo("WEBP", lossless=True),
+    "BMP": photo("BMP"),
 }
 
 
@@ -51,7 +42,7 @@ def test_pixels_are_those_of_pillow(kind: str) -> None:
     if "transparent" in kind:  # Pillow itself warns here.
         expected = np.asarray(Image.open(io.BytesIO(FILES[kind])).convert("RGBA").convert("RGB"))
     else:
-        expected = by_pillow(FILES[kind])
+        expected = np.asarray(made.decoded(FILES[kind]))
     assert np.array_equal(pixels, expected)
 
 
@@ -59,19 +50,12 @@ def test_pixels_are_those_of_pillow(kind: str) -> None:
 def test_orientation_is_ignored(orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    assert np.array_equal(decode(encode("JPEG", exif=exif)), decode(encode("JPEG")))
+    assert np.array_equal(decode(photo("JPEG", exif=exif)), decode(photo("JPEG")))
 
 
 def test_sixteen_bit_gray_is_scaled() -> None:
     levels = np.array([[0, 255, 256], [32768, 65279, 65535]], np.uint16)
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
-
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in levels)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 2, 16, 0, 0, 0, 0))
-    data += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    data = made.encode(levels, "PNG")
     assert decode(data)[:, :, 1].tolist() == [[0, 0, 1], [128, 254, 255]]
     assert decode(data).shape == (2, 3, 3)
 
@@ -88,12 +72,11 @@ def test_a_pgm_of_more_than_8_bits_is_scaled(form: str, most: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_32_bit_gray_is_refused(dtype: type) -> None:
-    file = io.BytesIO()
-    Image.fromarray(np.ones((4, 5), dtype)).save(file, "TIFF")
+    data = made.encode(np.ones((4, 5), dtype), "TIFF")
     with pytest.raises(
         DecodeError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
     ):
-        decode(file.getvalue(), "a.tif")
+        decode(data, "a.tif")
 
 
 @pytest.mark.parametrize("reduction", [2, 4])
@@ -109,14 +92,11 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -
     assert np.abs(pixels[:height, :width] - means).mean() < 3
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "gray JPEG"])
-def test_the_header_gives_the_shape(kind: str) -> None:
-    assert jpeg_shape(FILES[kind]) == PHOTO.shape[:2]
-
-
-@pytest.mark.parametrize("kind", ["CMYK JPEG", "PNG", "WebP"])
-def test_other_files_have_no_jpeg_shape(kind: str) -> None:
-    assert jpeg_shape(FILES[kind]) is None
+def test_the_header_of_a_jpeg_that_is_decoded_reduced_gives_its_shape() -> None:
+    for kind in ("JPEG", "progressive JPEG", "gray JPEG"):
+        assert jpeg_shape(FILES[kind]) == PHOTO.shape[:2]
+    for kind in ("CMYK JPEG", "PNG", "WebP"):
+        assert jpeg_shape(FILES[kind]) is None
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG", "CMYK JPEG", "PNG"])

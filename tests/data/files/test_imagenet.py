@@ -1,25 +1,21 @@
 """ImageNet's validation tar: its labels by name or in order, numbered as in training."""
 
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from mimetic_jax.data.files import open as opening
 from mimetic_jax.errors import InputError
+from tests.data.made import tar_of
 
 SYNSETS = ["n03", "n01", "n02", "n01"]
 NAMES = [f"ILSVRC2012_val_0000000{number}.JPEG" for number in range(1, 5)]
 
 
 def write(root: Path, names: list[str] = NAMES) -> Path:
-    with tarfile.open(root / opening.VALIDATION, "w") as tar:
-        for name in reversed(names):
-            info = tarfile.TarInfo(name)
-            info.size = len(name)
-            tar.addfile(info, io.BytesIO(name.encode()))
-    return root / opening.VALIDATION
+    path = root / opening.VALIDATION
+    path.write_bytes(tar_of({name: name.encode() for name in reversed(names)}))
+    return path
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -43,19 +39,21 @@ def test_without_a_list_that_of_tfds_is_read(tmp_path: Path) -> None:
     assert source.labels[:3].tolist() == [65, 970, 230]
 
 
-def test_lists_that_do_not_match_are_refused(tmp_path: Path) -> None:
-    tar, listing = write(tmp_path), tmp_path / opening.LABELS
-    with pytest.raises(InputError, match="50000 lines for the 4 images"):
-        opening.imagenet_validation(tar, 1000)
-    listing.write_text("n01\nn02\nn03\n")
-    with pytest.raises(InputError, match="3 lines for the 4 images"):
-        opening.imagenet_validation(tar, 3)
-    listing.write_text("\n".join(f"{name} n01" for name in NAMES[1:]))
-    with pytest.raises(InputError, match="doesn't name ILSVRC2012_val_00000001"):
-        opening.imagenet_validation(tar, 1)
-    listing.write_text("n01 a b\n" * 4)
-    with pytest.raises(InputError, match="FILENAME SYNSET"):
-        opening.imagenet_validation(tar, 1)
-    listing.write_text("\n".join(SYNSETS))
-    with pytest.raises(InputError, match="holds 3 classes, expected 1000"):
-        opening.imagenet_validation(tar, 1000)
+@pytest.mark.parametrize(
+    ("listing", "num_classes", "words"),
+    [
+        (None, 1000, "50000 lines for the 4 images"),
+        ("n01\nn02\nn03\n", 3, "3 lines for the 4 images"),
+        ("\n".join(f"{name} n01" for name in NAMES[1:]), 1, "doesn't name ILSVRC2012_val_00000001"),
+        ("n01 a b\n" * 4, 1, "FILENAME SYNSET"),
+        ("\n".join(SYNSETS), 1000, "holds 3 classes, expected 1000"),
+    ],
+)
+def test_lists_that_do_not_match_are_refused(
+    tmp_path: Path, listing: str | None, num_classes: int, words: str
+) -> None:
+    tar = write(tmp_path)
+    if listing is not None:
+        (tmp_path / opening.LABELS).write_text(listing)
+    with pytest.raises(InputError, match=words):
+        opening.imagenet_validation(tar, num_classes)

@@ -1,10 +1,8 @@
 """Trees of images: the same images, classes and errors in a folder, a tar and a zip."""
 
-import io
 import os
 import pickle
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import Container, find_split, splits_of
 from mimetic_jax.errors import InputError
+from tests.data.made import member, tar_of, zip_of
 
 Files = dict[str, bytes]
 
@@ -29,24 +28,15 @@ def as_folder(root: Path, files: Files, folders: list[str]) -> Container:
 
 
 def as_tar(root: Path, files: Files, folders: list[str]) -> Container:
-    with tarfile.open(root / "images.tar", "w") as tar:
-        for folder in folders:
-            info = tarfile.TarInfo(folder)
-            info.type = tarfile.DIRTYPE
-            tar.addfile(info)
-        for name, data in files.items():
-            info = tarfile.TarInfo(f"./{name}")
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    of_folders = [member(folder, tarfile.DIRTYPE) for folder in folders]
+    of_files = [(f"./{name}", data) for name, data in files.items()]
+    (root / "images.tar").write_bytes(tar_of([*of_folders, *of_files]))
     return Archive(root / "images.tar")
 
 
 def as_zip(root: Path, files: Files, folders: list[str]) -> Container:
-    with zipfile.ZipFile(root / "images.zip", "w") as file:
-        for folder in folders:
-            file.mkdir(folder)
-        for name, data in files.items():
-            file.writestr(name, data)
+    entries = [*((f"{folder}/", b"") for folder in folders), *files.items()]
+    (root / "images.zip").write_bytes(zip_of(entries))
     return Archive(root / "images.zip")
 
 
@@ -125,17 +115,14 @@ def test_tiny_imagenet(make: Make) -> None:
     assert [images[f"tiny/val/images/val_{i}.JPEG"] for i in range(3)] == ["n02", "n02", "n01"]
 
 
-def test_annotations_must_name_every_image(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a.JPEG\tn01\n", r"doesn't name b\.JPEG"), ("a.JPEG n01\n", "without FILE<tab>CLASS")],
+)
+def test_bad_annotations_are_refused(make: Make, text: str, words: str) -> None:
     names = ["train/n01/images/1.JPEG", "val/images/a.JPEG", "val/images/b.JPEG"]
-    container = make(names, **{"val/val_annotations.txt": "a.JPEG\tn01\n"})
-    with pytest.raises(InputError, match=r"doesn't name b\.JPEG"):
-        find_split(container, "val")
-
-
-def test_annotations_in_another_format_are_refused(make: Make) -> None:
-    names = ["train/n01/images/1.JPEG", "val/images/a.JPEG"]
-    container = make(names, **{"val/val_annotations.txt": "a.JPEG n01\n"})
-    with pytest.raises(InputError, match="without FILE<tab>CLASS"):
+    container = make(names, **{"val/val_annotations.txt": text})
+    with pytest.raises(InputError, match=words):
         find_split(container, "val")
 
 

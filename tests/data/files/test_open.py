@@ -1,8 +1,5 @@
 """Finding images: every form under every path, and an error that lists all paths searched."""
 
-import io
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 from mimetic_jax.data.files import open as opening
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.errors import InputError
+from tests.data.made import tar_of, zip_of
 
 NAMES = ["train/dog/1.JPEG", "train/cat/1.JPEG", "train/cat/2.JPEG", "val/dog/3.JPEG"]
 
@@ -21,20 +19,8 @@ def write_tree(root: Path) -> None:
         (root / name).write_bytes(name.encode())
 
 
-def tar_of(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
-
-
 def write_zip(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as file:
-        for name in NAMES:
-            file.writestr(f"whatever/{name}", name)
+    path.write_bytes(zip_of([(f"whatever/{name}", name.encode()) for name in NAMES]))
 
 
 @pytest.mark.parametrize("place", ["pets/", "", "pets.tar", "pets.zip", "oxford/", "oxford.zip"])

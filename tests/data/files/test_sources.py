@@ -1,6 +1,5 @@
 """Sources of encoded images: files by index, parts of a source, and all images in memory."""
 
-import io
 import os
 import pickle
 import tarfile
@@ -16,6 +15,7 @@ from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import FileSource, Subset, contents, file_source, load_all
 from mimetic_jax.errors import InputError
+from tests.data.made import decoded
 
 
 def write(root: Path, classes: int = 3, each: int = 4, size: tuple[int, int] = (9, 6)) -> Path:
@@ -34,17 +34,13 @@ def source(tmp_path: Path) -> FileSource:
     return file_source(Folder(write(tmp_path)), "train", 3)
 
 
-def level(data: bytes) -> int:
-    return int(np.asarray(Image.open(io.BytesIO(data)))[0, 0, 0])
-
-
 def test_images_come_with_their_labels(source: FileSource, tmp_path: Path) -> None:
     assert len(source) == 12
     assert source.labels.dtype == np.int32
     for index in range(12):
         data, label = source.read(index)
         assert label == source.labels[index] == index // 4
-        assert level(data) == 10 * label + index % 4
+        assert np.asarray(decoded(data))[0, 0, 0] == 10 * label + index % 4
     assert source.name(5) == f"{tmp_path}:train/class1/1.png"
 
 
@@ -152,7 +148,7 @@ def test_real_imagenet_files_are_decoded() -> None:
     images, labels = load_all(source, 64, threads=2)
     assert sorted(labels) == list(range(100))
     for index in range(0, 100, 9):
-        image = Image.open(io.BytesIO(source.read(index)[0])).convert("RGB")
+        image = decoded(source.read(index)[0])
         width, height = image.size
         size = (64, 64 * height // width) if width < height else (64 * width // height, 64)
         resized = np.asarray(image.resize(size, Image.Resampling.BICUBIC))
@@ -173,5 +169,5 @@ def test_real_tiny_imagenet_is_read() -> None:
             file = source.name(index).rpartition("/")[2]
             assert file.startswith(name.format(synsets[source.labels[index]]))
     images, _ = load_all(Subset(source, np.arange(0, len(source), 10)), 64, threads=2)
-    pixels = np.asarray(Image.open(io.BytesIO(source.read(10)[0])).convert("RGB"))
+    pixels = np.asarray(decoded(source.read(10)[0]))
     assert np.array_equal(images[1], pixels)

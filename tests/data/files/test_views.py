@@ -1,6 +1,5 @@
 """Crops: torchvision's boxes, and Pillow's pixels where published accuracies depend on them."""
 
-import io
 import math
 
 import numpy as np
@@ -12,6 +11,7 @@ from PIL import Image
 from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.views import eval_view, random_crop, train_view
 from mimetic_jax.errors import InputError
+from tests.data.made import decoded, encode
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -23,17 +23,6 @@ def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
         np.fft.fft2(rng.normal(size=(height, width, 3)), axes=(0, 1)) * amplitude, axes=(0, 1)
     ).real
     return np.clip(128 + 45 * noise / noise.std(), 0, 255).astype(np.uint8)
-
-
-def encode(pixels: np.ndarray, kind: str = "JPEG") -> bytes:
-    file = io.BytesIO()
-    options = {"quality": 90} if kind == "JPEG" else {}
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
-
-
-def decoded(data: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(data)).convert("RGB")
 
 
 RATIO = (3 / 4, 4 / 3)

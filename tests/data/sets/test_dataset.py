@@ -1,13 +1,18 @@
-"""What an ImageDataset accepts, and what its fingerprint depends on."""
+"""What an ImageDataset accepts, what its fingerprint depends on, and class-balanced parts."""
 
 import dataclasses
+import itertools
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mimetic_jax.data import ImageDataset
+from mimetic_jax.data.sets.dataset import balanced, held_out
 from mimetic_jax.errors import InputError
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))
 
 
 def dots(**changes: Any) -> ImageDataset:
@@ -23,8 +28,10 @@ def dots(**changes: Any) -> ImageDataset:
     return ImageDataset(**(fields | changes))
 
 
-def test_image_shape() -> None:
-    assert dots().image_shape == (4, 5, 2)
+def test_arrays_of_jax_are_arrays() -> None:
+    data = dots(train_images=jnp.zeros((6, 4, 5, 2), jnp.uint8))
+    assert isinstance(data.train_images, np.ndarray)
+    assert data.image_shape == (4, 5, 2)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,18 @@ def test_image_shape() -> None:
             {"test_images": np.zeros((3, 4, 4, 2), np.uint8)},
             r"test images have shape \(4, 4, 2\), train images \(4, 5, 2\)",
         ),
+        *(
+            ({field: value}, rf"^ImageDataset\.{field} ")
+            for field, value in (
+                ("train_images", [[[[0]]]]),
+                ("test_labels", [0]),
+                ("train_labels", "0"),
+                ("test_images", None),
+                ("num_classes", 2.5),
+                ("num_classes", 0),
+                ("name", 3),
+            )
+        ),
     ],
 )
 def test_contradictions_are_reported_in_one_line(changes: dict[str, Any], words: str) -> None:
@@ -52,20 +71,53 @@ def test_contradictions_are_reported_in_one_line(changes: dict[str, Any], words:
     assert "\n" not in str(caught.value)
 
 
-def test_fingerprint_is_of_the_values() -> None:
-    assert dots().fingerprint() == dots(name="other").fingerprint()
-    assert len(dots().fingerprint()) == 16
-
-
-@pytest.mark.parametrize("field", ["train_images", "train_labels", "test_images", "test_labels"])
-def test_fingerprint_changes_with_any_value(field: str) -> None:
+def test_the_fingerprint_is_of_the_values_alone() -> None:
     data = dots()
-    array = getattr(data, field).copy()
-    array.flat[-1] = (array.flat[-1] + 1) % 3
-    assert dataclasses.replace(data, **{field: array}).fingerprint() != data.fingerprint()
+    fortran = np.asfortranarray(data.train_images)
+    for same in (dots(name="other"), dataclasses.replace(data, train_images=fortran)):
+        assert same.fingerprint() == data.fingerprint()
+    assert len(data.fingerprint()) == 16
+    for field in ("train_images", "train_labels", "test_images", "test_labels"):
+        array = getattr(data, field).copy()
+        array.flat[-1] = (array.flat[-1] + 1) % 3
+        assert dataclasses.replace(data, **{field: array}).fingerprint() != data.fingerprint()
 
 
-def test_fingerprint_does_not_depend_on_the_memory_layout() -> None:
-    data = dots()
-    fortran = dataclasses.replace(data, train_images=np.asfortranarray(data.train_images))
-    assert fortran.fingerprint() == data.fingerprint()
+def test_parts_keep_the_fraction_of_every_class_and_are_nested() -> None:
+    parts = []
+    for fraction in (0.01, 0.1, 0.25, 0.5, 1.0):
+        indices = balanced(LABELS, fraction=fraction, seed=3)
+        counts = np.bincount(LABELS[indices])
+        assert counts.tolist() == [max(1, round(fraction * size)) for size in range(10, 80, 10)]
+        np.testing.assert_array_equal(indices, np.unique(indices))
+        np.testing.assert_array_equal(indices, balanced(LABELS, fraction=fraction, seed=3))
+        assert fraction == 1 or indices.tolist() != balanced(LABELS, fraction, seed=1).tolist()
+        parts.append(set(indices.tolist()))
+    assert all(smaller < larger for smaller, larger in itertools.pairwise(parts))
+
+
+@pytest.mark.parametrize(
+    ("fraction", "seed", "words"),
+    [(0.0, 0, "fraction 0.0"), (1.5, 0, "fraction 1.5"), (0.5, -1, "seed -1")],
+)
+def test_impossible_parts_are_refused(fraction: float, seed: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        balanced(LABELS, fraction, seed=seed)
+
+
+def test_held_out_images_are_those_left_out_of_training() -> None:
+    """Each image is its own number, so that none of the test split can be overlooked."""
+    numbers = np.arange(len(LABELS), dtype=np.uint16)
+    images = np.stack([numbers // 256, numbers % 256], -1).astype(np.uint8)[:, None, :, None]
+    test = np.full((9, 1, 2, 1), 255, np.uint8)
+    labels = LABELS.astype(np.int32)
+    whole = ImageDataset("numbers", images, labels, test, np.zeros(9, np.int32), 7)
+    assert held_out(whole, 0.0) is whole
+    found = held_out(whole, 0.2)
+    assert np.bincount(found.test_labels).tolist() == [round(0.2 * n) for n in range(10, 80, 10)]
+    parts = [
+        [tuple(i.ravel().tolist()) for i in part]
+        for part in (found.train_images, found.test_images)
+    ]
+    assert sorted(parts[0] + parts[1]) == sorted(tuple(i.ravel().tolist()) for i in images)
+    assert np.array_equal(found.test_labels, LABELS[[256 * a + b for a, b in parts[1]]])

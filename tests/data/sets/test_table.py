@@ -1,7 +1,11 @@
 """What is known of a data set before any of its files is opened."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
+from mimetic_jax.data import load_dataset
 from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError
 
@@ -9,9 +13,16 @@ from mimetic_jax.errors import InputError
 def test_names_are_those_described() -> None:
     assert len(set(names())) == len(names())
     assert [describe(name).name for name in names()] == list(names())
-    with pytest.raises(InputError) as caught:
-        describe("imagenet")
+
+
+@pytest.mark.parametrize("function", [load_dataset, describe])
+def test_an_unknown_name_gets_the_known_ones_and_the_nearest(
+    function: Callable[[str], object],
+) -> None:
+    with pytest.raises(InputError, match="did you mean 'cifar10'") as caught:
+        function("cifar-10")
     assert all(name in str(caught.value) for name in names())
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", names())
@@ -57,3 +68,26 @@ def test_tfds_has_these_classes_and_shapes() -> None:
             assert features["label"].num_classes == info.num_classes
             if not info.streamed:
                 assert features["image"].shape == info.image_shape
+
+
+def test_the_digits() -> None:
+    """A fixed, stratified split of images that are all different, as the record says."""
+    info, data = describe("digits"), load_dataset("digits")
+    assert data.image_shape == info.image_shape
+    assert data.num_classes == info.num_classes
+    train, test = (
+        {image.tobytes() for image in images} for images in (data.train_images, data.test_images)
+    )
+    assert (len(train), len(test)) == (info.num_train, info.num_test)
+    assert not train & test
+    in_train, in_test = (
+        np.bincount(labels, minlength=10) for labels in (data.train_labels, data.test_labels)
+    )
+    assert np.all(np.abs(in_test - (in_train + in_test) / 5) <= 1)
+    grays = np.unique(data.train_images).astype(int)
+    assert (grays[0], grays[-1]) == (0, 255)
+    np.testing.assert_allclose(grays, np.linspace(0, 255, 17), atol=0.5)
+    normal = (data.train_images / 255 - info.mean[0]) / info.std[0]
+    assert abs(normal.mean()) < 1e-3
+    assert abs(normal.std() - 1) < 1e-3
+    assert load_dataset("digits").fingerprint() == data.fingerprint()

@@ -40,19 +40,16 @@ sizes = st.integers(1, 12).flatmap(
 )
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=15)
-@given(sizes, st.integers(1, 5), st.integers(0, 40), st.integers(0, 4))
-def test_training_windows_are_the_references(
-    size: tuple[int, int], batch: int, more: int, rest: int
+def training_windows_are_the_references(
+    length: int, valid: int, batch: int, more: int, rest: int
 ) -> None:
-    length, valid = size
     tokens = np.arange((length + 1 + more) * batch + rest % batch, dtype=np.int32)
     steps = reference(tokens, batch, length, valid)
     assert train_windows(len(tokens), batch, length, valid) == len(steps)
     rows = jnp.asarray(batchify(tokens, batch))
+    traced = jax.jit(functools.partial(window, length=length, valid=valid))
     for index, (inputs, targets, context) in enumerate(steps):
-        found_inputs, found_targets, weights = window(rows, index, length, valid)
+        found_inputs, found_targets, weights = traced(rows, index)
         assert found_inputs.shape == found_targets.shape == weights.shape == (batch, length)
         shown = inputs.shape[1]
         np.testing.assert_array_equal(found_inputs[:, :shown], inputs)
@@ -60,14 +57,6 @@ def test_training_windows_are_the_references(
         counts = np.zeros((batch, length), np.float32)
         counts[:, context:shown] = 1
         np.testing.assert_array_equal(weights, counts)
-
-
-def test_the_index_of_a_window_may_be_traced() -> None:
-    rows = jnp.asarray(batchify(np.arange(100, dtype=np.int32), 3))
-    traced = jax.jit(functools.partial(window, length=8, valid=5))
-    assert train_windows(100, 3, 8, 5) == 6
-    for index in range(6):
-        jax.tree.map(np.testing.assert_array_equal, traced(rows, index), window(rows, index, 8, 5))
 
 
 @given(sizes, st.integers(1, 7), st.integers(0, 60))
@@ -86,6 +75,24 @@ def test_evaluation_counts_every_token_once(size: tuple[int, int], batch: int, m
     # At least length - valid tokens before the last input, or all that precede it.
     assert (position >= np.minimum(counted - 1, length - valid)).all()
     assert not starts[~weights.any(-1)].any()
+    # The same windows for any batch, and no more padding than to fill the last one.
+    alone, alone_weights = eval_windows(num_tokens, 1, length, valid)
+    assert len(starts) == -(-len(alone) // batch)
+    np.testing.assert_array_equal(starts.ravel()[: len(alone)], alone.ravel())
+    np.testing.assert_array_equal(weights.reshape(-1, length)[: len(alone)], alone_weights[:, 0])
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=15)
+@given(sizes, st.integers(1, 5), st.integers(0, 40), st.integers(0, 4))
+def test_training_windows_of_any_size(
+    size: tuple[int, int], batch: int, more: int, rest: int
+) -> None:
+    training_windows_are_the_references(*size, batch, more, rest)
+
+
+def test_training_windows() -> None:
+    training_windows_are_the_references(8, 5, 3, 24, 1)
 
 
 def test_windows_at_their_starts() -> None:
@@ -93,17 +100,6 @@ def test_windows_at_their_starts() -> None:
     inputs, targets = windows_at(tokens, jnp.array([0, 7]), 4)
     np.testing.assert_array_equal(inputs, [[10, 11, 12, 13], [17, 18, 19, 19]])
     np.testing.assert_array_equal(targets, [[11, 12, 13, 14], [18, 19, 19, 19]])
-
-
-@pytest.mark.parametrize("batch", [1, 2, 3, 8])
-def test_evaluation_windows_do_not_depend_on_the_batch(batch: int) -> None:
-    starts, weights = eval_windows(100, batch, 12, 5)
-    alone, alone_weights = eval_windows(100, 1, 12, 5)
-    count = len(alone)
-    np.testing.assert_array_equal(starts.ravel()[:count], alone.ravel())
-    np.testing.assert_array_equal(weights.reshape(-1, 12)[:count], alone_weights[:, 0])
-    assert not weights.reshape(-1, 12)[count:].any()
-    assert len(starts) == -(-count // batch)
 
 
 def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() -> None:
@@ -123,19 +119,23 @@ def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() 
     assert inputs[1] == (5, *range(7, 12))
 
 
-def test_short_texts_and_contradicting_sizes_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((80, 1, 80, 40), "a text of 80 tokens is too short for windows of 80"),
+        ((1000, 1, 40, 41), "valid 41 isn't between 1 and the window's length 40"),
+        ((1000, 1, 40, 0), "valid 0 "),
+        ((1000, 0, 40, 20), "batch 0 must be at least 1"),
+    ],
+)
+def test_short_texts_and_contradicting_sizes_are_refused(sizes: tuple, words: str) -> None:
     for make in (train_windows, eval_windows):
-        with pytest.raises(InputError, match="a text of 80 tokens is too short for windows of 80"):
-            make(80, 1, 80, 40)
-        with pytest.raises(InputError, match="valid 41 isn't between 1 and the window's length 40"):
-            make(1000, 1, 40, 41)
-        with pytest.raises(InputError, match="valid 0 "):
-            make(1000, 1, 40, 0)
-        with pytest.raises(InputError, match="batch 0 must be at least 1"):
-            make(1000, 0, 40, 20)
-    with pytest.raises(
-        InputError, match=r"1000 tokens in 16 rows are 62 per row, too short for .* 80"
-    ):
+        with pytest.raises(InputError, match=words):
+            make(*sizes)
+
+
+def test_rows_too_short_for_a_window_or_a_token_are_refused() -> None:
+    with pytest.raises(InputError, match="16 rows are 62 per row, too short for windows of 80"):
         train_windows(1000, 16, 80, 40)
     with pytest.raises(InputError, match="batch 8 isn't between 1 and the 7 tokens"):
         batchify(np.arange(7), 8)

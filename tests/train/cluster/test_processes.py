@@ -1,7 +1,5 @@
 """What several processes agree on; their trainings are in tests/processes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

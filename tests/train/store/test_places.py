@@ -1,7 +1,5 @@
 """Places: files below a workdir are regular, reached through no link, and written whole."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

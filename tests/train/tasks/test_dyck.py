@@ -1,7 +1,5 @@
 """Restoring brackets, and starting a model of images from what that has learned."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,17 +156,3 @@ def test_plan():
     assert "dyck, words of 8 tokens, 4 kinds of brackets" in said
     assert "100 steps of 16 (1,000 per epoch)" in said
     assert "1 embedding, 1 head/kernel, 1 pos_embed" in said  # what the scheme doesn't write
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({"data.name": "dick"}, "did you mean 'dyck'"),
-        ({"data.length": 1}, "Dyck.length 1 is not an integer of at least 2"),
-        ({"model.heads": 5}, "heads 5 does not divide width 16"),
-    ],
-)
-def test_bad_input(overrides, words):
-    with pytest.raises(InputError, match=words) as caught:
-        quiet(brackets(**overrides))
-    assert "\n" not in str(caught.value)

@@ -1,7 +1,5 @@
 """The order in which a task augments, mixes and erases; the view that it tests on."""
 
-from __future__ import annotations
-
 import dataclasses
 from unittest import mock
 

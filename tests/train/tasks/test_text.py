@@ -1,7 +1,5 @@
 """Language models: the protocol in NumPy, and the laws of every other training."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax
@@ -156,23 +154,9 @@ def test_plan(text):
     assert "unchanged: " in said
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({"data.name": "ptb_wrod"}, "did you mean 'ptb_word'"),
-        ({"data.dir": None}, "ptb_word needs the folder that holds it"),
-        ({"data.valid": 13}, "valid 13 isn't between 1 and the window's length 12"),
-        ({"data.length": 10_000, "data.valid": 1}, "too short for windows of 10000"),
-        ({"model.heads": 5}, "heads 5 does not divide width 18"),
-        ({"model.positions": "spiral"}, "unknown positions 'spiral'"),
-        ({"optimizer.name": "adamm"}, "did you mean 'adam"),
-    ],
-)
-def test_bad_input(text, tmp_path, overrides, words):
-    with pytest.raises(InputError, match=words) as caught:
-        trained(text(**overrides), tmp_path / "run")
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "run").exists()
+def test_a_text_shorter_than_a_window(text):
+    with pytest.raises(InputError, match="too short for windows of 10000"):
+        quiet(text(**{"data.length": 10_000, "data.valid": 1})).open()
 
 
 @pytest.mark.slow

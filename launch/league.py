@@ -1,0 +1,271 @@
+"""Tables in which each arm is compared in the row where it did best in a trial: the league.
+
+Rows are candidates, such as learning rates. Trials are runs of other seeds, and of a validation
+split where the data has one; they are lines of the results like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from launch.findings import noise_of, what_pays
+from launch.marks import marks_of_lines, runs_of
+from launch.registry import Entry, entries
+from launch.results import Results
+from mimetic_jax.analysis.figures.forest import Gain
+from mimetic_jax.train.record import SCORES, Record
+from mimetic_jax.train.report import ArmResult, markdown
+from mimetic_jax.train.statistics import Difference, holm
+from papers import TABLES
+from papers.league import ENTRANTS
+from papers.record import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """An arm of a task of the league.
+
+    Attributes:
+        task: the table, such as "league/digits".
+        arm: its name.
+        row: the number of the row that it chose, from 1.
+        edge: whether that is the first or the last one: its best may be beyond.
+        result: its runs there.
+        gain: over the default at the default's own best, with p corrected for the number of
+            entrants of the task (Holm); None for the default, and without shared seeds.
+        structure: over noise of its norms, likewise; None for an arm without such a control.
+        steps: share of the steps after which it has the default's final score, the mean over seeds
+            with linear interpolation between evaluations; None where a seed never has it.
+    """
+
+    task: str
+    arm: str
+    row: int
+    edge: bool
+    result: ArmResult
+    gain: Difference | None = None
+    structure: Difference | None = None
+    steps: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What the differences say of the arm."""
+        higher = self.result.score.higher
+        if self.gain is None:
+            return ""
+        if self.structure is None:
+            return self.gain.verdict(higher)
+        return what_pays(self.gain, self.structure, higher)
+
+
+def trials(rows: Sequence[Entry]) -> list[Entry]:
+    """The runs by which the arms of rows choose one; none for rows that are compared as they are.
+
+    >>> (trial,) = trials(entries("league/digits", 1))
+    >>> trial.seeds, trial.spec.flags[-1]
+    ((100,), '--config.data.held_out=0.2')
+    """
+    return [
+        dataclasses.replace(
+            entry,
+            spec=dataclasses.replace(entry.spec, flags=(*entry.spec.flags, *table.trial_flags)),
+            seeds=table.trials,
+        )
+        for entry in rows
+        if (table := TABLES.get(entry.table)) and table.trials
+    ]
+
+
+def chosen(rows: Sequence[Entry], results: Results) -> list[Entry]:
+    """Rows with the arms that chose them; arms that miss a trial are left out.
+
+    Of a text the loss on the validation text decides, else the score; of equal ones the middle row.
+    """
+    of_trials = trials(rows)
+    marks = marks_of_lines(of_trials, results)
+    runs = [runs_of(trial.spec, results, marks.get(trial.spec, {})) for trial in of_trials]
+    best: dict[str, int] = {}
+    for arm in dict.fromkeys(arm for trial in of_trials for arm in trial.init):
+        found = [
+            [of_arms[arm][seed] for seed in trial.seeds if seed in of_arms.get(arm, {})]
+            for trial, of_arms in zip(of_trials, runs, strict=True)
+        ]
+        if all(len(of_row) == len(of_trials[0].seeds) for of_row in found):
+            goodness = [np.mean([_goodness(run) for run in of_row]) for of_row in found]
+            middle = len(goodness) // 2
+            best[arm] = max(range(len(goodness)), key=lambda i: (goodness[i], -abs(i - middle)))
+    picked = [tuple(arm for arm in row.init if best.get(arm) == at) for at, row in enumerate(rows)]
+    return [
+        dataclasses.replace(row, init=arms) for row, arms in zip(rows, picked, strict=True) if arms
+    ]
+
+
+def _goodness(run: Record) -> float:
+    """More is better; of a text `loss` is that of the validation text, `value` of the test text."""
+    score = SCORES[run.score]
+    if score.chosen_by:
+        return -float(run.loss if run.loss is not None else np.inf)
+    return run.value if score.higher else -run.value
+
+
+def standings(task: str, results: Results) -> list[Standing]:
+    """The arms of a task that have runs at their own best, controls too, the default first."""
+    rows = entries(task)
+    picked = chosen(rows, results)
+    marks = marks_of_lines(picked, results)
+    found: dict[str, Standing] = {}
+    for entry in picked:
+        for arm, runs in runs_of(entry.spec, results, marks.get(entry.spec, {})).items():
+            runs = {seed: run for seed, run in runs.items() if seed not in TABLES[task].trials}
+            edge = entry.number in (1, len(rows)) and len(rows) > 1
+            if runs:
+                found[arm] = Standing(task, arm, entry.number, edge, ArmResult(arm, runs))
+    default = found.get("default")
+    if default is None:
+        return []
+    entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
+    gains = holm([found[arm].result.versus(default.result) for arm in entrants])
+    noise = {arm: found.get(noise_of(arm, found)) for arm in entrants}
+    structures = holm(
+        [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
+    )
+    for arm, gain, structure in zip(entrants, gains, structures, strict=True):
+        steps = _steps(found[arm].result, default.result)
+        found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure, steps=steps)
+    return [found[arm] for arm in rows[0].init if arm in found]
+
+
+def _steps(ours: ArmResult, default: ArmResult) -> float | None:
+    """The mean share of the steps after which runs have the default's last score; see Standing."""
+    shared = ours.runs.keys() & default.runs.keys()
+    if ours.arm == default.arm or not shared:
+        return None
+    shares = [
+        _reached(ours.runs[seed].curve, default.runs[seed].curve[-1][1], ours.score.higher)
+        for seed in shared
+    ]
+    reached = [share for share in shares if share is not None]
+    return float(np.mean(reached)) if len(reached) == len(shares) else None
+
+
+def _reached(curve: Sequence[tuple[int, float]], target: float, higher: bool) -> float | None:
+    """The share of the steps at which a curve first has a value; None if it never does."""
+    sign = 1 if higher else -1
+    for (before, low), (step, value) in itertools.pairwise(curve):
+        if sign * (value - target) >= 0:
+            part = (target - low) / (value - low) if value != low else 1.0
+            return (before + (step - before) * max(0.0, part)) / curve[-1][0]
+    return None
+
+
+def league(results: Results) -> list[Standing]:
+    """All arms of all tasks that have runs; a line per arm and task."""
+    return [standing for task in _tasks() for standing in standings(task, results)]
+
+
+def _tasks() -> Iterator[str]:
+    return (name for name, table in TABLES.items() if table.trials)
+
+
+def gains(results: Results) -> list[Gain]:
+    """What entrants gain over the default, for the picture: the best on average first."""
+    found = [one for one in league(results) if one.arm in ENTRANTS and one.gain]
+    order = _order(found)
+    found.sort(key=lambda one: order.index(one.arm))
+    return [
+        Gain(
+            one.task.partition("/")[2],
+            one.result.score.label,
+            one.arm,
+            one.gain,
+            one.result.score.higher,
+        )
+        for one in found
+        if one.gain
+    ]
+
+
+def league_table(results: Results) -> str:
+    """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
+
+    Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
+    parentheses is the gain over noise of the same norms.
+    """
+    found = [standing for standing in league(results) if standing.arm in ENTRANTS]
+    by_task: dict[str, dict[str, Standing]] = {}
+    for standing in found:
+        by_task.setdefault(standing.task, {})[standing.arm] = standing
+    order = _order(found)
+    columns = {"initialization": [f"`{arm}`" for arm in order]}
+    for task, arms in by_task.items():
+        label = f"{task.partition('/')[2]}, {arms['default'].result.score.label}"
+        columns[label] = [_cell(arms.get(arm)) for arm in order]
+    return markdown(columns)
+
+
+def task_table(task: str, results: Results) -> str:
+    """A task of the league: each entrant with its rate, score, gains and verdict."""
+    table = TABLES[task]
+    columns: dict[str, list[str]] = {
+        name: []
+        for name in (
+            *("initialization", "best at", "ours ± sd (n)", "Δ default [95 % CI]", "p"),
+            *("Δ noise [95 % CI]", "steps to default's score", "verdict"),
+        )
+    }
+    shown = sorted(
+        (one for one in standings(task, results) if one.arm in ENTRANTS),
+        key=lambda one: one.result.mean,
+        reverse=table.higher,
+    )
+    for standing in shown:
+        for column, cell in zip(columns.values(), _cells(standing, table), strict=True):
+            column.append(cell)
+    return markdown(columns)
+
+
+def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
+    ours, gain, structure = standing.result, standing.gain, standing.structure
+    form = f".{ours.score.digits}f"
+    sd = f" ± {ours.sd:{form}}" if ours.sd is not None else ""
+    return (
+        f"`{standing.arm}`",
+        table.rows[standing.row - 1].label.removeprefix("learning rate ") + "*" * standing.edge,
+        f"{ours.mean:{form}}{sd} ({len(ours.reached)})",
+        f"{gain:{form}}" if gain else "",
+        f"{gain.p:.2g}" if gain and gain.p is not None else "",
+        f"{structure:{form}}" if structure else "",
+        f"{100 * standing.steps:.0f} %" if standing.steps is not None else "",
+        standing.verdict,
+    )
+
+
+def _cell(standing: Standing | None) -> str:
+    """Gain over the default, and in parentheses over noise; bold where it holds."""
+    if standing is None:
+        return ""
+    score = standing.result.score
+    form = f"+.{score.digits}f"
+    if standing.gain is None:
+        return f"{standing.result.mean:.{score.digits}f}"
+    text = f"{standing.gain.mean:{form}}"
+    if standing.gain.n < len(TABLES[standing.task].seeds):
+        text += f" n={standing.gain.n}"
+    if standing.gain.side(score.higher):
+        text = f"**{text}**"
+    return text + (f" ({standing.structure.mean:{form}})" if standing.structure else "")
+
+
+def _order(found: Sequence[Standing]) -> list[str]:
+    """Entrants by their mean place: the share of a task's arms that they beat by their mean."""
+    beaten: dict[str, list[float]] = {}
+    for standing in found:
+        ours, score = standing.result.mean, standing.result.score
+        others = [one.result.mean for one in found if one.task == standing.task]
+        worse = sum((other < ours) if score.higher else (other > ours) for other in others)
+        beaten.setdefault(standing.arm, []).append(worse / len(others))
+    return sorted(beaten, key=lambda arm: -float(np.mean(beaten[arm])))

@@ -1,0 +1,180 @@
+"""WORKDIR/report.html: one file with the table, the pictures and the origin of a comparison."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from mimetic_jax.analysis import curves, gallery
+from mimetic_jax.errors import InputError
+from mimetic_jax.extras import need
+from mimetic_jax.schemes import Scheme, from_dict
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.report import ArmResult, columns, verdicts
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import Place
+
+NAME = "report.html"
+
+_COMMANDS = "commands.txt"
+"""The commands that trained in a workdir, one a line."""
+_TEMPLATE = pathlib.Path(__file__).with_name("report.html")
+
+
+def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
+    """Draw what the arms start from, remember the command, and write the page.
+
+    Args:
+        comparison: that was trained.
+        workdir: of it.
+        command: that trained it.
+
+    Returns:
+        A line that names the page.
+
+    Raises:
+        InputError: no run is finished, or matplotlib or Jinja isn't installed.
+    """
+    need("a report", "plot")
+    commands = workdir / _COMMANDS
+    if command not in _lines(commands):
+        commands.append(f"{command}\n")
+    # In a mesh of several processes all of them would have to draw.
+    if jax.process_count() == 1 and not (workdir / gallery.NAME).exists():
+        try:
+            gallery.analyze(comparison, workdir)
+        except InputError as error:
+            comparison.say(f"no picture of the start: {error}")
+    return write(workdir)
+
+
+def write(workdir: Place) -> str:
+    """Write the page of a workdir, with the curves of what is finished so far.
+
+    The picture of the start is in it if the workdir has one, as `--what=schemes` draws it.
+
+    Args:
+        workdir: of a comparison.
+
+    Returns:
+        A line that names the page.
+
+    Raises:
+        InputError: no run is finished, or matplotlib or Jinja isn't installed.
+    """
+    need("a report", "plot")
+    import jinja2
+
+    name, results = curves.read(workdir)
+    claim = Claim.read(workdir)
+    assert claim is not None  # curves.read has read it
+    curves.draw_workdirs([workdir], workdir / "curves.png")
+    template = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(_TEMPLATE.read_text())
+    table, page = columns(results), workdir / NAME
+    page.write(
+        template.render(
+            name=name,
+            header=list(table),
+            rows=list(zip(*table.values(), strict=True)),
+            verdicts=verdicts(results),
+            score=results[0].score,
+            curves=_inline(workdir / "curves.png"),
+            starts=_inline(workdir / gallery.NAME),
+            facts=_facts(claim.config),
+            arms=_arms(claim.config),
+            config=json.dumps(claim.config, indent=2, ensure_ascii=False),
+            origins=_origins(results),
+            commands=_lines(workdir / _COMMANDS),
+        )
+    )
+    return f"report: {page}"
+
+
+def _facts(config: Mapping[str, Any]) -> dict[str, str]:
+    """What a comparison trains, in a few lines."""
+    optimizer = config["optimizer"]
+    length = f"{config['epochs']:g} epochs" if config["epochs"] else f"{config['steps']:,} steps"
+    model = ", ".join(f"{k} {v}" for k, v in config["model"].items() if k != "name" and v)
+    members, seeds = config.get("members"), ", ".join(map(str, config["seeds"]))
+    runs = f"{members} members" if members else f"seeds {seeds}"
+    return {
+        "data": config["data"]["name"],
+        "model": f"{config['model']['name']} ({model})" if model else config["model"]["name"],
+        "training": f"{length} of {config['batch']} examples; {runs}",
+        "optimizer": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
+        f"{optimizer['schedule']}, weight decay {optimizer['weight_decay']:g}",
+    }
+
+
+def _arms(config: Mapping[str, Any]) -> dict[str, str]:
+    """What each arm overrides, on a line."""
+    return {
+        name: ", ".join(f"{field}: {_override(value)}" for field, value in own.items()) or "–"
+        for name, own in config["arms"].items()
+    }
+
+
+def _override(value: Any) -> str:
+    """A value of a configuration as text; schemes as their calls."""
+    try:
+        every = [from_dict(one) for one in (value if isinstance(value, list) else [value])]
+    except InputError:  # no scheme, or one of a module that isn't imported here
+        return json.dumps(value, ensure_ascii=False)
+    return " then ".join(map(_call, every)) or "as the model draws them"
+
+
+def _call(scheme: Scheme) -> str:
+    """The call that makes a scheme, without what it leaves at its default.
+
+    >>> from mimetic_jax.schemes import Mimetic, NormMatched
+    >>> _call(NormMatched(Mimetic(beta_vo=-0.2)))
+    'NormMatched(like=Mimetic(beta_vo=-0.2))'
+    """
+    own = [
+        f"{field.name}={_call(value) if isinstance(value, Scheme) else repr(value)}"
+        for field in dataclasses.fields(scheme)
+        if (value := getattr(scheme, field.name)) != field.default
+    ]
+    return f"{type(scheme).__name__}({', '.join(own)})"
+
+
+def _origins(results: Sequence[ArmResult]) -> list[str]:
+    """Where the runs were trained, each combination once."""
+    return list(
+        dict.fromkeys(
+            f"{run.devices} × {run.device_kind or run.platform}, mimetic_jax {run.code}, "
+            f"JAX {run.jax}, commit {run.commit or 'unknown'}"
+            for result in results
+            for run in result.runs.values()
+        )
+    )
+
+
+def _inline(picture: Place) -> str:
+    """A picture as a data URI; empty where there is none."""
+    if not picture.exists():
+        return ""
+    return f"data:image/png;base64,{base64.b64encode(picture.read()).decode()}"
+
+
+def _lines(place: Place) -> list[str]:
+    return place.read().decode().splitlines() if place.exists() else []
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`mimetic report WORKDIR`."""
+    parser = argparse.ArgumentParser(
+        prog="mimetic report",
+        description="Write WORKDIR/report.html: table, curves, start and origin in one file.",
+    )
+    parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
+    print(write(Place.of(parser.parse_args(arguments).workdir)))

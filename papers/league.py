@@ -1,0 +1,129 @@
+"""The league: which initialization to use, by every one of one line on the same small tasks.
+
+Each arm trains at its own best of three learning rates: chosen at other seeds than those that are
+compared, and by a validation split where the data has a test split. The middle rate is the best of
+the default. Networks are small and trainings short: what one CPU core trains in seconds.
+"""
+
+from papers.record import Figure, Row, Table
+
+_ANY = {
+    "default": "Flax: normal of fan_in^-1/2",
+    "torch": "PyTorch: uniform of (3 fan_in)^-1/2, biases too",
+    "normal": "normal of .02: BERT, timm's ViTs",
+    "gpt2": "GPT-2: normal of .02, over sqrt(2L) where branches end",
+    "small": "small: normal of fan_in^-.8",
+    "spectral": "spectral: fan_in^-1/2 min(1, sqrt(fan_out/fan_in))",
+    "speedrun": "modded-nanogpt: branches end in zero, the rest uniform of 1/2 D^-1/2",
+    "zero_outputs": "branches end in zero, as in Fixup",
+    "mup": "muP: learning rates of hidden kernels fall as 1/D",
+    "orthogonal": "orthogonal kernels",
+    "sinusoidal": "sinusoidal kernels",
+    "idinit": "IDInit: padded identities",
+    "mean_shift": "a mean in the first layer of MLPs",
+}
+_ATTENTION = {
+    "zero_out": "attention ends in zero",
+    "uniform": "attention uniform of 1/2 D^-1/2",
+    "t_fixup": "T-Fixup",
+    "zero": "ZerO on attention",
+    "dct": "keys are cosines",
+    "conditioned": "conditioned attention",
+    "mimetic": "mimetic attention, with the constants for this kind of data",
+    "polar": "mimetic attention with equal singular values",
+    "mimetic_zero_mlp": "mimetic attention, MLPs end in zero",
+    "mimetic_mean_shift": "mimetic attention, and a mean in MLPs",
+    "mimetic_mup": "mimetic attention with the rates of muP",
+}
+_VIT = {
+    "sincos": "positions of sines and cosines alone",
+    "language": "mimetic attention, with the constants for text",
+    "impulse": "impulse attention",
+}
+
+ENTRANTS = {
+    **_ANY,
+    **_ATTENTION,
+    **_VIT,
+    "vision": "mimetic attention, with the constants for images",
+    "impulse_mean_shift": "impulse token mixing, and a mean in MLPs",
+    "conv": "filters with the covariance of trained ones",
+    "conv_mean_shift": "these filters, and a mean in MLPs",
+}
+"""What each arm is, in words."""
+
+_STRUCTURED = {
+    *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
+    *("polar", "mimetic_zero_mlp", "mimetic_mean_shift", "mimetic_mup", "language", "vision"),
+    *("impulse", "impulse_mean_shift", "conv", "conv_mean_shift"),
+}
+"""Those whose control is noise of their norms; entries of the others are independent already."""
+
+
+def _of(*names: str) -> tuple[str, ...]:
+    """Arms, then their controls."""
+    return (*names, *(f"norm_matched_{name}" for name in names if name in _STRUCTURED))
+
+
+_ARMS = {
+    "vit": _of(*_ANY, *_ATTENTION, *_VIT),
+    "gpt": _of(*_ANY, *_ATTENTION, "vision"),
+    "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
+    "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
+}
+
+
+def _task(task: str, model: str, title: str, score: str, rates: str, seeds: int) -> Table:
+    images = score == "accuracy %"
+    return Table(
+        title,
+        "",
+        "configs/league.py",
+        score,
+        tuple(
+            Row(
+                f"learning rate {rate}",
+                f"task={task}",
+                arms=_ARMS[model],
+                flags=(f"--config.optimizer.learning_rate={rate}",),
+            )
+            for rate in rates.split()
+        ),
+        controls=(),
+        higher=score != "test bits/char",
+        seeds=tuple(range(seeds)),
+        trials=(100,),
+        # A text has a validation text anyway; sequences are drawn without end.
+        trial_flags=("--config.data.held_out=0.2",) if images else (),
+    )
+
+
+_LOW, _HIGH = "1e-3 3e-3 1e-2", "3e-3 1e-2 3e-2"
+_CIFAR = "5,000 images of CIFAR-10, 64 patches,"
+
+_TASKS = (
+    (
+        "digits",
+        "vit",
+        "8x8 digits, 16 patches, ViT 64/2, 150 steps",
+        "accuracy %",
+        "3e-3 1e-2 3e-2",
+        8,
+    ),
+    ("text", "gpt", "Python's documentation, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
+    ("copying", "gpt", "copying strings of 16, GPT 64/2, 200 steps", "answers %", _LOW, 5),
+    ("recall", "gpt", "recall of 4 pairs, GPT 64/2, 300 steps", "answers %", _LOW, 5),
+    ("ptb", "gpt", "Penn Treebank by characters, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
+    ("images", "vit", f"{_CIFAR} ViT 64/3, mean pooling, 160 steps", "accuracy %", _LOW, 5),
+    ("token", "vit", f"{_CIFAR} ViT 64/3, class token, 160 steps", "accuracy %", _LOW, 5),
+    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 64/3, 160 steps", "accuracy %", _LOW, 5),
+    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/3, 160 steps", "accuracy %", _LOW, 5),
+)
+
+TABLES = {task[0]: _task(*task) for task in _TASKS}
+
+FIGURES: dict[str, Figure] = {
+    "forest": Figure(
+        "gain over the default of every initialization, with 95 % intervals", "", "forest"
+    ),
+}

@@ -1,0 +1,91 @@
+"""WORKDIR/report.html: one file, of the table, pictures and origin of a comparison."""
+
+from __future__ import annotations
+
+import base64
+import html.parser
+import pathlib
+import re
+
+import pytest
+
+from mimetic_jax.analysis import report_page
+from mimetic_jax.command import console
+from mimetic_jax.errors import InputError
+from mimetic_jax.train.record import commit
+from mimetic_jax.train.store.places import Place
+from tests.analysis.conftest import Trained
+
+
+class Page(html.parser.HTMLParser):
+    """The cells of the tables, the sources of the pictures, the text, and what is open."""
+
+    void = ("meta", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.pictures: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "img":
+            self.pictures.append(given["src"] or "")
+        self.loaded += [value for name in ("src", "href") if (value := given.get(name))]
+        self.open += [tag] * (tag not in self.void)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(trained: Trained) -> str:
+    workdir = Place.of(trained.workdir)
+    command = "main.py --config=mine.py --config.note=<b>"
+    for _ in range(2):  # the same command once
+        report_page.analyze(trained.comparison, workdir, command)
+    return (workdir / report_page.NAME).read().decode()
+
+
+def test_a_page_has_the_table_and_needs_no_other_file(trained: Trained, page: str) -> None:
+    """Its cells are those of table.md; both pictures are those of the workdir, as PNG."""
+    found = Page(page)
+    assert found.open == []
+    header, _, *rows = (trained.workdir / "table.md").read_text().split("\n\n")[0].splitlines()
+    for line in (header, *rows):
+        for cell in filter(None, map(str.strip, line.strip("|").split("|"))):
+            assert cell in found.cells
+    assert len(found.pictures) == 2
+    for source, name in zip(found.pictures, ("curves.png", "schemes.png"), strict=True):
+        kind, _, data = source.partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(data) == (trained.workdir / name).read_bytes()
+    assert found.loaded == found.pictures
+    assert not re.search(r"url\(|@import|<script|<link", page)
+
+
+def test_a_page_says_what_trained_it(page: str) -> None:
+    assert page.count("main.py --config=mine.py --config.note=&lt;b&gt;") == 1
+    assert f"commit {commit() or 'unknown'}" in page
+    assert "scheme: SinCos() then Mimetic()" in page
+    assert "&#34;batch&#34;: 32," in page
+
+
+def test_a_report_of_a_workdir_is_that_page(
+    trained: Trained, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console._report([str(trained.workdir)])
+    assert capsys.readouterr().out == f"report: {trained.workdir / report_page.NAME}\n"
+    assert (trained.workdir / report_page.NAME).read_text() == page
+
+
+def test_a_folder_without_a_comparison_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="no comparison in"):
+        report_page.main([str(tmp_path)])

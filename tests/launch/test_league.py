@@ -1,0 +1,130 @@
+"""The league: arms choose their row in trials, then are compared there, all through the queue."""
+
+import doctest
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from launch import league, registry, reproduce, runs
+from launch.results import Line, Results
+from mimetic_jax.train.statistics import Difference, holm
+from papers import TABLES
+from papers.league import ENTRANTS
+
+TASK = "league/digits"
+ARMS = ("default", "mimetic", "norm_matched_mimetic", "gpt2")
+BEST = {"default": 2, "mimetic": 3, "norm_matched_mimetic": 1, "gpt2": 2}
+DRAWS = np.random.default_rng(0)
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run the command; each training is replaced by a line whose score depends on its job alone."""
+    trained = []
+
+    def train(queue, jobs, seconds=0.0):
+        for job in jobs:
+            trained.append(job)
+            row = 1 + [r.flags[0] for r in TABLES[TASK].rows].index(job.spec.flags[0])
+            gain = {"mimetic": 5.0, "gpt2": 0.1}.get(job.arm, 0.0)
+            value = (
+                60 + gain - abs(row - BEST[job.arm]) + np.sin(7 * job.seed + sum(map(ord, job.arm)))
+            )
+            about = {"config": job.spec.key, "small": False, "score": "accuracy", "seconds": 1}
+            about["digest"] = queue.marks[job.spec][job.arm].result
+            curve = [(0, 10.0), (100, value)]
+            queue.results.append(
+                job.spec, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
+            )
+        return []
+
+    monkeypatch.setattr(runs.Queue, "train", train)
+
+    def run(*more):
+        trained.clear()
+        command = [TASK, f"--results={tmp_path}/results", f"--workdir={tmp_path}/work", *more]
+        assert reproduce.main([*command, f"--arms={','.join(ARMS)}"]) == 0
+        return list(trained), Results(tmp_path / "results")
+
+    return run
+
+
+def test_doctests():
+    assert doctest.testmod(league).failed == 0
+
+
+def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
+    jobs, results = call()
+    trials, compared = jobs[: 3 * len(ARMS)], jobs[3 * len(ARMS) :]
+    assert {job.seed for job in trials} == set(TABLES[TASK].trials)
+    assert all("--config.data.held_out=0.2" in job.spec.flags for job in trials)
+    seeds = TABLES[TASK].seeds
+    assert not set(seeds) & set(TABLES[TASK].trials)
+    rows = registry.entries(TASK)
+    expected = {(rows[BEST[arm] - 1].spec, arm, seed) for arm in ARMS for seed in seeds}
+    assert {(job.spec, job.arm, job.seed) for job in compared} == expected
+    assert call()[0] == []  # everything has its line
+    assert "| `mimetic`" in capsys.readouterr().out
+
+    found = {one.arm: one for one in league.standings(TASK, results)}
+    values = {arm: [found[arm].result.reached[seed] for seed in seeds] for arm in ARMS}
+    p = {
+        arm: scipy.stats.ttest_rel(values[arm], values["default"]).pvalue
+        for arm in ("mimetic", "gpt2")
+    }
+    small, large = sorted(p, key=p.get)
+    assert found[small].gain.p == pytest.approx(min(1, 2 * p[small]))
+    assert found[large].gain.p == pytest.approx(max(2 * p[small], p[large]))
+    assert found["mimetic"].gain.mean == pytest.approx(
+        np.mean(np.subtract(values["mimetic"], values["default"]))
+    )
+    assert found["mimetic"].structure.n == len(seeds)
+    assert found["gpt2"].structure is None
+    assert [one.edge for one in found.values()] == [BEST[one.arm] != 2 for one in found.values()]
+    # A straight line from 10 at step 0 to the last score.
+    share = [(d - 10) / (m - 10) for d, m in zip(values["default"], values["mimetic"], strict=True)]
+    assert found["mimetic"].steps == pytest.approx(np.mean(share))
+    assert found["mimetic"].verdict == "structure"
+    cell = f"**{found['mimetic'].gain.mean:+.2f}**"
+    assert cell in league.league_table(results)
+    assert [gain.arm for gain in league.gains(results)] == ["mimetic", "gpt2"]
+
+
+def test_an_arm_that_misses_a_trial_is_not_compared(call):
+    jobs, results = call("--seeds=0")
+    assert {job.seed for job in jobs} == {0, *TABLES[TASK].trials}
+    lines = (results.folder / "league.jsonl").read().decode().splitlines()
+    without = [line for line in lines if '"seed": 100' not in line or "gpt2" not in line]
+    (results.folder / "league.jsonl").write("\n".join(without) + "\n")
+    again = Results(results.folder.path)
+    chosen = league.chosen(registry.entries(TASK), again)
+    assert {arm for entry in chosen for arm in entry.init} == set(ARMS) - {"gpt2"}
+
+
+def test_one_row_is_no_choice(call):
+    with pytest.raises(SystemExit) as error:
+        call("--row=1")
+    assert error.value.code == 2
+
+
+def test_every_arm_is_described_or_a_control():
+    for name, table in TABLES.items():
+        if table.trials:
+            arms = table.rows[0].arms
+            entrants = [arm for arm in arms if arm in ENTRANTS]
+            controls = set(arms) - set(entrants)
+            assert {arm.removeprefix("norm_matched_") for arm in controls} <= set(entrants), name
+
+
+def test_holm_against_its_definition():
+    """Reject the smallest p against α/m, the next against α/(m − 1), … until one isn't rejected."""
+    for count in (1, 3, 12):
+        ps = DRAWS.beta(0.3, 3, count)
+        found = [one.p for one in holm([Difference(1, 0.5, 1.5, 5, p) for p in ps])]
+        for level in (0.01, 0.05, 0.3):
+            smaller = np.sort(ps) <= level / np.arange(count, 0, -1)
+            rejected = set(np.argsort(ps)[: len(list(itertools.takewhile(bool, smaller)))])
+            assert {at for at, p in enumerate(found) if p <= level} == rejected
+    assert holm([None, Difference(1, None, None, 1)]) == [None, Difference(1, None, None, 1)]

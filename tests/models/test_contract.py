@@ -1,0 +1,237 @@
+"""What holds for every model: its loop over blocks, half precision, its size, one-line errors."""
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, plan, schemes
+from mimetic_jax.models import MODELS, VARIANTS, Model
+from tests.models.values import of_shapes, stacked
+
+KEY = jax.random.key(0)
+IMAGES = jax.random.normal(jax.random.key(1), (2, 8, 8, 3))
+TOKENS = jax.random.randint(jax.random.key(1), (2, 8), 0, 11)
+MIXING = {"num_classes": 5, "width": 6, "depth": 2, "patch": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "vit": {"num_classes": 5, "width": 12, "depth": 2, "heads": 3, "patch": 4},
+    "mixer": MIXING,
+    "convmixer": {**MIXING, "filter_size": 3},
+    "convnext": {**MIXING, "filter_size": 3},
+    "swin": {
+        **{"num_classes": 5, "width": 8, "depths": (2,), "downscaling": (2,)},
+        **{"head_dim": 4, "window": 2},
+    },
+    "gpt": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
+    "mamba": {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "chunk": 4},
+    "token_vit": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
+}
+# Each compiles two gradients; these have all that `stack` does: statistics, numbers per block.
+TYPICAL = ("vit", "convmixer", "swin")
+
+
+def small(name: str, **change: Any) -> Any:
+    return MODELS[name](**SMALL[name] | change)
+
+
+def inputs(name: str) -> jax.Array:
+    return TOKENS if "vocab" in SMALL[name] else IMAGES
+
+
+def shapes(name: str, **change: Any) -> Any:
+    return jax.eval_shape(small(name, **change).init, KEY, inputs(name))
+
+
+@functools.cache
+def variables(name: str) -> dict[str, Any]:
+    return of_shapes(shapes(name))
+
+
+def loss(model: Any, variables: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+    """Of training, where the model has running statistics, with these as they are after it."""
+    train = {"train": True} if "batch_stats" in variables else {}
+    output, changed = model.apply(variables, x, mutable=["batch_stats"], **train)
+    return jnp.square(output).mean(), changed
+
+
+def test_every_model_is_here():
+    assert SMALL.keys() == MODELS.keys()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_scanned_parameters_are_those_of_the_blocks_stacked(name):
+    found = jax.tree.map(jnp.shape, shapes(name, scan=True))
+    assert found == jax.tree.map(jnp.shape, stacked(variables(name)))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in TYPICAL else pytest.mark.slow) for n in SMALL]
+)
+def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
+    """Loss, gradient and running statistics, of the same parameters stacked."""
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradient(model, given):
+        def of(params):
+            return loss(model, given | {"params": params}, inputs(name))
+
+        (value, changed), gradient = jax.value_and_grad(of, has_aux=True)(given["params"])
+        return value, {"params": gradient, **changed}
+
+    value, expected = gradient(small(name), variables(name))
+    again, found = gradient(small(name, scan=True, remat=True), stacked(variables(name)))
+    assert float(again) == pytest.approx(float(value), rel=1e-5)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        found,
+        stacked(expected),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "mamba"])
+@pytest.mark.parametrize("scan", [False, True])
+def test_remat_recomputes_blocks(name, scan):
+    """By the GELUs of each block: forward, again, and in the gradient itself."""
+
+    def gelus(remat):
+        model, given = small(name, scan=scan, remat=remat), shapes(name, scan=scan)
+        gradient = jax.grad(
+            lambda params: loss(model, given_values | {"params": params}, inputs(name))[0]
+        )
+        given_values = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), dict(given))
+        program = str(jax.make_jaxpr(gradient)(given["params"]))
+        return len(re.findall("= erfc? ", program))
+
+    outside = 2 if name == "convmixer" else 0  # the GELU behind its patches
+    assert 2 * (gelus(True) - outside) == 3 * (gelus(False) - outside) > 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bfloat16_computes_close_to_float32(name):
+    """Parameters, logits and hidden states stay float32."""
+    rough = small(name, dtype=jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes(name, dtype=jnp.bfloat16))} == {
+        jnp.dtype("float32")
+    }
+    exact, found = (
+        jax.jit(model.apply)(variables(name), inputs(name)) for model in (small(name), rough)
+    )
+    assert found.dtype == jnp.float32
+    error = np.abs(exact - found)
+    assert 0 < error.mean() < 0.02 * np.abs(exact).mean() + 0.02
+
+
+SWIN_T = {
+    **{"form": "cifar", "width": 96, "depths": (2, 2, 6, 2)},
+    **{"downscaling": (2, 2, 2, 1), "window": 4},
+}
+TINY = {"width": 16, "depth": 3, "mlp_ratio": 2.0}
+COUNTS = [
+    # vit_{tiny,small,base}_patch16_224 of timm and DeiT.
+    ("vit", 1000, {"patch": 16, **VARIANTS["Ti"]}, 224, 5_717_416),
+    ("vit", 1000, {"patch": 16, **VARIANTS["S"]}, 224, 22_050_664),
+    ("vit", 1000, {"patch": 16, **VARIANTS["B"]}, 224, 86_567_656),
+    ("mixer", 10, {}, 32, 1_819_530),  # kentaroy47's for CIFAR-10
+    # Table 7 of the structured paper.
+    ("convmixer", 10, {"width": 256, "filter_size": 3}, 32, 561_418),
+    ("convmixer", 10, {"width": 256, "filter_size": 8}, 32, 674_058),
+    ("convmixer", 10, {"width": 512, "filter_size": 5}, 32, 2_236_938),
+    # ConvNeXt-256/8 of the MLP paper, and the two of its populations.
+    ("convnext", 10, {}, 32, 4_317_450),
+    ("convnext", 10, {**TINY, "patch": 2}, 32, 6_122),
+    ("convnext", 10, {**TINY, "patch": 4}, 32, 6_698),
+    ("swin", 10, SWIN_T, 32, 26_598_646),  # kentaroy47's Swin-T for CIFAR
+    ("swin", 1000, {}, 224, 87_768_224),  # Microsoft's Swin-B
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "fields", "side", "count"), COUNTS, ids=lambda value: str(value)[:20]
+)
+def test_number_of_parameters(name, classes, fields, side, count):
+    """By published counts, scanned: stacking changes none."""
+    model = MODELS[name](num_classes=classes, scan=True, **fields)
+    found = jax.eval_shape(model.init, KEY, jnp.zeros((1, side, side, 3)))["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(found)) == count
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_traits(name):
+    """Only image models with square patches have a grid; counting arithmetic takes no loop."""
+    fields = {name: value for name, value in SMALL[name].items() if name != "num_classes"}
+    model = Model.of(name, fields | {"scan": True}, num_classes=5)
+    patch = fields.get("patch")
+    assert model.grid((16, 8, 3)) == (patch and (16 // patch, 8 // patch))
+    assert not model.unrolled().module.scan
+
+
+FC1, DEPTHWISE = ("mlp/fc1/kernel",), ("depthwise/kernel",)
+WRITES = [
+    ("mixer", schemes.MeanShift(), FC1),
+    ("mixer", schemes.ImpulseMixing(), ("token_mixing/fc1/kernel", "token_mixing/fc2/kernel")),
+    ("convmixer", schemes.ConvMimetic(), DEPTHWISE),
+    ("convmixer", schemes.ConvFilters("impulse"), DEPTHWISE),
+    ("convnext", schemes.MeanShift(), FC1),
+    ("convnext", schemes.ConvMimetic(), DEPTHWISE),
+    ("convnext", schemes.ConvFilters("box"), DEPTHWISE),
+    ("convnext", schemes.ConstantBias(0.0), ("mlp/fc1/bias",)),
+]
+
+
+@pytest.mark.parametrize(("name", "scheme", "leaves"), WRITES, ids=str)
+@pytest.mark.parametrize("scan", [False, True])
+def test_schemes_find_the_layers_that_they_are_for(name, scheme, leaves, scan):
+    """And no others, such as those that mix tokens where a scheme is for channels."""
+    blocks = ["blocks"] if scan else ["block_0", "block_1"]
+    found = [write.path for write in plan(shapes(name, scan=scan)["params"], scheme)]
+    assert found == [f"{block}/{leaf}" for block in blocks for leaf in leaves]
+
+
+MIXERS = ("mixer", "convmixer", "convnext")
+BAD = [
+    *((name, {"patch": 3}, "patch 3 does not divide the image 8x8") for name in ("vit", *MIXERS)),
+    *((name, {"base": "touch"}, "did you mean 'torch'") for name in ("vit", "mixer", "convnext")),
+    *((name, {"heads": 5}, "heads 5 does not divide width 12") for name in ("vit", "token_vit")),
+    ("vit", {"pool": "max"}, "unknown pool 'max'"),
+    ("vit", {"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
+    ("vit", {"token_std": -1.0}, "token_std -1.0 is not"),
+    ("vit", {"attention": "gpsaa"}, "attention 'gpsaa'"),
+    ("vit", {"layer_scale": "gpsaa"}, "layer_scale 'gpsaa'"),
+    ("vit", {"attention": "gpsa"}, r"5 tokens are not those of a 2x2 grid.*pool=.mean"),
+    ("convmixer", {"filter_size": 0}, "filter size 0 is not positive"),
+    ("convnext", {"filter_size": -1}, "filter size -1 is not positive"),
+    ("swin", {"form": "cifr"}, "unknown form 'cifr'.*did you mean 'cifar'"),
+    ("swin", {"head_dim": 3}, "head_dim 3 does not divide width 8"),
+    ("swin", {"downscaling": (3,)}, "downscaling 3 does not divide the 8x8 image"),
+    ("swin", {"downscaling": (2, 2)}, r"depths \(2,\) and downscaling \(2, 2\) have different"),
+    (
+        *("swin", {"downscaling": (2, 3), "depths": (2, 2)}),
+        "downscaling 3 does not divide the 4x4 grid of stage 0",
+    ),
+    ("swin", {"window": 3}, "window 3 does not divide the 4x4 grid of stage 0"),
+    (
+        *("swin", {"downscaling": (2, 4), "depths": (2, 2)}),
+        "window 2 .* the 1x1 grid of stage 1",
+    ),
+    ("swin", {"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
+    ("mamba", {"heads": 5}, r"heads 5 does not divide the inner width 24 \(expand 2 x width 12\)"),
+    ("mamba", {"groups": 3}, "groups 3 does not divide heads 4"),
+    ("mamba", {"state": 0}, "state 0 is not positive"),
+    ("mamba", {"attention_layers": (2,)}, "attention_layers 2 is not one of 2, from 0"),
+    ("mamba", {"attention_layers": (1,), "scan": True}, "scan repeats one kind of block"),
+    ("mamba", {"attention_layers": (1,), "heads": 8}, "num_heads 8 does not divide dim 12"),
+    ("mamba", {"chunk": 0}, "chunk 0 is not positive"),
+    ("mamba", {"base": "mamba"}, "unknown base initialization 'mamba'"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "words"), BAD, ids=lambda value: str(value)[:30])
+def test_bad_input(name, change, words):
+    with pytest.raises(InputError, match=words) as caught:
+        shapes(name, **change)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,123 @@
+"""Mixer, ConvMixer and ConvNeXt: the logits of PyTorch's originals, and where they start."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from mimetic_jax import rewrite, schemes
+from mimetic_jax.models import ConvMixer, ConvNeXt, Mixer
+from tests.golden import convolutions
+from tests.golden.convolutions import CLASSES, DEPTH, FILTERS, PATCH, WIDTH
+
+KEY = jax.random.key(0)
+SMALL = {"num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "patch": PATCH}
+IMAGES = jnp.asarray(convolutions.images())
+
+
+def variables_of(model):
+    """Those of the golden arrays, by the model's own paths and shapes."""
+    flat = traverse_util.flatten_dict(jax.eval_shape(model.init, KEY, IMAGES), sep="/")
+    filled = {
+        path: convolutions.weights(path.partition("/")[2], leaf.shape)
+        for path, leaf in flat.items()
+    }
+    return traverse_util.unflatten_dict(filled, sep="/")
+
+
+def logits(model, variables):
+    return jax.jit(model.apply)(variables, IMAGES)
+
+
+@pytest.mark.parametrize(("name", "form"), [("mixer", Mixer), ("convnext", ConvNeXt)])
+def test_logits_are_those_of_the_original(golden, name, form):
+    found = logits(form(**SMALL), variables_of(form(**SMALL)))
+    np.testing.assert_allclose(found, golden(name)["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("size", FILTERS)
+def test_a_convmixer_is_the_original_in_testing_and_in_training(golden, size):
+    """Tested with the given statistics; trained with those of the batch, which they move to."""
+    arrays, network = golden("convmixer"), ConvMixer(**SMALL, filter_size=size)
+    variables = variables_of(network)
+    np.testing.assert_allclose(logits(network, variables), arrays[f"{size}/logits"], atol=1e-5)
+    train = functools.partial(network.apply, train=True, mutable=["batch_stats"])
+    trained, changed = jax.jit(train)(variables, IMAGES)
+    np.testing.assert_allclose(trained, arrays[f"{size}/logits_train"], atol=1e-5)
+    before, after = (
+        traverse_util.flatten_dict(tree["batch_stats"], sep="/") for tree in (variables, changed)
+    )
+    count = len(IMAGES) * 8 * 8  # values per channel
+    for norm in ("patch_norm", "block_0/norm1", "block_1/norm2"):
+        expected = arrays[f"{size}/{norm}/var"]
+        np.testing.assert_allclose(after[f"{norm}/mean"], arrays[f"{size}/{norm}/mean"], atol=1e-5)
+        # PyTorch keeps n / (n − 1) times the variance that it normalizes by.
+        old, new = before[f"{norm}/var"], after[f"{norm}/var"]
+        moved = (new - 0.9 * old) * count / (count - 1)
+        np.testing.assert_allclose(0.9 * old + moved, expected, atol=1e-5)
+        assert np.all(new < expected)
+
+
+@functools.cache
+def drawn(form, **fields):
+    """Parameters by path, of 16 tokens of width 64."""
+    model = form(num_classes=10, width=64, depth=1, patch=2, **fields)
+    params = jax.jit(model.init)(KEY, jnp.ones((1, 8, 8, 3)))["params"]
+    return traverse_util.flatten_dict(params, sep="/")
+
+
+@pytest.mark.parametrize(
+    ("form", "fan_ins"),
+    [
+        (Mixer, {"block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
+        (ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
+        (ConvNeXt, {"block_0/depthwise": 49, "block_0/mlp/fc1": 64, "block_0/mlp/fc2": 256}),
+    ],
+)
+def test_everything_starts_from_pytorchs_defaults(form, fan_ins):
+    """Weights and biases U(±1/√fan-in), those of token mixing by the number of tokens."""
+    params = drawn(form, **({} if form is ConvMixer else {"base": "torch"}))
+    for layer, fan_in in {"patch_embed": 12, "head": 64, **fan_ins}.items():
+        kernel, bias = params[f"{layer}/kernel"], params[f"{layer}/bias"]
+        assert float(kernel.std()) == pytest.approx((3 * fan_in) ** -0.5, rel=0.15)
+        for leaf in (kernel, bias):
+            assert 0.5 < float(jnp.abs(leaf).max()) * fan_in**0.5 <= 1
+
+
+def test_convnexts_own_initialization():
+    """A normal of .02 and zero biases, in every layer."""
+    params = drawn(ConvNeXt, base="timm")
+    for layer in ("patch_embed", "block_0/depthwise", "block_0/mlp/fc1", "head"):
+        assert float(params[f"{layer}/kernel"].std()) == pytest.approx(0.02, rel=0.1)
+        assert not params[f"{layer}/bias"].any()
+
+
+def test_a_learned_sum_starts_at_zero(golden):
+    """It adds one number per MLP, and nothing to the first logits."""
+    variables = variables_of(ConvNeXt(**SMALL))
+    for layer in range(DEPTH):
+        variables["params"][f"block_{layer}"]["mlp"]["sum"] = np.float32(0)
+    found = logits(ConvNeXt(**SMALL, learn_sum=True), variables)
+    np.testing.assert_allclose(found, golden("convnext")["logits"], atol=1e-5)
+
+
+def test_a_mean_leaves_the_first_forward_pass_unchanged():
+    """What enters the MLP sums to zero behind a fresh norm; eq. 1's means do change the output."""
+    network = ConvNeXt(**SMALL)
+    params = variables_of(network)["params"]
+    for layer in range(DEPTH):
+        norm = params[f"block_{layer}"]["norm"]
+        norm |= {"scale": np.ones_like(norm["scale"]), "bias": np.zeros_like(norm["bias"])}
+    before, same, other = (
+        logits(network, {"params": tree})
+        for tree in (
+            params,
+            rewrite(KEY, params, schemes.MeanShift()),
+            rewrite(KEY, params, schemes.MeanShift(per_input=True)),
+        )
+    )
+    np.testing.assert_allclose(same, before, atol=1e-5)
+    assert np.abs(other - before).max() > 0.01

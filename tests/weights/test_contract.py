@@ -1,0 +1,282 @@
+"""What holds for every draw: float32, the same alone and inside a program; one error per mistake.
+
+Factors of a singular value decomposition differ by signs, so attention is compared by its products.
+"""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, weights
+from mimetic_jax.weights import sincos_1d, sincos_2d
+from mimetic_jax.weights.impulse import offsets, random_offsets
+from mimetic_jax.weights.truncation import actual_constants, apparent_constants
+
+KEY = jax.random.key(0)
+GRID = (4, 4)
+TABLE = np.random.default_rng(0).normal(size=(16, 32)).astype(np.float32)
+
+
+def query_key(query, key):
+    group = query.shape[-2] // key.shape[-2]
+    return jnp.einsum("...dhk,...ehk->...hde", query, key.repeat(group, axis=-2))
+
+
+def value_out(value, out):
+    return jnp.einsum("...dhk,...hke->...de", value, out)
+
+
+def factors(left, right):
+    return left @ right.mT
+
+
+def normal(key, *shape):
+    return jax.random.normal(key, shape, "float32")
+
+
+PRODUCTS = {
+    "query_key": query_key,
+    "random basis": query_key,
+    "identity alone": query_key,
+    "value_out": value_out,
+    "factorize": factors,
+    "impulse_query_key": query_key,
+    "impulses of traced tables": query_key,
+    "impulses of positive filters": query_key,
+    "same_noise_query_key": query_key,
+    "same_noise_value_out": value_out,
+}
+"""What is compared of two arrays."""
+DRAWS = {
+    "query_key": lambda key: weights.query_key(key, 24, 2, num_kv_heads=1),
+    "random basis": lambda key: weights.query_key(key, 12, 3, alpha=0.0, degenerate="random_basis"),
+    "identity alone": lambda key: weights.query_key(
+        key, 8, 1, head_dim=9, alpha=0.0, beta=np.float64(-0.5)
+    ),
+    "value_out": lambda key: weights.value_out(key, 24, 2),
+    "factorize": lambda key: weights.factorize(normal(key, 3, 16, 16), 4),
+    "impulse_query_key": lambda key: weights.impulse_query_key(key, TABLE, GRID, 4),
+    "impulses of traced tables": lambda key: weights.impulse_query_key(
+        key, normal(key, 16, 32), GRID, 4, order="random"
+    ),
+    "impulses of positive filters": lambda key: weights.impulse_query_key(
+        key, TABLE, GRID, 2, order="positive"
+    ),
+    "swin_bias": lambda key: weights.swin_bias(normal(key, 49, 4), random_offsets(key, 3, 4)),
+    "mixer_token_mixing": lambda key: weights.mixer_token_mixing(key, (2, 2), 8, kernel_size=1),
+    "conv_filters": lambda key: weights.conv_filters(key, 3, 4, "impulse"),
+    "sample_filters": lambda key: weights.sample_filters(
+        key, weights.conv_covariance_2022(2, 0.5), 4
+    ),
+    "mimicked filters": lambda key: weights.sample_filters(
+        key, weights.empirical_covariance(normal(key, 3, 3, 30)), 5
+    ),
+    "same_noise_query_key": lambda key: weights.same_noise_query_key(key, 16, 2),
+    "same_noise_value_out": lambda key: weights.same_noise_value_out(key, 16, 2),
+    "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
+    "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
+        key, 4, 8, np.zeros(2), np.zeros((3, 4))
+    ),
+    "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
+    "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
+    "norm_matched": lambda key: weights.norm_matched(key, jnp.ones(4)),
+    "uniform_noise": lambda key: weights.uniform_noise(key, (4, 6), 0.5),
+    "tfixup": lambda key: weights.tfixup(key, 4, 6, 12),
+    "zero_init": lambda key: weights.zero_init(4, 6),
+    "shuffled": lambda key: weights.shuffled(key, jnp.arange(24, dtype="float32").reshape(4, 6)),
+    "semi_orthogonal": lambda key: weights.semi_orthogonal(key, 2, 6, num_heads=2),
+    "polar": lambda key: weights.polar(normal(key, 6, 4)),
+    "mean_shift": lambda key: weights.mean_shift(
+        normal(key, 6, 4), jax.random.uniform(key, dtype="float32")
+    ),
+    "mean_shift_per_input": lambda key: weights.mean_shift_per_input(key, TABLE, 0.5),
+}
+
+
+def test_every_draw_is_here():
+    functions = {name: inspect.signature(getattr(weights, name)) for name in weights.__all__}
+    assert {name for name, call in functions.items() if "key" in call.parameters} <= DRAWS.keys()
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_float32_and_the_same_inside_a_program(name):
+    """Alone and for several keys under jit and vmap; float32 also where JAX's default is wider."""
+    draw, seen = DRAWS[name], PRODUCTS.get(name, lambda *arrays: arrays)
+    keys = jax.random.split(KEY, 2)
+    together = jax.jit(jax.vmap(draw))(keys)
+    for index, key in enumerate(keys):
+        alone = draw(key)
+        inside = jax.tree.map(lambda array, index=index: array[index], together)
+        for one, other in zip(*map(jax.tree.leaves, (inside, alone)), strict=True):
+            assert one.dtype == other.dtype == np.float32
+        products = (seen(*x) if isinstance(x, tuple) else x for x in (inside, alone))
+        for one, other in zip(*map(jax.tree.leaves, products), strict=True):
+            atol = 1e-3 if name.startswith(("impulse", "mimicked")) else 1e-5
+            np.testing.assert_allclose(one, other, atol=atol * max(1, np.abs(other).max()))
+    with jax.enable_x64(True):
+        wide = (draw(KEY), jax.eval_shape(draw, KEY))
+    assert {array.dtype for array in jax.tree.leaves(wide)} == {np.dtype("float32")}
+
+
+READ = {
+    "impulse": lambda key, table: weights.impulse_query_key(key, table, GRID, 2),
+    "factorize": lambda key, table: weights.factorize(table[None, :8], 4),
+    "covariance": lambda key, table: weights.sample_filters(
+        key, jnp.diag(jnp.abs(table[0, :4])), 3
+    ),
+    "norm_matched": weights.norm_matched,
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_narrow_inputs_of_a_program(name):
+    """They are computed as their values in float32 are."""
+    draw = jax.jit(READ[name])
+    narrow = normal(KEY, 16, 8).astype(jnp.bfloat16)
+    drawn, expected = draw(KEY, narrow), draw(KEY, narrow.astype(jnp.float32))
+    jax.tree.map(np.testing.assert_array_equal, drawn, expected)
+    assert {array.dtype for array in jax.tree.leaves(drawn)} == {np.dtype("float32")}
+
+
+def test_norms_beyond_the_range_of_the_input():
+    drawn = weights.norm_matched(KEY, jnp.ones((512, 512), jnp.float16))
+    np.testing.assert_allclose(np.linalg.norm(drawn), 512, rtol=1e-5)
+
+
+def impulse(**options):
+    arguments = {"key": KEY, "position": TABLE, "grid": GRID, "num_heads": 4}
+    return weights.impulse_query_key(**arguments | options)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+HEADS = [
+    ({"num_heads": 5}, "num_heads 5 does not divide dim 192"),
+    ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
+    ({"num_heads": 3, "head_dim": -1}, "head_dim -1"),
+    ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
+    ({"num_heads": 3, "alpha": float("nan")}, "alpha nan"),
+    ({"num_heads": 3, "beta": float("inf")}, "beta inf"),
+    ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
+    ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
+    ({"num_heads": 3, "degenerate": "last_k"}, "last_k"),
+]
+PORT = [
+    ({"orientation": "portrait"}, "did you mean 'port'"),
+    ({"orientation": "port", "num_kv_heads": 1}, "dim 192 is not num_heads 3 x head_dim 64"),
+    ({"orientation": "port", "head_dim": 32}, "dim 192 is not num_heads 3 x head_dim 32"),
+]
+CONSTANTS = [
+    ({"scale": float("nan")}, "scale nan is not a finite number"),
+    ({"scale": "2"}, "scale '2' is not a finite number"),
+    ({"temperature": 0}, "temperature 0 is not a finite"),
+]
+BAD = [
+    *(
+        (functools.partial(function, KEY, 192, **options), words)
+        for options, words in HEADS
+        for function in (weights.query_key, weights.value_out)
+    ),
+    *((functools.partial(weights.value_out, KEY, 192, 3, **o), words) for o, words in PORT),
+    (lambda: weights.same_noise_query_key(KEY, 192, 5), "num_heads 5 does not divide dim 192"),
+    (lambda: weights.same_noise_value_out(KEY, 192, 5), "num_heads 5 does not divide dim 192"),
+    (lambda: apparent_constants(-1, 0), r"^alpha -1 is not a number ≥ 0$"),
+    (lambda: actual_constants(1, 1, 1.5), "^fraction 1.5 of the rank is not above 0 and at most"),
+    (lambda: weights.factorize(ones(4, 4), 2), r"\(4, 4\)"),
+    (lambda: weights.factorize(ones(1, 4, 3), 2), r"\(1, 4, 3\)"),
+    (lambda: weights.factorize(ones(1, 4, 4), 5), "rank 5"),
+    (lambda: weights.factorize(ones(1, 4, 4), 0), "rank 0"),
+    (lambda: impulse(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
+    (lambda: impulse(position=TABLE[None]), r"not \(1, 16, 32\)"),
+    (lambda: impulse(grid=(0, 4)), r"the grid\[0\] 0 is not an integer"),
+    (lambda: impulse(num_heads=5), "num_heads 5 does not divide dim 32"),
+    (lambda: impulse(head_dim=0), "head_dim 0 is not an integer"),
+    (lambda: impulse(kernel_size=4), "kernel_size 4"),
+    (lambda: impulse(order="relased"), "did you mean 'released'"),
+    (lambda: impulse(amplitude=-1.0), "amplitude -1.0"),
+    (lambda: impulse(noise=0.0), "noise 0.0"),
+    (lambda: impulse(norm=float("inf")), "norm inf"),
+    (lambda: impulse(rank=9), "rank 9 is not between 1 and the head width 8"),
+    (lambda: impulse(num_heads=1), "numerical rank 16 and 32 is needed"),
+    (lambda: impulse(head_dim=64), "numerical rank 16 and 64 is needed"),
+    (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
+    (lambda: offsets(0, 3), "kernel_size 0"),
+    (lambda: random_offsets(KEY, 2, 3), "kernel_size 2"),
+    (
+        lambda: weights.swin_bias(ones(9, 10), offsets(5, 10)),
+        "offset of 2 doesn't fit a window of 2x2",
+    ),
+    (
+        lambda: weights.swin_bias(ones(9, 2), offsets(3, 3)),
+        r"\(row, column\) of 2 table.s., not of shape \(3, 2\)",
+    ),
+    (
+        lambda: weights.swin_shared_bias(ones(7, 7), offsets(3, 2)),
+        r"of 1 table.s., not of shape \(1, 2, 2\)",
+    ),
+    (lambda: weights.swin_bias(ones(10, 2), offsets(3, 2)), r"shape \(10, 2\) are not \["),
+    (lambda: weights.swin_bias(ones(16, 2), offsets(3, 2)), r"shape \(16, 2\) are not \["),
+    (lambda: weights.swin_shared_bias(ones(7, 5), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
+    (lambda: weights.mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple"),
+    (lambda: weights.mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
+    (lambda: weights.conv_covariance_2022(0, 1.0), "size 0 is not an integer"),
+    (lambda: weights.conv_covariance_2022(3, -1.0), "sigma -1.0"),
+    (lambda: weights.conv_covariance_2022(3, float("nan")), "sigma nan"),
+    (lambda: weights.empirical_covariance(ones(3, 5, 8)), r"\(3, 5, 8\)"),
+    (lambda: weights.empirical_covariance(ones(3, 3, 1)), r"\(3, 3, 1\)"),
+    (lambda: weights.sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
+    (lambda: weights.sample_filters(KEY, np.float32(1), 2), r"shape \(\)"),
+    (lambda: weights.sample_filters(KEY, np.eye(9), 0), "channels 0"),
+    (lambda: weights.sample_filters(KEY, np.triu(ones(4, 4)), 2), "not symmetric"),
+    (lambda: weights.sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
+    (lambda: weights.conv_filters(KEY, 3, 4, "impulses"), "did you mean 'impulse'"),
+    (lambda: weights.conv_filters(KEY, 0, 4), "size 0 is not an integer"),
+    (lambda: weights.uniform_noise(KEY, (3,), -1.0), "std -1.0"),
+    (lambda: weights.uniform_noise(KEY, (3,), float("inf")), "std inf"),
+    (lambda: weights.tfixup(KEY, 4, 4, 0), "num_layers 0"),
+    (lambda: weights.tfixup(KEY, 0, 4, 1), "fan_in 0 is not"),
+    (lambda: weights.zero_init(4, 0), "fan_out 0 is not"),
+    (lambda: weights.semi_orthogonal(KEY, -1, 4), "fan_in -1 is not"),
+    (lambda: weights.semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
+    (lambda: weights.dct(0, 4), "fan_in 0 is not"),
+    (lambda: weights.sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
+    (lambda: weights.sinusoidal(1, 2), "1 x 2 is zero"),
+    (lambda: weights.mean_shift(ones(3, 4), float("nan")), "b nan is not a finite"),
+    (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
+    (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
+    (lambda: weights.mean_shift_per_input(KEY, ones(3)), r"shape \(3,\)"),
+    (
+        lambda: weights.anti_correlated(ones(3, 4), ones(3, 4)),
+        r"second kernel \(3, 4\) .* first \(3, 4\)",
+    ),
+    (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
+    (lambda: sincos_2d(0, 4, 16), "h 0 is not an integer"),
+    (lambda: sincos_1d(0, 16), "length 0 is not an integer"),
+    *(
+        (functools.partial(table, **constants), words)
+        for constants, words in CONSTANTS
+        for table in (functools.partial(sincos_2d, 2, 2, 8), functools.partial(sincos_1d, 2, 8))
+    ),
+    (
+        lambda: weights.select_indices(4, 6),
+        "student size 6 is not between 1 and teacher size 4",
+    ),
+    (lambda: weights.select_indices(4, 0), "student size 0"),
+    (lambda: weights.select({"a": ones(2, 3)}, {"a": (2, 4)}), r"a: .* \(2, 4\) .* \(2, 3\)"),
+    (lambda: weights.select({"a": ones(2, 3)}, {"a": (2,)}), r"a: .* \(2,\) .* \(2, 3\)"),
+    (lambda: weights.select({"a": ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
+    (lambda: weights.select({}, {"b/c": (2,)}), "it has nothing"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), BAD, ids=[words for _, words in BAD])
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value)
