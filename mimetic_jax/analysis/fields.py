@@ -35,9 +35,8 @@ def describe(config: ConfigDict) -> str:
         if value != default:
             said = f"{about}; default {_shown(default)}" if name in known else about
             given = f"  {name}={_shown(value)}"
-            changed.append(
-                (given, said) if len(given) <= _ROOM else (f"  {name}", f"{_shown(value)}; {said}")
-            )
+            long = f"  {name}", f"{_shown(value)}; {said}"
+            changed.append((given, said) if len(given) <= _ROOM else long)
         else:
             topic, _, last = name.rpartition(".")
             topics.setdefault(topic, []).append((f"  {last}", _shown(default), about))

@@ -59,7 +59,11 @@ def lines(arms: Iterable[tuple[Arm, float]], target: str) -> list[str]:
             f"  {duration(seconds)} on {chosen.count} {chosen.chip.name}, if a step reaches "
             f"{share:.0%} of the peak: see docs/scaling.md"
         )
-    return [*found, f"The {share:.0%} are an assumption; steps of small networks reach less."]
+    return [
+        *found,
+        f"  The {share:.0%} are an assumption. Steps that wait for memory, for their input or to be "
+        "started take longer; --mode=compile counts what moves through memory.",
+    ]
 
 
 def _runs(arm: Arm) -> int:

@@ -16,7 +16,7 @@ from mimetic_jax.train.program import Program
 
 
 def describe(comparison: Comparison, target: str = "") -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes, hours.
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes and hours.
 
     Args:
         comparison: planned.

@@ -54,7 +54,7 @@ _MODE = flags.DEFINE_enum(
 _TARGET = flags.DEFINE_string(
     "target",
     "",
-    "Hardware of compile and plan: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8.",
+    "Hardware to compile or plan for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
