@@ -61,7 +61,7 @@ def lines(arms: Iterable[tuple[Arm, float]], target: str) -> list[str]:
         )
     return [
         *found,
-        f"  The {share:.0%} are an assumption. Steps that wait for memory, for their input or to be "
+        f"  The {share:.0%} are an assumption. Steps that wait for memory, for input or to be "
         "started take longer; --mode=compile counts what moves through memory.",
     ]
 
