@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax import paths
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.extras import need
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train import config as configs
@@ -141,6 +142,7 @@ class Comparison:
         Raises:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
+        need("training", "train")
         work = self.work(workdir, only)
         self.recognize(work.workdir)
         self.open()  # missing data is reported before the workdir is touched
