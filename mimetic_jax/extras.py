@@ -17,6 +17,7 @@ EXTRAS = {
     "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
+    "s3": ("s3fs",),
     "prepare": ("tensorflow",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

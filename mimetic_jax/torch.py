@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,30 +64,38 @@ def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return _arrays(_parameters(module))
 
 
-def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """The tensors of the state dict in a file that `torch.save` wrote.
+def read_tensors(*paths: str) -> dict[str, np.ndarray]:
+    """The tensors of the state dict in files that `torch.save` wrote.
 
-    Code in it isn't run, as with `weights_only`.
+    Code in them isn't run, as with `weights_only`.
 
     Raises:
         InputError: without torch, or for a file that is damaged or holds no state dict.
     """
-    return _arrays(_state_dict(path, _load(path)))
+    return _arrays(_joined({path: _load(path) for path in paths}))
 
 
 def rewrite_saved(
-    path: str, out: str, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
+    copies: Mapping[str, str],
+    key: jax.Array,
+    scheme: Scheme | tuple[Scheme, ...],
+    **options: Any,
 ) -> None:
-    """Copy a file that `torch.save` wrote, with a scheme in its state dict; all else stays.
+    """Copy files that `torch.save` wrote, with a scheme in their state dict; all else stays.
+
+    Args:
+        copies: the new path of each file.
+        key, scheme, **options: those of `rewrite`.
 
     Raises:
         InputError: as `read_tensors` and `initialize`.
     """
     import torch
 
-    loaded = _load(path)
-    _initialize(_state_dict(path, loaded), key, scheme, **options)
-    torch.save(loaded, out)
+    loaded = {path: _load(path) for path in copies}
+    _initialize(_joined(loaded), key, scheme, **options)
+    for path, copy in copies.items():
+        torch.save(loaded[path], copy)
 
 
 def _initialize(
@@ -152,9 +161,16 @@ def _load(path: str) -> Any:
     if not os.path.isfile(path):
         raise InputError(f"there is no file {path}")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        # A memory map, of which only what is rewritten takes memory; old files allow none.
+        mmap = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # whatever a damaged file makes it raise
         raise InputError(f"{path} can't be read as a state dict ({said_by(error)})") from error
+
+
+def _joined(loaded: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict in several files."""
+    return {k: v for path, one in loaded.items() for k, v in _state_dict(path, one).items()}
 
 
 def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:

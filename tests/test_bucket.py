@@ -1,13 +1,19 @@
-"""A run whose workdir is a bucket: killed, resumed, evaluated. Needs gcsfs, as gs:// does."""
+"""A run whose workdir, or whose data, is in a bucket. Needs gcsfs, as gs:// does."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """
@@ -26,56 +32,107 @@ def get_config():
 """
 
 
-@pytest.fixture
-def bucket():
-    """Serve a bucket; yields the environment that makes clients use it."""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(importlib.util.find_spec("gcsfs") is None, reason="needs gcsfs"),
+]
+COMMAND = "from mimetic_jax.command.console import main; main()"
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+
+
+@contextlib.contextmanager
+def serving(*arguments):
+    """Serve a bucket; the environment that makes clients use it."""
     server = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "bucket_server.py")],
+        [sys.executable, str(ROOT / "tests" / "bucket_server.py"), *map(str, arguments)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     address = server.stdout.readline().strip()
-    yield os.environ | {
-        "STORAGE_EMULATOR_HOST": address,
-        "TENSORSTORE_GCS_HTTP_URL": address,
-        "GCE_METADATA_ROOT": "metadata.invalid",  # no search for credentials
-        "PYTHONUNBUFFERED": "1",
-    }
-    server.kill()
-    server.communicate()
+    try:
+        yield os.environ | {
+            "STORAGE_EMULATOR_HOST": address,
+            "TENSORSTORE_GCS_HTTP_URL": address,
+            "GCE_METADATA_ROOT": "metadata.invalid",  # no search for credentials
+            "PYTHONUNBUFFERED": "1",
+        }
+    finally:
+        server.kill()
+        server.communicate()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(importlib.util.find_spec("gcsfs") is None, reason="needs gcsfs")
+def finished(environment, *command):
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, **PIPES)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def final_test(said):
+    (line,) = [line for line in said.splitlines() if re.search(r"step +(\d+)/\1  test", line)]
+    return line.split("test", 1)[1]
+
+
+@pytest.fixture
+def bucket():
+    with serving() as environment:
+        yield environment
+
+
 def test_killed_and_continued_in_a_bucket(tmp_path, bucket):
     config = tmp_path / "tiny.py"
     config.write_text(CONFIG.replace("STEPS", "200"))
 
-    def start(workdir, *flags):
-        command = [sys.executable, "main.py", f"--config={config}", f"--workdir={workdir}", *flags]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(command, cwd=ROOT, env=bucket, **pipes)
+    def command(workdir, *flags):
+        return "main.py", f"--config={config}", f"--workdir={workdir}", *flags
 
-    def finish(workdir, *flags):
-        process = start(workdir, *flags)
-        said, _ = process.communicate()
-        assert process.returncode == 0, said[-3000:]
-        return said
-
-    killed = start("gs://bucket/runs/killed")
+    first = [sys.executable, *command("gs://bucket/runs/killed")]
+    killed = subprocess.Popen(first, cwd=ROOT, env=bucket, **PIPES)
     for line in killed.stdout:
         if "step     60/200" in line:
             killed.send_signal(signal.SIGKILL)
             break
     killed.communicate()
-    again = finish("gs://bucket/runs/killed")
+    again = finished(bucket, *command("gs://bucket/runs/killed"))
     assert "waiting 60 s for its renewal" in again  # the lease of the killed process
     assert "continues at step" in again
-    whole = finish(tmp_path / "whole")
-    final = [line for line in whole.splitlines() if "step    200/200  test" in line]
-    assert len(final) == 1
-    assert final[0] in again
+    whole = finished(bucket, *command(tmp_path / "whole"))
     # The same numbers as on a local disk, each step once.
-    tested = finish("gs://bucket/runs/killed", "--mode=eval")
-    assert final[0].split("test", 1)[1] in tested
+    assert final_test(again) == final_test(whole)
+    tested = finished(bucket, *command("gs://bucket/runs/killed", "--mode=eval"))
+    assert final_test(whole) in tested
+
+
+def images(path):
+    """A tar of photographs' size, so that no two are in one request."""
+    random = np.random.default_rng(0)
+    with tarfile.open(path, "w") as tar:
+        for split, count in (("train", 16), ("test", 4)):
+            for number in range(2 * count):
+                pixels = random.integers(0, 256, (60, 80, 3), np.uint8)
+                encoded = io.BytesIO()
+                Image.fromarray(pixels).save(encoded, "JPEG", quality=95)
+                info = tarfile.TarInfo(f"{split}/class_{number % 2}/{number}.jpeg")
+                info.size = len(encoded.getvalue())
+                tar.addfile(info, io.BytesIO(encoded.getvalue()))
+    return path
+
+
+def test_images_in_a_bucket_train_as_on_a_disk(tmp_path):
+    """Although each request takes 50 ms, and some fail or end in the middle."""
+    tar, config = images(tmp_path / "images.tar"), tmp_path / "tiny.py"
+    more = "\n    config.data.name, config.data.size = 'folder_streamed', 32\n    return config"
+    config.write_text(CONFIG.replace("STEPS", "20").replace("\n    return config", more))
+
+    def command(data, workdir):
+        where = f"--config.data.dir={data}", f"--workdir={tmp_path / workdir}"
+        return "main.py", f"--config={config}", *where
+
+    with serving("--latency=0.05", "--fail=50", "--cut=30", tar) as there:
+        here = finished(there, *command(tar, "here"))
+        for workdir in ("headers", "index"):
+            said = finished(there, *command("gs://bucket/images.tar", workdir))
+            assert final_test(said) == final_test(here)
+            index = finished(there, "-c", COMMAND, "index", "gs://bucket/images.tar")
+            assert "gs://bucket/images.tar.index: 40 files and folders" in index

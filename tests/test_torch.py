@@ -167,7 +167,7 @@ def test_a_checkpoint_keeps_what_is_around_its_state_dict(around, tmp_path):
     saved = state if around is None else {k: state if v is None else v for k, v in around.items()}
     path, out = tmp_path / "in.pt", tmp_path / "out.pt"
     torch.save(saved, path)
-    mimetic_torch.rewrite_saved(str(path), str(out), KEY, Mimetic(), num_heads=H)
+    mimetic_torch.rewrite_saved({str(path): str(out)}, KEY, Mimetic(), num_heads=H)
     after = torch.load(out, weights_only=True)
     if around is not None:
         assert list(after) == list(around)

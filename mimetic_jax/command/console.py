@@ -122,9 +122,16 @@ def _on_file(command: str, arguments: Sequence[str]) -> None:
     getattr(files, f"{command}_file")(arguments)
 
 
+def _index(arguments: Sequence[str]) -> None:
+    from mimetic_jax.data.files import index
+
+    index.main(arguments)
+
+
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
     "prepare": _prepare,
+    "index": _index,
     "report": _report,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

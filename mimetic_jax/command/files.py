@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax import schemes
 from mimetic_jax.check import check
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.command.expressions import parse_rules, parse_scheme
+from mimetic_jax.errors import InputError
 from mimetic_jax.fit import fit
 from mimetic_jax.models.tensor_files import mapped, parts, read_file
 from mimetic_jax.rewrite import plan, rewrite_in_place
 
-_FILES = "a .safetensors file, the .index.json of several, a .npz file, or a .pt file of tensors"
-_MAPPED = (".safetensors", ".index.json")
+_FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
+_INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin")
 _SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
 
@@ -36,35 +36,41 @@ def rewrite_file(argv: Sequence[str]) -> None:
         default="Mimetic",
         help='such as Mimetic, mimetic_language, "Mimetic(beta_qk=0.5)" or "SinCos(),Mimetic()"',
     )
+    parser.add_argument(
+        "--grid",
+        type=_grid,
+        metavar="HxW",
+        help="patches, where the table of positions isn't a square grid",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
-    options, heads = _parsed(parser, argv)
+    options, given = _parsed(parser, argv)
     scheme, key = parse_scheme(options.scheme), jax.random.key(options.seed)
-    planned = plan(read(options.file), scheme, **heads)
+    planned = plan(read(options.file), scheme, grid=options.grid, **given)
     print(planned, flush=True)
     if options.dry_run:
         return
     _check_new(options.file, options.out)
     with _beside(options.out) as unfinished:
-        _write(options.file, unfinished, key, scheme, heads)
+        _write(options.file, unfinished, key, scheme, {"grid": options.grid, **given})
     out = options.out
-    if options.file.endswith(".index.json"):
+    if options.file.endswith(_INDEX):
         out = os.path.join(out, os.path.basename(options.file))
     print(f"{options.out}:", flush=True)
     if _SHOWN_BY_CHECK & {write.role for write in planned}:
-        print(check(read(out), **heads))
+        print(check(read(out), **given))
 
 
 def check_file(argv: Sequence[str]) -> None:
     """How closely each attention layer of a file is aligned with the identity."""
-    options, heads = _parsed(_parser("check", check_file.__doc__), argv)
-    print(check(read(options.file), **heads))
+    options, given = _parsed(_parser("check", check_file.__doc__), argv)
+    print(check(read(options.file), **given))
 
 
 def fit_file(argv: Sequence[str]) -> None:
     """The constants of a mimetic start that are closest to the weights of a file."""
-    options, heads = _parsed(_parser("fit", fit_file.__doc__), argv)
-    print(fit(read(options.file), **heads))
+    options, given = _parsed(_parser("fit", fit_file.__doc__), argv)
+    print(fit(read(options.file), **given))
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:
@@ -73,94 +79,41 @@ def read(path: str) -> Mapping[str, np.ndarray]:
     Raises:
         InputError: for a file that isn't there, of another kind or damaged.
     """
-    if path.endswith(_MAPPED):
-        return mapped(path)
-    if path.endswith(_PICKLED):
+    if _is_pickled(path):
         from mimetic_jax import torch as torches
 
-        return torches.read_tensors(path)
+        return torches.read_tensors(*parts(path))
+    if path.endswith((".safetensors", _INDEX)):
+        return mapped(path)
     if path.endswith(".npz"):
         return read_file(path)
     raise InputError(f"{path} is not {_FILES}")
 
 
-def parse_scheme(text: str) -> schemes.Scheme | tuple[schemes.Scheme, ...]:
-    """The scheme of an expression of names and numbers; case and underscores don't matter.
-
-    >>> parse_scheme("NormMatched(Mimetic(beta_qk=0.5))").like.beta_qk
-    0.5
-
-    Args:
-        text: the name of a scheme, a call with its fields, or several with commas between.
-
-    Raises:
-        InputError: for anything else.
-    """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise InputError(f"--scheme={text} is neither a scheme nor a call of one") from error
-    return _scheme(tree, text)
+def _is_pickled(path: str) -> bool:
+    return path.removesuffix(_INDEX).endswith(_PICKLED)
 
 
-def _scheme(node: ast.expr, text: str) -> Any:
-    if isinstance(node, ast.Tuple):
-        return tuple(_scheme(element, text) for element in node.elts)
-    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not isinstance(call.func, ast.Name):
-        raise InputError(f"--scheme={text} is neither a scheme nor a call of one")
-    name = _SCHEMES.get(_plain(call.func.id))
-    if name is None:
-        raise unknown("scheme", call.func.id, _SCHEMES.values())
-    values = [_value(value, text) for value in call.args]
-    fields = {field.arg: _value(field.value, text) for field in call.keywords if field.arg}
-    try:
-        return getattr(schemes, name)(*values, **fields)
-    except TypeError as error:
-        raise InputError(f"--scheme={text}: {error}") from error
-
-
-def _value(node: ast.expr, text: str) -> Any:
-    with contextlib.suppress(ValueError):
-        return ast.literal_eval(node)
-    return _scheme(node, text)
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-_SCHEMES = {
-    _plain(name): name
-    for name in schemes.__all__
-    if name == "mimetic_language"
-    or (
-        (isinstance(kind := getattr(schemes, name), type) and issubclass(kind, schemes.Scheme))
-        and kind is not schemes.Scheme
-    )
-}
-
-
-def _write(file: str, out: str, key: jax.Array, scheme: Any, heads: Mapping[str, Any]) -> None:
+def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str, Any]) -> None:
     """Write OUT, of which nothing is there yet."""
-    if file.endswith(".index.json"):
+    copies = {file: out}
+    if file.endswith(_INDEX):
         os.mkdir(out)
-        for part in (file, *parts(file)):
-            shutil.copyfile(part, os.path.join(out, os.path.basename(part)))
-        index = os.path.join(out, os.path.basename(file))
-        rewrite_in_place(key, mapped(index, "r+"), scheme, **heads)
-    elif file.endswith(".safetensors"):
-        shutil.copyfile(file, out)
-        rewrite_in_place(key, mapped(out, "r+"), scheme, **heads)
-    elif file.endswith(_PICKLED):
+        copies = {part: os.path.join(out, os.path.basename(part)) for part in parts(file)}
+        out = shutil.copyfile(file, os.path.join(out, os.path.basename(file)))
+    if _is_pickled(file):
         from mimetic_jax import torch as torches
 
-        torches.rewrite_saved(file, out, key, scheme, **heads)
-    else:
+        torches.rewrite_saved(copies, key, scheme, **given)
+    elif file.endswith(".npz"):
         arrays = dict(read(file))
-        rewrite_in_place(key, arrays, scheme, **heads)
+        rewrite_in_place(key, arrays, scheme, **given)
         with open(out, "wb") as stream:
             np.savez(stream, allow_pickle=False, **arrays)
+    else:
+        for part, copy in copies.items():
+            shutil.copyfile(part, copy)
+        rewrite_in_place(key, mapped(out, "r+"), scheme, **given)
 
 
 def _check_new(file: str, out: str) -> None:
@@ -194,6 +147,11 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument(
         "--kv-heads", "--num_kv_heads", type=int, help="of key and value, where they are fewer"
     )
+    parser.add_argument(
+        "--rules",
+        help="what the tensors are, where their names don't say it: a table such as PYTORCH, or "
+        "the call that an error prints",
+    )
     return parser
 
 
@@ -201,4 +159,11 @@ def _parsed(
     parser: argparse.ArgumentParser, argv: Sequence[str]
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
     options = parser.parse_args(argv)
-    return options, {"num_heads": options.heads, "num_kv_heads": options.kv_heads}
+    rules = parse_rules(options.rules) if options.rules else None
+    return options, {"num_heads": options.heads, "num_kv_heads": options.kv_heads, "rules": rules}
+
+
+def _grid(text: str) -> tuple[int, int]:
+    if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 14x14")
+    return int(found[1]), int(found[2])

@@ -83,7 +83,11 @@ class ImageData(Section):
     """`config.data` of task "images"."""
 
     name: str = field("digits", "the data set: see data/sets/table.py", affects=DATA)
-    dir: str | None = field(None, "folder or file that holds the data set", affects=PLACE)
+    dir: str | None = field(
+        None,
+        "folder or file that holds the data set; gs://… or s3://… of a tar or zip",
+        affects=PLACE,
+    )
     classes: int = field(
         0, "classes, if not those published; 0: as published", Range(0, 10**6), affects=DATA
     )
@@ -106,7 +110,10 @@ class ImageData(Section):
     repeats: int = field(1, "times each streamed image comes in an epoch", Range(1, 1000))
     eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
     threads: int = field(
-        0, "threads that decode streamed images; 0: one per core", Range(0, 4096), MACHINE
+        0,
+        "threads that decode streamed images; 0: one per core, or 64 to read from a bucket",
+        Range(0, 4096),
+        MACHINE,
     )
     strict: bool = field(False, "stop at a damaged image instead of replacing it", None, MACHINE)
     max_pixels: int = field(

@@ -1,7 +1,5 @@
 """Files of weights that other programs wrote, read back by the safetensors library."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -12,9 +10,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from mimetic_jax import InputError, rewrite, schemes
+from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
 from mimetic_jax.command import files
+from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.models.tensor_files import mapped
+from mimetic_jax.rules import FLAX
+from mimetic_jax.weights import sincos_2d
 
 D, H = 32, 4
 DEEP = b"[" * 100_000
@@ -90,6 +91,29 @@ def test_a_checkpoint_in_several_files(tmp_path):
         np.testing.assert_array_equal(load_file(out / part)[name], expected[name], err_msg=name)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_state_dict_of_torch_in_several_files(tmp_path):
+    torch = pytest.importorskip("torch")
+    weights = timm()
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    names = {name: f"pytorch_model-{'proj' in name}.bin" for name in weights}
+    for part in sorted(set(names.values())):
+        tensors = {n: torch.from_numpy(weights[n]) for n in names if names[n] == part}
+        torch.save(tensors, folder / part)
+    index = folder / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    files.rewrite_file([str(index), str(out), *FLAGS])
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    expected = rewrite(jax.random.key(3), weights, schemes.Mimetic(), num_heads=H)
+    assert (out / index.name).read_text() == index.read_text()
+    for name, part in names.items():
+        after = torch.load(out / part, weights_only=True)[name].numpy()
+        np.testing.assert_array_equal(after, expected[name], err_msg=name)
+
+
 def test_npz(tmp_path, capsys):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(path, **timm())
@@ -107,6 +131,47 @@ def test_schemes_that_write_no_attention(tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"{out}:\n")
     with np.load(out) as after:
         assert (after["block_0/depthwise/kernel"] != 1).any()
+
+
+def test_names_that_no_table_has(tmp_path, capsys):
+    """The call that the error prints is what --rules takes."""
+    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
+    before = {
+        f"layer_{layer}/{name}/weight": timm()[f"blocks.{layer}.attn.{old}.weight"]
+        for layer in range(2)
+        for old, name in {"qkv": "to_qkv", "proj": "to_out"}.items()
+    }
+    np.savez(path, **before)
+    with pytest.raises(InputError, match=r"rules=attention_rules\(.*\)") as refused:
+        files.check_file([str(path), f"--heads={H}"])
+    rules = str(refused.value).split("rules=")[1].rpartition(", num_heads")[0]
+    files.rewrite_file([str(path), str(out), *FLAGS, f"--rules={rules}"])
+    files.check_file([str(out), FLAGS[0], f"--rules={rules}"])
+    assert capsys.readouterr().out.count("with -I in 2 of 2 layers") == 2
+    files.fit_file([str(out), FLAGS[0], f"--rules={rules}"])
+    assert "Mimetic(alpha_qk=(" in capsys.readouterr().out
+
+
+def test_positions_of_a_grid_that_is_not_square(tmp_path):
+    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(path, **timm() | {"pos_embed": np.zeros((1, 8, D), np.float32)})
+    files.rewrite_file([str(path), str(out), "--scheme=SinCos", "--grid=2x4", FLAGS[0]])
+    with np.load(out) as after:
+        np.testing.assert_allclose(after["pos_embed"][0], sincos_2d(2, 4, D), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PYTORCH", zoo.PYTORCH),
+        ("maxtext", zoo.MAXTEXT),
+        ("(*zoo.BIG_VISION, *zoo.GEMMA)", (*zoo.BIG_VISION, *zoo.GEMMA)),
+        ("Rule('pool/out', 'out', 'h k d'), FLAX", (Rule("pool/out", "out", "h k d"), *FLAX)),
+        ("mlp_rules", mlp_rules()),
+    ],
+)
+def test_rules_by_their_expressions(text, expected):
+    assert parse_rules(text) == expected
 
 
 def test_nothing_is_read_before_it_is_used(saved):
@@ -147,7 +212,7 @@ def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
     ],
 )
 def test_schemes_by_their_expressions(text, scheme):
-    assert files.parse_scheme(text) == scheme
+    assert parse_scheme(text) == scheme
 
 
 @pytest.mark.parametrize(
@@ -161,8 +226,12 @@ def test_schemes_by_their_expressions(text, scheme):
         (["IN", "OUT", "--scheme=Mimetik"], "unknown scheme 'Mimetik'.*did you mean 'Mimetic'"),
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unexpected keyword argument 'beta'"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
-        (["IN", "OUT", "--scheme=1+"], "neither a scheme nor a call"),
-        (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors file"),
+        (["IN", "OUT", "--scheme=1+"], "--scheme=1.: no expression"),
+        (["IN", "OUT", "--scheme=3"], "3 is not a scheme"),
+        (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
+        (["IN", "OUT", "--rules=PYTORCH,3"], "--rules=PYTORCH,3: not all of these are rules"),
+        (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
+        (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors or .pt file"),
         (["CUT", "OUT", "--heads=4"], "cut.safetensors is no whole safetensors file"),
         (["NOISE", "OUT", "--heads=4"], "noise.safetensors is no whole safetensors file"),
         (["LIST", "OUT"], "list.safetensors is no whole safetensors file"),

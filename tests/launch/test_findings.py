@@ -67,12 +67,27 @@ def lines():
 
 
 @pytest.fixture(scope="module")
-def text():
-    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+def found():
+    return Results(ROOT / "results")
+
+
+@pytest.fixture(scope="module")
+def pages(found):
+    """The documents that are made of results, as they are made today."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        paths = docs.pages(Results(ROOT / "results"))
-    page = " ".join(" ".join((ROOT / path).read_text() for path in paths).split())
+        return docs.pages(found)
+
+
+def test_the_documents_are_those_of_the_results(pages):
+    for path, text in pages.items():
+        assert (ROOT / path).read_text() == text, f"{path} is stale: launch/reproduce.py --docs"
+
+
+@pytest.fixture(scope="module")
+def text(pages):
+    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+    page = " ".join(" ".join(pages.values()).split())
     for table in TABLES.values():
         for doubted in (table, *table.rows):
             page = page.replace(doubted.doubt or " ", " ")
@@ -147,9 +162,8 @@ def test_a_page_has_no_score_of_its_own(page):
     assert not re.findall(r"\d+\.\d+|(?<!\w)[+−-]\d|\d ?%", bare)
 
 
-def test_a_place_is_the_difference_of_lines(tmp_path):
+def test_a_place_is_the_difference_of_lines(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
-    found = Results(ROOT / "results")
     page = tmp_path / "page.md"
     page.write_text("{attention/table6 row 1 scaled: mimetic - norm_matched}")
     runs = {
@@ -162,8 +176,7 @@ def test_a_place_is_the_difference_of_lines(tmp_path):
     assert text.endswith("] (n = 3)")
 
 
-def test_a_place_may_name_two_rows(tmp_path):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_two_rows(tmp_path, found):
     page = tmp_path / "page.md"
     page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
     ours, theirs = (
@@ -175,8 +188,7 @@ def test_a_place_may_name_two_rows(tmp_path):
     assert findings.findings(found, page).startswith(f"{mean:+.3f} [")
 
 
-def test_a_place_may_name_a_step(tmp_path):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_a_step(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
     page = tmp_path / "page.md"
     page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
@@ -237,8 +249,8 @@ def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch)
         ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
-def test_a_place_without_runs_is_one_line(place, words, tmp_path):
+def test_a_place_without_runs_is_one_line(place, words, tmp_path, found):
     page = tmp_path / "page.md"
     page.write_text(place)
     with pytest.raises(InputError, match=words):
-        findings.findings(Results(ROOT / "results"), page)
+        findings.findings(found, page)

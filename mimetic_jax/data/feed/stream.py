@@ -17,7 +17,7 @@ import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
-from mimetic_jax.data.files.sources import ImageSource
+from mimetic_jax.data.files.sources import ImageSource, in_flight
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
 from mimetic_jax.errors import InputError
 
@@ -28,8 +28,10 @@ Batch = TypeVar("Batch")
 # A few damaged images are replaced; this many in a row mean a damaged data set.
 _MOST_DAMAGED_IN_A_ROW = 10
 _MOST_NAMES = 100
-# Images per piece of work: enough to hide Grain's 0.3 ms per piece.
+# Images per piece of work: enough to hide Grain's 0.3 ms per piece. Fewer where many threads wait
+# for a bucket, each with a piece.
 _MOST_IMAGES_IN_A_PIECE = 64
+_MOST_WHERE_THREADS_WAIT = 4
 
 # Pixels, label, weight, index in the source, and how many from there on were damaged.
 _Example = tuple[np.ndarray, int, np.float32, int, int]
@@ -117,7 +119,8 @@ def train_batches(
         scale: least and most of the image's area in a crop.
         ratio: least and most width / height of a crop.
         interpolation: "bilinear", "bicubic" or "random".
-        threads: that decode; None: one per core, at most 32.
+        threads: that read and decode; None: one per core, at most 32, or as many as keep a bucket
+            busy.
         strict: raise DecodeError for an image that can't be decoded.
         limits: of the size of an image.
 
@@ -169,7 +172,7 @@ def eval_batches(
         process_index: p; the rows are [p·B/P, (p+1)·B/P) of each global batch.
         process_count: P.
         interpolation: "bicubic" or "bilinear".
-        threads: that decode; None: one per core, at most 32.
+        threads: as for `train_batches`.
         strict: raise DecodeError for an image that can't be decoded.
         limits: of the size of an image.
 
@@ -294,10 +297,11 @@ def _stream(
 ) -> ImageStream[Any]:
     import grain
 
-    threads = min(os.cpu_count() or 1, 32) if threads is None else threads
+    waiting = in_flight(source)
+    threads = max(min(os.cpu_count() or 1, 32), waiting) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads {threads} isn't at least 1")
-    most = min(share.rows, _MOST_IMAGES_IN_A_PIECE)
+    most = min(share.rows, _MOST_WHERE_THREADS_WAIT if waiting > 1 else _MOST_IMAGES_IN_A_PIECE)
     piece = max(images for images in range(1, most + 1) if share.rows % images == 0)
     pieces = share.rows // piece
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 2 * pieces))

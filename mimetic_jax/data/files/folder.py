@@ -27,6 +27,8 @@ class Folder:
         folders: names of the folders below it.
     """
 
+    in_flight = 1
+
     def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
         self.path, self._limits = path, limits
         self.files: list[str] = []

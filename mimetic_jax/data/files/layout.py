@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Protocol
 
+from mimetic_jax.data.home import AnyPath
 from mimetic_jax.errors import InputError
 
 _SPLITS = {
@@ -21,9 +21,11 @@ _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", "
 class Container(Protocol):
     """Files by index: `Folder` or `Archive`."""
 
-    path: Path
+    path: AnyPath
     files: list[str]
     folders: list[str]
+    in_flight: int
+    """Reads at once that keep its source busy."""
 
     def read(self, index: int) -> bytes:
         """The content of file `index`."""
@@ -111,7 +113,7 @@ class _Layout:
         return _SPLITS.get(split.lower(), ""), label
 
 
-def _layout(path: Path, folders: Iterable[_Parts]) -> _Layout:
+def _layout(path: AnyPath, folders: Iterable[_Parts]) -> _Layout:
     """The layout of the folders that hold images."""
     named = [folder for folder in folders if folder]
     shared = _shared(named)[: min(map(len, named), default=1) - 1]

@@ -9,17 +9,21 @@ from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import text_lines
+from mimetic_jax.data.files.layout import Container, text_lines
+from mimetic_jax.data.files.ranged import ranged
 from mimetic_jax.data.files.sources import FileSource, ImageSource, file_source, labeled
-from mimetic_jax.data.home import expanded
+from mimetic_jax.data.home import AnyPath, located
 from mimetic_jax.data.remote import hint
 from mimetic_jax.errors import InputError
-from mimetic_jax.host.files import read_bytes
 
 TRAIN, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 LABELS = "imagenet_2012_validation_synset_labels.txt"
 _IMAGENET = "imagenet2012"
 _ARCHIVES = (".tar", ".zip")
+_IN_BUCKETS = (
+    "only a .tar or .zip is read in a bucket; for folders and array_record, mount it, such as by "
+    "gcsfuse, and give the mounted folder"
+)
 
 
 def open_source(
@@ -46,7 +50,8 @@ def open_source(
     Args:
         name: NAME of the data set: a TFDS name such as "imagenet2012" or "food101",
             "tiny_imagenet", or any name for data of one's own.
-        data_dir: where to look; "~" is the home folder.
+        data_dir: where to look; "~" is the home folder. In a bucket, gs://… or s3://…, only tars
+            and zips are found.
         split: "train", "validation" (or "val") or "test", or one in TFDS notation.
         num_classes: expected number of classes.
         folder: FOLDER, the name of the published folder or archive, if it isn't NAME.
@@ -56,8 +61,8 @@ def open_source(
         InputError: nothing is found (the error lists the paths), or the split or number of classes
             isn't the one asked for.
     """
-    root = expanded(data_dir)
-    if prepared := array_record.find(root, name):
+    root = located(data_dir)
+    if isinstance(root, Path) and (prepared := array_record.find(root, name)):
         return array_record.ArrayRecordSource(prepared, split, num_classes)
     validation = root / VALIDATION
     if name == _IMAGENET and split in ("val", "validation") and validation.is_file():
@@ -70,20 +75,37 @@ def open_source(
         if archive.is_file():
             return file_source(Archive(archive, limits), split, num_classes)
     for tree in (*(root / name for name in names), root):
-        if any((tree / known).is_dir() for known in ("train", "val", "validation", "test")):
+        if isinstance(tree, Path) and any(
+            (tree / known).is_dir() for known in ("train", "val", "validation", "test")
+        ):
             return file_source(Folder(tree, limits), split, num_classes)
     raise InputError(_nothing_found(name, names, root, split))
 
 
-def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) -> str:
+def open_container(path: AnyPath, limits: Limits = LIMITS) -> Container:
+    """An archive, or a folder on a disk.
+
+    Raises:
+        InputError: the archive can't be read, or it is a folder in a bucket.
+    """
+    if path.is_file():
+        return Archive(path, limits)
+    if not isinstance(path, Path):
+        raise InputError(f"{path} is a folder: {_IN_BUCKETS}")
+    return Folder(path, limits)
+
+
+def _nothing_found(name: str, names: tuple[str, ...], root: AnyPath, split: str) -> str:
     archives = ", ".join(f"{name}{suffix}" for name in names for suffix in _ARCHIVES)
-    trees = ", ".join(f"{name}/train/" for name in names)
     tars = ""
     if name == _IMAGENET:
         tars = (
             f"{TRAIN} and {VALIDATION} (download both by hand from "
             "image-net.org, which requires a login), "
         )
+    if not isinstance(root, Path):
+        return f"no {name} ({split}) in {root}: looked for {tars}{archives}; {_IN_BUCKETS}"
+    trees = ", ".join(f"{name}/train/" for name in names)
     command = hint(name, str(root))
     return (
         f"no {name} ({split}) in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
@@ -92,7 +114,7 @@ def _nothing_found(name: str, names: tuple[str, ...], root: Path, split: str) ->
     )
 
 
-def imagenet_validation(path: Path, num_classes: int, limits: Limits = LIMITS) -> FileSource:
+def imagenet_validation(path: AnyPath, num_classes: int, limits: Limits = LIMITS) -> FileSource:
     """The images of ILSVRC2012_img_val.tar, a flat tar, in the order of their names.
 
     The labels are read from imagenet_2012_validation_synset_labels.txt in the tar's folder: lines
@@ -110,7 +132,8 @@ def imagenet_validation(path: Path, num_classes: int, limits: Limits = LIMITS) -
     listing = path.with_name(LABELS)
     if not listing.is_file():
         listing = _tfds_listing(listing)
-    lines = [line.split() for line in text_lines(read_bytes(listing), str(listing))]
+    file = ranged(listing)
+    lines = [line.split() for line in text_lines(file.read(0, file.size), str(listing))]
     if all(len(line) == 1 for line in lines) and len(lines) == len(members):
         synsets = [line[0] for line in lines]
     elif all(len(line) == 2 for line in lines):
@@ -128,7 +151,7 @@ def imagenet_validation(path: Path, num_classes: int, limits: Limits = LIMITS) -
     return labeled(tar, members, synsets, sorted({line[-1] for line in lines}), num_classes)
 
 
-def _tfds_listing(wanted: Path) -> Path:
+def _tfds_listing(wanted: AnyPath) -> Path:
     package = importlib.util.find_spec("tensorflow_datasets")
     if package and package.origin:
         path = Path(package.origin).parent / "datasets" / "imagenet2012" / "validation_labels.txt"

@@ -160,6 +160,13 @@ class Subset:
         return self.source.outline() + self.indices.tobytes()
 
 
+def in_flight(source: ImageSource) -> int:
+    """Reads at once that keep a source busy: many where each waits for a bucket."""
+    if isinstance(source, Subset):
+        return in_flight(source.source)
+    return source.container.in_flight if isinstance(source, FileSource) else 1
+
+
 def load_all(
     source: ImageSource, size: int, *, threads: int = 8, limits: Limits = LIMITS
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +193,7 @@ def load_all(
         data, labels[index] = source.read(index)
         images[index] = eval_view(data, size, 1.0, name=source.name(index), limits=limits)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max(threads, in_flight(source))) as pool:
         for _ in pool.map(load, range(len(source))):
             pass
     return images, labels
@@ -202,7 +209,7 @@ def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16)
     Args:
         source: the images.
         most_bytes: of images to read, to within a few hundred images.
-        threads: that read.
+        threads: that read; more where a bucket needs them.
     """
     digest = hashlib.sha256(repr((len(source), source.num_classes)).encode())
     digest.update(source.outline())
@@ -215,7 +222,7 @@ def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16)
         return hashlib.sha256(data).digest() + label.to_bytes(4, "big"), len(data)
 
     total = 0
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max(threads, in_flight(source))) as pool:
         order = _evenly(len(source))
         while total < most_bytes and (some := list(itertools.islice(order, 256))):
             for image, size in pool.map(hashed, some):

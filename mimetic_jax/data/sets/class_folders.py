@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.decode import LIMITS, Limits
-from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import splits_of
+from mimetic_jax.data.files.open import open_container
 from mimetic_jax.data.files.sources import Subset, file_source, load_all
-from mimetic_jax.data.home import existing, name_of
+from mimetic_jax.data.home import AnyPath, existing, located, name_of
 from mimetic_jax.data.sets.dataset import (
     SEED,
     DatasetInfo,
@@ -77,7 +74,8 @@ def load_own(
     Args:
         name: "folder" to hold the images in memory, as squares of `size` pixels; or
             "folder_streamed" to decode them while training.
-        data_dir: a folder, or a .tar or .zip of one; "~" is the home folder.
+        data_dir: a folder, or a .tar or .zip of one; "~" is the home folder. In a bucket, gs://… or
+            s3://…, a .tar or .zip.
         size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
         subset: fraction of each class to train on.
         limits: of the size of an image.
@@ -97,17 +95,17 @@ def load_own(
     return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
 
 
-def _path(name: str, data_dir: str | None) -> Path:
+def _path(name: str, data_dir: str | None) -> AnyPath:
     if not data_dir:
         raise InputError(
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
-    return existing(data_dir)
+    return existing(located(data_dir))
 
 
 def _sources(name: str, data_dir: str | None, limits: Limits = LIMITS) -> StreamedDataset:
     path = _path(name, data_dir)
-    container = Archive(path, limits) if path.is_file() else Folder(path, limits)
+    container = open_container(path, limits)
     splits = splits_of(container)
     train = file_source(container, "train")
     if test := next((split for split in _TESTS if split in splits), None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from mimetic_jax.data.home import existing, name_of
+from mimetic_jax.data.home import existing, expanded, name_of
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
@@ -42,7 +42,7 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
         raise InputError(
             f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
         )
-    path = existing(data_dir)
+    path = existing(expanded(data_dir))
     stamps = []
     for file in _files(path):
         if not file.is_file():

@@ -8,24 +8,18 @@ write elsewhere, nor a pipe keep a reader waiting.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib.util
 import os
 import pathlib
 import shutil
 import socket
 import stat
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from etils import epath
 
-from mimetic_jax.data.home import expanded
-from mimetic_jax.errors import InputError, check_given, said_by
-from mimetic_jax.extras import need
+from mimetic_jax.data.home import AnyPath, expanded, reached
+from mimetic_jax.errors import InputError, check_given
 from mimetic_jax.host import files
-
-AnyPath: TypeAlias = pathlib.Path | epath.Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +80,7 @@ class Place:
         """
         path = self.root
         if isinstance(path, epath.Path) and self.in_bucket:
-            _reached(path)
+            reached(str(path), "workdir")
         for part in self.parts:
             path = path / part
             if not self.in_bucket and os.path.islink(path):
@@ -201,14 +195,3 @@ def _bucket(text: str) -> epath.Path:
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
     return epath.Path(text)
-
-
-@functools.cache
-def _reached(root: epath.Path) -> None:
-    """Check that a bucket can be read, once."""
-    if not (importlib.util.find_spec("gcsfs") or importlib.util.find_spec("tensorflow")):
-        need(f"workdir {root}", "gcs")
-    try:
-        root.exists()
-    except Exception as error:  # whatever a missing login, bucket or network makes a client raise
-        raise InputError(f"workdir {root} can't be reached ({said_by(error)})") from error

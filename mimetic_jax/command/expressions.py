@@ -1,0 +1,116 @@
+"""Schemes and rules on a command line: expressions of names and numbers, never run as code."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from mimetic_jax import schemes, zoo
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.rules import FLAX, Rule, attention_rules, mlp_rules
+from mimetic_jax.schemes import Scheme
+from mimetic_jax.schemes.base import as_tuple
+
+
+def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
+    """The scheme of an expression; case and underscores don't matter.
+
+    >>> parse_scheme("NormMatched(Mimetic(beta_qk=0.5))").like.beta_qk
+    0.5
+
+    Args:
+        text: the name of a scheme, a call with its fields, or several with commas between.
+
+    Raises:
+        InputError: for anything else.
+    """
+    scheme = _read("scheme", text, _SCHEMES)
+    as_tuple(scheme)
+    return scheme
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """The rules of an expression, as errors and docs write it.
+
+    >>> parse_rules("zoo.MAXTEXT") is zoo.MAXTEXT
+    True
+    >>> [rule.path for rule in parse_rules('attention_rules(fused="to_qkv", out="to_out")')][:2]
+    ['to_qkv/kernel', 'to_out/kernel']
+
+    Args:
+        text: a table of `mimetic_jax.zoo`, FLAX, a call of attention_rules, mlp_rules or Rule; or
+            several with commas between.
+
+    Raises:
+        InputError: for anything else.
+    """
+    found = _read("rules", text, _RULES)
+    if any(found is table for table in _RULES.values()):
+        return found
+    several = found if isinstance(found, tuple) else (found,)
+    rules = [rule for one in several for rule in (one if isinstance(one, tuple) else (one,))]
+    if not all(isinstance(rule, Rule) for rule in rules):
+        raise InputError(f"--rules={text}: not all of these are rules")
+    return tuple(rules)
+
+
+def _read(flag: str, text: str, known: Mapping[str, Any]) -> Any:
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body, flag, known)
+    except InputError:
+        raise
+    except _OtherError:
+        reason = "neither a name nor a call of one"
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        reason = "no expression that can be read"
+    except TypeError as error:  # of a call that the class or function doesn't take
+        reason = str(error)
+    raise InputError(f"--{flag}={text[:200]}: {reason}")
+
+
+class _OtherError(Exception):
+    """An expression of another kind."""
+
+
+def _value(node: ast.expr, flag: str, known: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Starred):
+        return _value(node.value, flag, known)
+    with contextlib.suppress(ValueError):
+        return ast.literal_eval(node)
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(element, flag, known) for element in node.elts)
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    name = _name(call.func)
+    found = {_plain(one): one for one in known}.get(_plain(name))
+    if found is None:
+        raise unknown(flag, name, known)
+    if not callable(known[found]) and call is not node:
+        return known[found]
+    values = [_value(value, flag, known) for value in call.args]
+    fields = {field.arg: _value(field.value, flag, known) for field in call.keywords if field.arg}
+    return known[found](*values, **fields)
+
+
+def _name(node: ast.expr) -> str:
+    """The name, without the module that an error message may put before it."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.attr
+    if not isinstance(node, ast.Name):
+        raise _OtherError
+    return node.id
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+_SCHEMES = {
+    name: made
+    for name, made in vars(schemes).items()
+    if name in schemes.__all__
+    and made is not Scheme
+    and (made is schemes.mimetic_language or (isinstance(made, type) and issubclass(made, Scheme)))
+}
+_RULES = {**zoo.TABLES, "FLAX": FLAX, **{m.__name__: m for m in (attention_rules, mlp_rules, Rule)}}
