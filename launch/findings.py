@@ -6,7 +6,7 @@ paired difference of two arms with its interval and number of seeds,
 `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a
 row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
 `to goal` the steps to the goal of the score. `{verdicts}` is the table of all comparisons of the
-papers' methods, `{league}` that of the league, `{entrants}` says what its arms are.
+papers' methods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pathlib
 import re
 from collections.abc import Iterator, Mapping
 
-from launch import league
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
@@ -43,14 +42,7 @@ def findings(results: Results, page: pathlib.Path) -> str:
         text = _PLACE.sub(lambda found: _number(found, rows), page.read_text())
     except InputError as error:
         raise InputError(f"{page}: {error}") from error
-    tables = {
-        "{verdicts}": lambda: _table(rows),
-        "{league}": lambda: league.league_table(results),
-        "{entrants}": league.legend,
-    }
-    for place, table in tables.items():
-        text = text.replace(place, table()) if place in text else text
-    return text
+    return text.replace("{verdicts}", _table(rows))
 
 
 class _Rows:

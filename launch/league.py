@@ -208,12 +208,6 @@ def league_table(results: Results) -> str:
     return markdown(columns)
 
 
-def legend() -> str:
-    """What each entrant is, in words, as a Markdown table."""
-    names = [f"`{name}`" for name in ENTRANTS]
-    return markdown({"initialization": names, "what it is": list(ENTRANTS.values())})
-
-
 def task_table(task: str, results: Results) -> str:
     """A task of the league: each entrant with its rate, score, gains and verdict."""
     table = TABLES[task]
