@@ -97,7 +97,7 @@ def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPat
 def test_the_model_of_your_data(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's own module, which a session of doctest can't define: it has no import path."""
     text = (ROOT / "docs" / "your_data.md").read_text()
-    module, use = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    module, *uses = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "mymodel.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     images, labels = np.zeros((6, 32, 32, 3), np.uint8), np.arange(6, dtype=np.int32) % 3
@@ -107,8 +107,9 @@ def test_the_model_of_your_data(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         "mine": ImageDataset("mine", images, labels, images, labels, num_classes=3),
     }
     names["config"].batch = names["config"].eval.batch = 6
-    exec(use, names)
-    assert names["comparison"].arms.keys() == {"default", "norm_matched", "mimetic"}
+    for use in uses:
+        exec(use, names)
+        assert names.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
 
 
 def has(config: ConfigDict, field: str) -> bool:
