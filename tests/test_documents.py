@@ -1,6 +1,7 @@
 """README and docs/: their links, anchors, paths, names and commands exist."""
 
 import functools
+import importlib
 import pathlib
 import pkgutil
 import re
@@ -107,9 +108,12 @@ def test_the_model_of_your_data(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         "mine": ImageDataset("mine", images, labels, images, labels, num_classes=3),
     }
     names["config"].batch = names["config"].eval.batch = 6
+    # In the module, so that classes of the page have an import path.
+    page = vars(importlib.import_module("mymodel"))
+    page.update(names)
     for use in uses:
-        exec(use, names)
-        assert names.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
+        exec(use, page)
+        assert page.pop("comparison").arms.keys() == {"default", "norm_matched", "mimetic"}
 
 
 def has(config: ConfigDict, field: str) -> bool:
