@@ -72,7 +72,7 @@ ALLOWED = {
     },
     "command": {
         *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
-        *("check", "fit", "models", "rewrite", "rules", "schemes", "torch", "zoo"),
+        *("check", "fit", "models", "rewrite", "rules", "schemes", "table", "torch", "zoo"),
     },
     "exits": {"errors"},
     "__init__": {
