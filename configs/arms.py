@@ -15,6 +15,7 @@ from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import (
     DCT,
     AntiCorrelated,
+    CompleteP,
     Conditioned,
     ConstantBias,
     ConvMimetic,
@@ -454,7 +455,7 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     return compared, others, groups
 
 
-def league(kind: str, width: int) -> Arms:
+def league(kind: str, width: int, depth: int) -> Arms:
     """Every initialization that fits a model of some kind, each by a scheme of one line.
 
     An arm norm_matched_NAME is the control of one that has structure: noise of its norms, with the
@@ -463,8 +464,9 @@ def league(kind: str, width: int) -> Arms:
     Args:
         kind: "vit", "gpt", "mixer" or "convnext".
         width: D.
+        depth: L.
     """
-    entrants = _entrants(kind, width)
+    entrants = _entrants(kind, width, depth)
     noise = {
         f"norm_matched_{name}": {**other, "scheme": (*before, *map(NormMatched, structure))}
         for name, (before, structure, other) in entrants.items()
@@ -481,7 +483,7 @@ _Entrant: TypeAlias = tuple[tuple[Scheme, ...], tuple[Scheme, ...], Mapping[str,
 """Schemes without structure, schemes whose control is noise of their norms, other overrides."""
 
 
-def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
+def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
     by_width = {"optimizer": {"rate_rules": mup(width)}}
     shift, zeros = MeanShift(), ZeroOutputs()
     found: dict[str, _Entrant] = {
@@ -494,6 +496,11 @@ def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
         "speedrun": ((Independent(0.5, uniform=True), zeros), (), {}),
         "zero_outputs": ((zeros,), (), {}),
         "mup": ((), (), by_width),
+        "complete_p": (
+            (CompleteP(BASE_DEPTH),),
+            (),
+            {"optimizer": {"rate_rules": complete_p(width, depth)}},
+        ),
         "orthogonal": ((), (Orthogonal(),), {}),
         "sinusoidal": ((), (Sinusoidal(),), {}),
         "idinit": ((), (IDInit(),), {}),
@@ -531,11 +538,13 @@ def _entrants(kind: str, width: int) -> dict[str, _Entrant]:
     return found
 
 
-BASE_WIDTH = 16
-"""Of µP here: at this width its learning rates are those of the default."""
+BASE_WIDTH, BASE_DEPTH = 16, 2
+"""Of µP and CompleteP here: at these sizes their learning rates are those of the default."""
+
+Rates: TypeAlias = tuple[tuple[str, float], ...]
 
 
-def mup(width: int) -> tuple[tuple[str, float], ...]:
+def mup(width: int) -> Rates:
     """Learning rates of µP for Adam: those of hidden kernels fall as 1/D, all others stay.
 
     Its initial variances of hidden kernels, 1/fan_in, are Flax's own.
@@ -543,6 +552,19 @@ def mup(width: int) -> tuple[tuple[str, float], ...]:
     Reference: Tensor Programs V (Yang et al. 2022), table 8, with widths over a base width.
     """
     return ((r"(attention|mlp|token_mixing)/.*kernel$|head/kernel$", BASE_WIDTH / width),)
+
+
+def complete_p(width: int, depth: int) -> Rates:
+    """Learning rates of CompleteP for Adam: µP's, and where residual branches end also over L.
+
+    Reference: `schemes.CompleteP`.
+    """
+    ends, by_depth = r"(attention/out|(mlp|token_mixing)/fc2)", BASE_DEPTH / depth
+    return (
+        (rf"{ends}/kernel$", by_depth * BASE_WIDTH / width),
+        (rf"{ends}/bias$", by_depth),
+        *mup(width),
+    )
 
 
 _SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}

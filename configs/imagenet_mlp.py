@@ -6,8 +6,8 @@ Command:
         --workdir=runs/imagenet_mlp
 Differs from the paper: b isn't stated there; half a standard deviation of the kernel is our choice,
     and so is the value of the constant bias. A learnable b · sum(x), the paper's other control,
-    is the arm learned_sum; norm_matched is ours. One seed, as published; more may join by
-    --config.seeds.
+    is the arm learned_sum; norm_matched is ours. A batch is mixed with one λ, where DeiT draws one
+    for each process. One seed, as published; more may join by --config.seeds.
 """
 
 from ml_collections import ConfigDict

@@ -9,8 +9,8 @@ Differs from the paper: it says that it trains as the Swin paper does; the numbe
     the warm-up, until October 2022, and since then after the warm-up, as here. bfloat16 stands for
     float16. Only the code for ViTs was released: that the impulse is added to the drawn biases, one
     offset per head, and its `strength` are ours, and the mimetic arm is that of the code for ViTs.
-    norm_matched, the control of impulse, is ours. One seed, as published; more may join by
-    --config.seeds.
+    norm_matched, the control of impulse, is ours. A batch is mixed with one λ, where timm draws one
+    for each process. One seed, as published; more may join by --config.seeds.
 """
 
 from ml_collections import ConfigDict

@@ -19,9 +19,10 @@ from mimetic_jax.errors import unknown
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: task (digits, text, ptb, images, token, mixer, convnext, copying, recall), init.
+    """Arguments: task, init.
 
-    `init` is names of arms joined by "+", or "all": see `configs.arms.league`.
+    `task` is digits, text, deep, copying, recall, ptb, images, token, mixer or convnext; `init` is
+    names of arms joined by "+", or "all": see `configs.arms.league`.
     """
     args = arguments(text, task="digits", init="all")
     if args.task not in TASKS:
@@ -32,7 +33,8 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.clip = 1.0
     config.optimizer.warmup = config.steps // 10
     config.log_every = config.steps // 5
-    config.arms = arms.chosen(args.init, arms.league(config.model.name, config.model.width))
+    sizes = config.model.name, config.model.width, config.model.depth
+    config.arms = arms.chosen(args.init, arms.league(*sizes))
     return config
 
 
@@ -55,18 +57,18 @@ def _cifar(name: str, steps: int = 160, **fields: object) -> ConfigDict:
     config = _images("cifar10", name, steps, **fields)
     config.data.subset = 0.1
     config.data.augment.crop, config.data.augment.flip = 4, True
-    config.eval.every, config.eval.batch = steps // 4, 500
+    config.eval.every, config.eval.batch = steps // 2, 500  # 10,000 test images
     return config
 
 
-_VIT = {"width": 64, "depth": 3, "heads": 2, "patch": 4}
+_VIT = {"width": 48, "depth": 2, "heads": 2, "patch": 4}
 
 
-def _text(data: str) -> ConfigDict:
+def _text(data: str, **fields: object) -> ConfigDict:
     config = default("text")
     config.data.name = data
     config.data.length = config.data.valid = 64
-    config.model = model("gpt", width=64, depth=2, heads=2)
+    config.model = model("gpt", **({"width": 64, "depth": 2, "heads": 2} | fields))
     config.steps, config.batch = 400, 16
     config.eval.every, config.eval.batch = 100, 64
     return config
@@ -84,7 +86,7 @@ def _recall(data: str, steps: int) -> ConfigDict:
 
 
 def _copying() -> ConfigDict:
-    config = _recall("copying", 200)
+    config = _recall("copying", 60)  # after 100 the default answers all
     config.data.length = 16
     config.batch = 32
     return config
@@ -99,11 +101,12 @@ def _associative() -> ConfigDict:
 TASKS: dict[str, Callable[[], ConfigDict]] = {
     "digits": _digits,
     "text": lambda: _text("python_docs"),
+    "deep": lambda: _text("python_docs", width=32, depth=12, scan=True),
     "ptb": lambda: _text("ptb_char_raw"),
     "copying": _copying,
     "recall": _associative,
     "images": lambda: _cifar("vit", pool="mean", **_VIT),
     "token": lambda: _cifar("vit", pool="token", **_VIT),
-    "mixer": lambda: _cifar("mixer", width=64, depth=3, patch=4, token_ratio=2.0, mlp_ratio=2.0),
-    "convnext": lambda: _cifar("convnext", width=48, depth=3, patch=4, filter_size=5),
+    "mixer": lambda: _cifar("mixer", width=48, depth=2, patch=4, token_ratio=2.0, mlp_ratio=2.0),
+    "convnext": lambda: _cifar("convnext", width=48, depth=2, patch=4, filter_size=5),
 }

@@ -15,9 +15,9 @@ Published: weight selection reports the best test accuracy of all epochs; the ta
     last.
 Differs from the paper: drop-path is 0, as in the weight-selection code. Whole heads are selected;
     heads=mixed takes every other column of all heads, as the released code does, and a file as
-    teacher is compared in both ways. The warm-up is one step longer than the code's. One seed a
-    teacher; for three students of one: --config.init_from=TEACHER/runs/{arm}/0
-    --config.seeds=(0,1,2).
+    teacher is compared in both ways. The warm-up is one step longer than the code's. A batch is
+    mixed with one λ, where timm draws one for each process. One seed a teacher; for three students
+    of one: --config.init_from=TEACHER/runs/{arm}/0 --config.seeds=(0,1,2).
 """
 
 from ml_collections import ConfigDict

@@ -17,12 +17,29 @@ from launch.recipes import wrapped
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from papers import PAPERS, TABLES
+from papers.league import ENTRANTS
 from papers.record import Table
 
 FOLDER = pathlib.Path("docs")
 _SOURCES = pathlib.Path("papers")
 _FILLED = {"results.md": "findings.md", "faq.md": "faq.md"}
 """Pages of docs/ by their name, with their sources."""
+
+_LEAGUE = """{table}
+
+The gain over the default of each initialization on each task: percent, or bits per character, where
+less is better. In parentheses: over noise of its norms. **Bold** is what holds after Holm's
+correction for all initializations of a task. Each arm trains at its own best of three learning
+rates, chosen at other seeds than those that are compared
+([what each is, and every task](results_league.md)).
+
+![Gain over the default of every initialization, with 95 % intervals](league_forest.png)
+
+Dots are means over seeds, lines 95 % intervals, the better to the right; blue is better than the
+default, red worse, hollow not told apart."""
+_NO_LEAGUE = (
+    """No task of the league is trained yet: `python launch/reproduce.py league` trains it."""
+)
 
 _ROWS = """Rows that were trained, with the published numbers beside ours;
 [how to read the tables](results.md#how-to-read-the-tables). `python launch/reproduce.py` lists
@@ -34,19 +51,27 @@ published numbers and their cost."""
 def pages(results: Results) -> dict[pathlib.Path, str]:
     """All documents that are made of the registry and the results, by path."""
     records = recipes.records()
-    filled = {
-        FOLDER / name: findings(results, _SOURCES / source) for name, source in _FILLED.items()
-    }
+    filled = {FOLDER / name: _filled(results, source) for name, source in _FILLED.items()}
     of_papers = {
         FOLDER / recipes.page_of(name): "\n".join(_paper(name, results, records)) for name in PAPERS
     }
     return filled | of_papers | {FOLDER / recipes.OTHERS: recipes.render(records)}
 
 
+def _filled(results: Results, source: str) -> str:
+    """A page with its numbers, with the league and what its entrants are where it says so."""
+    ran = bool(league.league(results))
+    shown = _LEAGUE.format(table=league.league_table(results)) if ran else _NO_LEAGUE
+    entrants = "\n".join(f"- `{arm}`: {text}" for arm, text in ENTRANTS.items())
+    text = findings(results, _SOURCES / source)
+    return text.replace("{league}", shown).replace("{entrants}", entrants)
+
+
 def _paper(name: str, results: Results, records: Sequence[recipes.Record]) -> Iterator[str]:
-    prose = _SOURCES / f"{name}.md"
+    prose = f"{name}.md"
     title, _, about = (PAPERS[name].__doc__ or name).strip().partition("\n")
-    yield findings(results, prose) if prose.exists() else f"# {title.rstrip('.')}\n{about}\n"
+    written = (_SOURCES / prose).exists()
+    yield _filled(results, prose) if written else f"# {title.rstrip('.')}\n{about}\n"
     shown = [
         part
         for key, table in TABLES.items()
@@ -65,6 +90,8 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
         [entry for entry in every if results.of(entry.spec)]
         for every in (entries(name), scaled_entries(name))
     )
+    if table.trials:
+        full = league.chosen(full, results)
     if not (full or small):
         return
     yield f"### {name}: {table.title}\n"
@@ -84,7 +111,10 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
             scales = (entry.row.small or table.small for entry in small)
             says = dict.fromkeys(scale.says for scale in scales if scale)
             yield wrapped(f"Scaled down ({'; '.join(says)}):")
-        yield tables.table(rows, results, marks_of_lines(rows, results), lacking=False) + "\n"
+        if table.trials:
+            yield league.task_table(name, results) + "\n"
+        else:
+            yield tables.table(rows, results, marks_of_lines(rows, results), lacking=False) + "\n"
         if doubts := [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in rows if n.row.doubt]:
             yield "\n".join(doubts) + "\n"
         yield _origins(rows, results)

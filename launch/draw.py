@@ -100,7 +100,8 @@ def draw(
         population = functools.partial(_population, **options)
         return list(_of_arms(path, queue, wanted, population))
     if figure.draw == "gain":
-        return function(path, list(_points(options["points"], queue.results)))
+        points = _points(options["points"], options["sources"], queue.results)
+        return function(path, list(points))
     if figure.draw == "forest":
         return function(path, league.gains(queue.results))
     return function(path, **options)
@@ -133,20 +134,23 @@ def _population(
 
 
 def _points(
-    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]], results: Results
+    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]],
+    printed_by: Mapping[str, str],
+    results: Results,
 ) -> Iterator[Point]:
     """Default and mimetic arm of published rows by panel, and of ours where both have runs."""
     for panel, sources in published.items():
         for name, rows in sources.items():
             for label, default, mimetic in rows:
-                yield Point(name, label, default, mimetic, panel=panel)
+                yield Point(printed_by[name], label, default, mimetic, panel=panel)
         for name, rows in sources.items():
             for small in (False, True):
-                yield from _ours(name, {label for label, *_ in rows}, panel, small, results)
+                source, labels = f"ours: {printed_by[name]}", {label for label, *_ in rows}
+                yield from _ours(name, labels, panel, source, small, results)
 
 
 def _ours(
-    name: str, labels: Collection[str], panel: str, small: bool, results: Results
+    name: str, labels: Collection[str], panel: str, source: str, small: bool, results: Results
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
@@ -161,7 +165,7 @@ def _ours(
             sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
             where = f"{panel}, scaled down" if small else panel
             means = float(base.mean()), float(ours.mean())
-            yield Point(f"ours, {name}", entry.row.label, *means, sd, len(shared), where)
+            yield Point(source, entry.row.label, *means, sd, len(shared), where)
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:

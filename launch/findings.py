@@ -5,21 +5,22 @@ paired difference of two arms with its interval and number of seeds,
 `{evidence/text row 3: mimetic - row 2: default}` for that to another row's arm, and
 `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a
 row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
-`to goal` the steps to the goal of the score.
+`to goal` the steps to the goal of the score. `{verdicts}` is the table of all comparisons of the
+papers' methods.
 """
 
 from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
+from launch.tables import noise_of, what_pays
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult, markdown
-from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers import TABLES
 
 _METHODS = ("mimetic", "impulse", "mean_shift", "conv")
@@ -74,7 +75,7 @@ def _table(rows: _Rows) -> str:
 
 
 def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
-    for name in TABLES:
+    for name in (name for name, table in TABLES.items() if not table.trials):
         for entry in (*entries(name), *scaled_entries(name)):
             found = rows.arms(entry)
             for method in _METHODS:
@@ -94,43 +95,6 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
                         f"{structure:{form}}",
                         what_pays(scale, structure, ours.score.higher),
                     )
-
-
-def noise_of(method: str, arms: Collection[str]) -> str:
-    """The arm of noise with a method's norms, among those of a row."""
-    own = f"norm_matched_{method}"
-    return own if own in arms else "norm_matched"
-
-
-def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
-    """What two differences say of a method.
-
-    Args:
-        scale: to the default.
-        structure: to noise of the same norms.
-        higher: whether more is better.
-
-    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, 0.5, 1.5, 3), higher=True)
-    'structure'
-    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, -1, 3, 3), higher=True)
-    'better than the default; noise undecided'
-    >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
-    'noise is better'
-    """
-    if min(scale.n, structure.n) < ENOUGH:
-        return "too few seeds"
-    to_default, to_noise = scale.side(higher), structure.side(higher)
-    if to_noise < 0:
-        return "noise is better"
-    if to_default < 0:
-        return "the default is better"
-    if to_noise > 0 and to_default > 0:
-        return "structure"
-    if to_noise > 0:
-        return "better than noise; the default undecided"
-    if to_default > 0:
-        return "better than the default; noise undecided"
-    return "no difference shown"
 
 
 def _number(found: re.Match[str], rows: _Rows) -> str:

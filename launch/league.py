@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from launch.findings import noise_of, what_pays
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, entries
 from launch.results import Results
+from launch.tables import noise_of, what_pays
 from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown

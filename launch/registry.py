@@ -173,7 +173,7 @@ def _entries(name: str, small: bool) -> list[Entry]:
 
 
 def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool) -> Entry:
-    of_table: dict[str, Any] = {"config": "", "flags": (), "controls": ()}
+    of_table: dict[str, Any] = {"config": "", "flags": (), "controls": (), "seeds": ()}
     if isinstance(shown, Table):
         of_table = {field: getattr(shown, field) for field in of_table}
     scale = (row.small or shown.small) if small else None
@@ -184,7 +184,7 @@ def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool)
         small,
     )
     init = _once(*row.published, *row.arms, *of_table["controls"])
-    return Entry(name, number, row, spec, init, getattr(shown, "seeds", ()) or SEEDS)
+    return Entry(name, number, row, spec, init, of_table["seeds"] or SEEDS)
 
 
 def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:

@@ -228,12 +228,12 @@ def _choose(
     from launch import league
     from mimetic_jax.train.cluster import preemption
 
-    say(f"{name}: trials at seeds {TABLES[name].trials}, by which each arm chooses its row")
     _, code = _train(league.trials(rows), [], results, clock, flags, say)
     if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
         _, of_picked = _train(picked, _seeds(flags.seeds), results, clock, flags, say)
         code = max(code, of_picked)
-    say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
+    if flags.to in ("local", "table"):  # manifests alone go into a pipe
+        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
     return code
 
 

@@ -12,6 +12,7 @@ from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, ArmResult, further_columns, markdown
 from mimetic_jax.train.statistics import (
+    ENOUGH,
     Difference,
     accuracy_difference,
     probability_of_improvement,
@@ -177,6 +178,43 @@ def _shown(difference: Difference | None, form: str) -> str:
         return ""
     mark = IMAGES if difference.n == 1 and difference.low is not None else ""
     return f"{difference:{form}}{mark}"
+
+
+def noise_of(method: str, arms: Collection[str]) -> str:
+    """The arm of noise with a method's norms, among those of a row."""
+    own = f"norm_matched_{method}"
+    return own if own in arms else "norm_matched"
+
+
+def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
+    """What two differences say of a method.
+
+    Args:
+        scale: to the default.
+        structure: to noise of the same norms.
+        higher: whether more is better.
+
+    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, 0.5, 1.5, 3), higher=True)
+    'structure'
+    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, -1, 3, 3), higher=True)
+    'better than the default; noise undecided'
+    >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
+    'noise is better'
+    """
+    if min(scale.n, structure.n) < ENOUGH:
+        return "too few seeds"
+    to_default, to_noise = scale.side(higher), structure.side(higher)
+    if to_noise < 0:
+        return "noise is better"
+    if to_default < 0:
+        return "the default is better"
+    if to_noise > 0 and to_default > 0:
+        return "structure"
+    if to_noise > 0:
+        return "better than noise; the default undecided"
+    if to_default > 0:
+        return "better than the default; noise undecided"
+    return "no difference shown"
 
 
 def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:

@@ -20,6 +20,9 @@ from mimetic_jax.table import aligned
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""
 
+_TICKS = 16
+"""Most layers that a picture names: of more, every second or third one."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerCheck(Layer):
@@ -108,7 +111,7 @@ class Check(tuple[LayerCheck, ...]):
         ]
 
     def plot(self) -> Any:
-        """A figure of the alignments over depth, a point for each head; needs matplotlib.
+        """A figure of the alignments by layer, a point for each head; needs matplotlib.
 
         Returns:
             A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.
@@ -127,7 +130,7 @@ class Check(tuple[LayerCheck, ...]):
                 self.savefig(file, format="png")
                 return file.getvalue()
 
-        figure = Picture(figsize=(6.4, 2.8), layout="constrained")
+        figure = Picture(figsize=(6.4, 3.2), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))
         at = [(i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key]
@@ -139,6 +142,9 @@ class Check(tuple[LayerCheck, ...]):
             if points:
                 panel.plot(*zip(*points, strict=True), "o", markersize=3)
             panel.set_title(title)
+            shown = depth[:: -(-len(self) // _TICKS)]
+            names = [self[i].name for i in shown]
+            panel.set_xticks(shown, names, rotation=45, ha="right", rotation_mode="anchor")
             panel.set_xlabel("layer")
         axes[0].set_ylabel("alignment with the identity")
         axes[0].legend()

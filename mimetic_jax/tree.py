@@ -75,13 +75,19 @@ class Tree:
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._undescribed: list[str] = []
+        # Mamba's projection of its input has a name that is common in attention.
+        mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         for index, (path, value) in enumerate(named):
             described = ((rule, rule.block(path)) for rule in self.rules)
             rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
             if rule:
                 claims.append((index, block, rule, np.shape(value)))
-            elif _ATTENTION_NAMES.search(path) and not any(r.leaves_out(path) for r in self.rules):
+            elif (
+                _ATTENTION_NAMES.search(path)
+                and _parent(_parent(path)) not in mambas
+                and not any(r.leaves_out(path) for r in self.rules)
+            ):
                 self._undescribed.append(path)
         # Other leaves of the block show the sizes of parts along one axis, and the heads of
         # windows, which differ between the stages of a Swin.
@@ -314,6 +320,10 @@ class Tree:
             return any(roles_to_write(scheme, roles) for roles in blocks.values())
         except InputError:
             return False
+
+
+def _parent(path: str) -> str:
+    return re.sub(r"(^|[/.])[^/.]*$", "", path)
 
 
 def _claimed_after(rule: Rule) -> int:

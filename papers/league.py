@@ -46,6 +46,7 @@ ENTRANTS = {
     **_ATTENTION,
     **_VIT,
     "vision": "mimetic attention, with the constants for images",
+    "complete_p": "CompleteP: muP, and the ends of branches start and learn as 1/L",
     "impulse_mean_shift": "impulse token mixing, and a mean in MLPs",
     "conv": "filters with the covariance of trained ones",
     "conv_mean_shift": "these filters, and a mean in MLPs",
@@ -67,7 +68,10 @@ def _of(*names: str) -> tuple[str, ...]:
 
 _ARMS = {
     "vit": _of(*_ANY, *_ATTENTION, *_VIT),
+    # An impulse takes as many positions as a head has channels, and the digits have half of them.
+    "small_vit": _of(*_ANY, *_ATTENTION, "sincos", "language"),
     "gpt": _of(*_ANY, *_ATTENTION, "vision"),
+    "deep_gpt": _of(*_ANY, *_ATTENTION, "vision", "complete_p"),
     "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
     "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
 }
@@ -102,22 +106,16 @@ _LOW, _HIGH = "1e-3 3e-3 1e-2", "3e-3 1e-2 3e-2"
 _CIFAR = "5,000 images of CIFAR-10, 64 patches,"
 
 _TASKS = (
-    (
-        "digits",
-        "vit",
-        "8x8 digits, 16 patches, ViT 64/2, 150 steps",
-        "accuracy %",
-        "3e-3 1e-2 3e-2",
-        8,
-    ),
+    ("digits", "small_vit", "8x8 digits, 16 patches, ViT 64/2, 150 steps", "accuracy %", _HIGH, 8),
     ("text", "gpt", "Python's documentation, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
-    ("copying", "gpt", "copying strings of 16, GPT 64/2, 200 steps", "answers %", _LOW, 5),
+    ("deep", "deep_gpt", "Python's documentation, GPT 32/12, 400 steps", "test bits/char", _LOW, 5),
+    ("copying", "gpt", "copying strings of 16, GPT 64/2, 60 steps", "answers %", _HIGH, 5),
     ("recall", "gpt", "recall of 4 pairs, GPT 64/2, 300 steps", "answers %", _LOW, 5),
     ("ptb", "gpt", "Penn Treebank by characters, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
-    ("images", "vit", f"{_CIFAR} ViT 64/3, mean pooling, 160 steps", "accuracy %", _LOW, 5),
-    ("token", "vit", f"{_CIFAR} ViT 64/3, class token, 160 steps", "accuracy %", _LOW, 5),
-    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 64/3, 160 steps", "accuracy %", _LOW, 5),
-    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/3, 160 steps", "accuracy %", _LOW, 5),
+    ("images", "vit", f"{_CIFAR} ViT 48/2, mean pooling, 160 steps", "accuracy %", _LOW, 5),
+    ("token", "vit", f"{_CIFAR} ViT 48/2, class token, 160 steps", "accuracy %", _LOW, 5),
+    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 48/2, 160 steps", "accuracy %", _HIGH, 5),
+    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/2, 160 steps", "accuracy %", _HIGH, 5),
 )
 
 TABLES = {task[0]: _task(*task) for task in _TASKS}

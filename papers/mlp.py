@@ -92,7 +92,7 @@ TABLES = {
                 doubt="text and figure 3 have an advantage of .5; the scores differ by .4",
             ),
         ),
-        doubt=_B,
+        doubt=f"{_B}; a batch is mixed with one λ, where DeiT draws one for each process",
     ),
     "anti_correlated": Table(
         "first kernels anti-correlated with the second on CIFAR-10",

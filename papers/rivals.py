@@ -101,6 +101,26 @@ TABLES = {
     ),
 }
 
+_SOURCES = {
+    "attention/": "Trockman and Kolter, table ",
+    "structured/": "Zheng et al., table ",
+    "rivals/procedural": "Shinnick et al.",
+    "rivals/conditioned": "Conditioned Initialization",
+    "rivals/course": "a course project",
+}
+"""Who printed a table, as the legend of a picture says it."""
+
+
+def _source(table: str) -> str:
+    """The source of a table, with its number.
+
+    >>> _source("attention/table3")
+    'Trockman and Kolter, table 3'
+    """
+    name = next(known for known in _SOURCES if table.startswith(known))
+    return _SOURCES[name] + table.removeprefix(name).removeprefix("table")
+
+
 _COMPARED: dict[str, dict[str, tuple[Row, ...]]] = {
     "ImageNet-1k": {
         "attention/table3": attention.TABLES["table3"].rows,
@@ -136,6 +156,7 @@ FIGURES = {
                 }
                 for panel, sources in _COMPARED.items()
             },
+            "sources": {name: _source(name) for of in _COMPARED.values() for name in of},
         },
         doubt="no paper draws it: published accuracies of many recipes",
     ),

@@ -182,6 +182,7 @@ TABLES = {
                 "",
                 {"default": 83.14, "mimetic": 83.14, "impulse": 83.55},
                 {"impulse": 0.41},
+                doubt=_MIXED,
                 config="configs/imagenet_swin.py",
             ),
             Row(
@@ -235,7 +236,7 @@ TABLES = {
         controls=(),
         doubt="the code of weight selection reports the best test accuracy of all epochs; heads "
         "are mixed, as in that code; "
-        f"of the ViT-S, {_ALIGNED}",
+        f"of the ViT-S, {_ALIGNED}; {_MIXED}",
         hardware=f"{_V100}, about two days a ViT-S and three hours a ViT-Ti",
     ),
     "table5": Table(

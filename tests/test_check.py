@@ -83,6 +83,10 @@ def test_the_picture_has_a_point_for_each_head():
     heads, layers = (axes.lines[0].get_xydata() for axes in figure.axes)
     assert len(heads) == 3 * H
     assert len(layers) == 3
+    for axes in figure.axes:
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+            f"layer_{i}" for i in range(3)
+        ]
     assert figure._repr_png_().startswith(b"\x89PNG"), "what a notebook asks for"
 
 

@@ -203,10 +203,10 @@ def draw(
     depth, columns = max(map(len, shown.values())), len(shown)
     cell = min(1.5, (style.PAGE - 0.9) / columns)
     rows: list[list[object]] = []
-    with style.canvas(cell * columns + 0.9, cell * depth + 0.4) as figure:
+    with style.canvas(cell * columns + 0.9, cell * depth + 0.7) as figure:
         axes = figure.subplots(depth, columns, squeeze=False)
         for column, (label, group) in enumerate(shown.items()):
-            axes[0, column].set_title(label)
+            axes[0, column].set_title(label.replace(", ", "\n"))
             for row, (number, matrix) in enumerate(group.items()):
                 image = style.positive(axes[row, column], matrix, top)
                 if column == 0:
@@ -214,5 +214,7 @@ def draw(
                 rows += style.matrix_rows((label, number), matrix)
             axes[-1, column].set_xlabel("key")
         figure.colorbar(image, ax=axes, extend="max", shrink=0.8, label="attention", pad=0.01)
+        if above := style.of_depth(list(group), min(map(len, maps.values()))):
+            figure.suptitle(above)
         header = ["label", "layer", "query", *map(str, range(max(len(m) for m in matrices)))]
         return style.write(figure, path, header, rows)

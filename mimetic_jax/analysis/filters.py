@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -129,7 +129,8 @@ def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) 
     """Draw the covariances of pixels over channels: a row per state, a column per layer.
 
     Each is k² x k², pixels in row-major order: a block of k x k per pair of rows. Every picture has
-    a color scale of its own, which ends at its largest entry, the number above it.
+    a color scale of its own, which ends at its largest entry off the diagonal, the number above it;
+    the diagonal, the variances, may saturate.
 
     Args:
         path: of the files, without their suffix.
@@ -152,7 +153,7 @@ def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) 
                 zip(axes, state.items(), strict=True), 1
             ):
                 matrix = _covariance(filters)
-                largest = float(np.abs(matrix).max())
+                largest = float(np.abs(matrix - np.diag(matrix.diagonal())).max())
                 style.signed(panel, matrix, largest or 1.0)
                 panel.set_title(f"layer {number}: {largest:.2g}")
                 rows += style.matrix_rows([number, name, label], matrix)
@@ -166,18 +167,17 @@ def _covariance(filters: np.ndarray) -> np.ndarray:
 
 
 def _table(filters: Mapping[str, np.ndarray], networks: int) -> str:
-    return "\n".join(_lines(filters, networks))
-
-
-def _lines(filters: Mapping[str, np.ndarray], networks: int) -> Iterator[str]:
-    yield f"filters of {networks} networks; standard deviations at the center and the corners"
-    yield "  layer  filters  size   center  corners  share of the 3 largest directions"
+    lines = [
+        f"filters of {networks} networks; standard deviations at the center and the corners",
+        "  layer  filters  size   center  corners  share of the 3 largest directions",
+    ]
     for number, found in enumerate(filters.values(), 1):
-        size = len(found)
+        size, width = len(found), found.shape[-1]
         sd = found.std(axis=-1, ddof=1)
-        values = np.linalg.eigvalsh(_covariance(found))
         corners = sd[[0, 0, -1, -1], [0, -1, 0, -1]].mean()
-        yield (
-            f"  {number:5}  {found.shape[-1]:7}  {size:4}  {sd[size // 2, size // 2]:7.4f}  "
+        values = np.linalg.eigvalsh(_covariance(found))
+        lines.append(
+            f"  {number:5}  {width:7}  {size:4}  {sd[size // 2, size // 2]:7.4f}  "
             f"{corners:7.4f}  {values[-3:].sum() / values.sum():.2f}"
         )
+    return "\n".join(lines)

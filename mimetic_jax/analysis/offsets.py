@@ -127,7 +127,7 @@ def _patches(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 _REACH = 4
 """Offsets are shown up to this many rows and columns."""
 
-_VIEWS = {"map": "query × key", "offset": "key − query"}
+_VIEWS = {"map": "query × key", "offset": "by offset"}
 
 
 def draw(
@@ -198,7 +198,10 @@ def draw(
         for beside, image in zip(axes[:, -1], images.values(), strict=False):
             bar = {"extend": "max", "label": "attention", "aspect": 14, "pad": 0.02}
             figure.colorbar(image, ax=beside, **bar)
-        figure.supxlabel("above each map: hit and mass of the head's impulse offset", fontsize=7)
+        some = style.of_depth(layers, depth)
+        words = "above each map: the share of patches that attend most to the head's own offset, "
+        words += "and the mean attention there" + f"; {some} are shown" * bool(some)
+        figure.supxlabel(words, fontsize=7)
         width = max(array.shape[-1] for array in seen.values())
         header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
         return style.write(figure, path, header, rows)

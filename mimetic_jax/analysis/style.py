@@ -204,6 +204,20 @@ def chosen(layers: Sequence[int], items: Sequence[Any], label: str) -> dict[int,
     return {number: numbered[number] for number in layers or numbered}
 
 
+def of_depth(layers: Sequence[int], depth: int) -> str:
+    """Which layers a picture shows, if not all.
+
+    >>> of_depth([1, 6, 12], 12), of_depth([1, 2], 2)
+    ('layers 1, 6 and 12 of 12', '')
+    """
+    if len(layers) == depth:
+        return ""
+    *first, last = map(str, layers)
+    return (
+        f"layers {', '.join(first)} and {last} of {depth}" if first else f"layer {last} of {depth}"
+    )
+
+
 def finished(results: Sequence[ArmResult]) -> list[ArmResult]:
     """The results that have a finished run.
 

@@ -38,7 +38,7 @@ from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic, EmpiricalFilters
 from mimetic_jax.schemes.empirical import Empirical
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
-from mimetic_jax.schemes.independent import Independent
+from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
 from mimetic_jax.schemes.position import SinCos
@@ -49,6 +49,7 @@ __all__ = [
     "DCT",
     "AntiCorrelated",
     "Block",
+    "CompleteP",
     "Conditioned",
     "ConstantBias",
     "Context",

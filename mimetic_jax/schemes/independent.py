@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import jax
 
 from mimetic_jax.schemes.kernels import OUTPUTS, Shape, _Kernels, dense_kernels, fans
 from mimetic_jax.weights.baselines import uniform_noise
-from mimetic_jax.weights.checks import NOT_NEGATIVE
+from mimetic_jax.weights.checks import NOT_NEGATIVE, POSITIVE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,3 +82,34 @@ class Independent(_Kernels):
         return (
             uniform_noise(key, shape, std) if self.uniform else std * jax.random.normal(key, shape)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class CompleteP(_Kernels):
+    """CompleteP's kernels: normal of fan_in^−½, where residual branches end times L₀/L.
+
+    The paper multiplies each branch by (L/L₀)^−1. With Adam that is the same as last kernels which
+    start as much smaller and learn as much slower, so it needs learning rates too: of the last
+    kernels and biases L₀/L, and of all hidden kernels µP's 1/D, by `optimizer.rate_rules`.
+
+    Attributes:
+        base_depth: L₀, the number of blocks at which nothing is scaled.
+
+    Example:
+        >>> sorted(CompleteP().writes(frozenset({"mlp_in", "mlp_in_bias", "mlp_out"})))
+        ['mlp_in', 'mlp_in_bias', 'mlp_out']
+
+    Reference: Don't be Lazy: CompleteP Enables Compute-Efficient Deep Transformers (Dey et al.
+    2025), α = 1, table 1.
+    """
+
+    by_depth: ClassVar[bool] = True
+    base_depth: Annotated[float, POSITIVE] = 2.0
+
+    def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
+        return dense_kernels(roles)
+
+    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+        fan_in, _ = fans(role, shape)
+        scale = self.base_depth / num_layers if role in OUTPUTS else 1.0
+        return scale * fan_in**-0.5 * jax.random.normal(key, shape)

@@ -38,7 +38,7 @@ from mimetic_jax.train.store.claim import Claim, check_fingerprint
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.work import Unit, Work, check_at_once, work_of
+from mimetic_jax.train.work import Unit, Work, check_at_once, finished_records, work_of
 from mimetic_jax.version import source_version
 
 
@@ -215,7 +215,7 @@ class Comparison:
         claim = self.recognize(work.workdir)
         found = {}
         for arm in self.arms:
-            records = work.records(arm)
+            records = finished_records(work.workdir, self.config, arm)
             for record in records.values():
                 where = f"{arm} seed {record.seed} of workdir {workdir}"
                 check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))

@@ -41,7 +41,8 @@ from mimetic_jax.zoo.bonsai import BONSAI
 from mimetic_jax.zoo.detection import chosen
 from mimetic_jax.zoo.diffusers import DIFFUSERS_UNET
 from mimetic_jax.zoo.easylm import EASYLM_LLAMA
-from mimetic_jax.zoo.equinox import EQUINOX
+from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
+from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.gemma import GEMMA
 from mimetic_jax.zoo.haiku import HAIKU
 from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_GPT2
@@ -53,6 +54,7 @@ from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
+    "FLAX_STACKED": FLAX_STACKED,
     "BIG_VISION": BIG_VISION,
     "HUGGING_FACE": HUGGING_FACE,
     "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
@@ -68,6 +70,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "EASYLM_LLAMA": EASYLM_LLAMA,
     "DIFFUSERS_UNET": DIFFUSERS_UNET,
     "EQUINOX": EQUINOX,
+    "EQUINOX_STACKED": EQUINOX_STACKED,
     "HAIKU": HAIKU,
     "KERAS": KERAS,
     "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
@@ -81,6 +84,7 @@ NOTES: Mapping[str, str] = {
     "MAXTEXT": "models that divide logits by √K or normalize queries; others are MAXTEXT_LLAMA",
     "MAXTEXT_LLAMA": "the query takes 1/√K, as the model doesn't divide logits by √K",
     "EQUINOX": _SAME_CLASS,
+    "EQUINOX_STACKED": _SAME_CLASS,
     "HAIKU": _SAME_CLASS,
     "KERAS": _SAME_CLASS,
 }
@@ -137,6 +141,8 @@ __all__ = [
     "DIFFUSERS_UNET",
     "EASYLM_LLAMA",
     "EQUINOX",
+    "EQUINOX_STACKED",
+    "FLAX_STACKED",
     "GEMMA",
     "HAIKU",
     "HUGGING_FACE",

@@ -1,8 +1,11 @@
 """Equinox."""
 
+import functools
+
 from mimetic_jax.rules import Rule, attention_rules
 
-EQUINOX: tuple[Rule, ...] = attention_rules(
+_attention = functools.partial(
+    attention_rules,
     query="query_proj",
     key="key_proj",
     value="value_proj",
@@ -11,6 +14,8 @@ EQUINOX: tuple[Rule, ...] = attention_rules(
     transposed=True,
     kernel="weight",
 )
+
+EQUINOX: tuple[Rule, ...] = _attention()
 """Modules with `equinox.nn.MultiheadAttention`.
 
 Leaves are named by the attributes of the modules, blocks by the attribute that holds the attention.
@@ -25,3 +30,6 @@ Cross-attention is the same class: the attribute's name must identify it. The tw
 
 Read from: equinox 0.13.8, equinox/nn/{_attention,_linear}.py.
 """
+
+EQUINOX_STACKED: tuple[Rule, ...] = _attention(stacked=True)
+"""`EQUINOX` in layers that `equinox.filter_vmap` stacks along axis 0, to be scanned over."""

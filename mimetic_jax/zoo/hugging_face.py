@@ -36,12 +36,17 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
 
     return (
         *letters("attn/attention/", "_proj", "out_proj", undivided=True),  # GPT-Neo
-        # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin.
-        *letters("(?:(?<=attn/)|(?<=attention/))", "_proj", "(?:o_proj|out_proj|(?<=attn/)dense)"),
+        # Llama, Mistral, Qwen, Gemma, OPT, Whisper, BART, Phi, GPT-J, CLIP's text, ViT, DINO, Swin;
+        # Nemotron-H, whose mixers may also be Mamba's.
+        *letters(
+            "(?:(?<=attn/)|(?<=attention/)|(?<=mixer/))",
+            "_proj",
+            "(?:o_proj|(?<!mixer/)out_proj|(?<=attn/)dense)",
+        ),
         Rule(f"visual/.*/qkv/{kernel}", ()),
         # Phi-3, MPT, DBRX, ModernBERT.
         *attention(
-            fused="(?<=attn/)(?:qkv_proj|Wqkv)", out="(?<=attn/)(?:o_proj|Wo)", grouped=True
+            fused="(?:(?<=self_attn/)qkv_proj|(?<=attn/)Wqkv)", out="(?<=attn/)Wo", grouped=True
         ),
         *attention(  # BERT, RoBERTa, ViT before transformers 5
             query="attention/(?:self|attention)/query",
@@ -51,7 +56,9 @@ def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ..
         ),
         *attention(fused="attention/query_key_value", out="attention/dense"),  # GPT-NeoX
         *letters("attention/", "_lin", "out_lin"),  # DistilBERT
-        *letters(r"layer/\d+/SelfAttention/", "", "o", undivided=True),  # T5
+        *letters(
+            r"layer/\d+/(?:Local|TransientGlobal)?SelfAttention/", "", "o", undivided=True
+        ),  # T5
         *letters("", "_proj", "attn_out", within=r"blocks/\d+$"),  # LLaDA
         *attention(  # V-JEPA 2
             query="attention/query",

@@ -39,8 +39,6 @@ PYTORCH: tuple[Rule, ...] = (
     _rule("attention/query_key_value/weight", _QKV, "(h three k) d"),
     _rule("attention/query_key_value/bias", _QKV_BIASES, "(h three k)"),
     *hugging_face("weight", "weight", transposed=True),
-    # Mamba-2 beside attention; Mamba's own projections are no attention.
-    Rule("mamba/in_proj/.*", ()),
     *STATE_SPACES_MAMBA2,
 )
 """Models in PyTorch: state dicts, safetensors files, live modules (docs/pytorch.md).
@@ -48,8 +46,9 @@ PYTORCH: tuple[Rule, ...] = (
 Modules named as in torch.nn (`MultiheadAttention` and the encoder and decoder layers made of it),
 timm and torchvision (ViT, Swin, BEiT, DINO and others with attn.qkv and attn.proj), and Hugging
 Face transformers 4 and 5 (Llama, Mistral, Qwen, Gemma, Phi, OPT, Whisper, BART, CLIP, ViT, DINOv2,
-Swin, V-JEPA 2, BERT, ModernBERT, RoBERTa, DistilBERT, GPT-Neo, GPT-NeoX, T5, MPT, Jamba). GPT-2 is
-`PYTORCH_GPT2`. Equimo's vision transformers have timm's names in Equinox modules.
+Swin, V-JEPA 2, BERT, ModernBERT, RoBERTa, DistilBERT, GPT-Neo, GPT-NeoX, T5, MPT, Jamba,
+Nemotron-H). GPT-2 is `PYTORCH_GPT2`. Equimo's vision transformers have timm's names in Equinox
+modules.
 
 Weights are stored (out, in) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
 are grouped. GPT-NeoX stores query, key and value of one head after the other. GPT-Neo and T5 don't

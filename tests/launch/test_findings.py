@@ -1,6 +1,5 @@
 """The pages that are made of results: each of their scores is that of lines."""
 
-import doctest
 import functools
 import itertools
 import json
@@ -32,6 +31,9 @@ UNSIGNED = r"\d+(?:\.\d+)?"
 INTERVAL = re.compile(rf"(?<![-+\d.])(?<!better\) )({UNSIGNED}) \[(-?{UNSIGNED}), (-?{UNSIGNED})\]")
 DIGITS = (0, 2, 3)
 GOAL = {"recall": 95.0}
+TRIALS = {seed for table in TABLES.values() for seed in table.trials}
+COMPARED = re.compile(r"league:task=\w+|[^: ]+")
+"""Of a line's config: arms of it are compared, those of the league within a task alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,8 @@ def lines():
                 continue
             values = line.get("values") or {line["seed"]: line["value"]}
             pairs = values.items() if isinstance(values, dict) else enumerate(values)
+            if line.get("seed") in TRIALS:
+                continue
             scores = [("the last", seed, value) for seed, value in pairs if value is not None]
             curve = line.get("curve", [])
             scores += [(step, line["seed"], value) for step, value in curve]
@@ -62,18 +66,28 @@ def lines():
     return found
 
 
-def test_doctests():
-    assert doctest.testmod(findings).attempted
-    assert not doctest.testmod(findings).failed
+@pytest.fixture(scope="module")
+def found():
+    return Results(ROOT / "results")
 
 
 @pytest.fixture(scope="module")
-def text():
-    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+def pages(found):
+    """The documents that are made of results, as they are made today."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        paths = docs.pages(Results(ROOT / "results"))
-    page = " ".join(" ".join((ROOT / path).read_text() for path in paths).split())
+        return docs.pages(found)
+
+
+def test_the_documents_are_those_of_the_results(pages):
+    for path, text in pages.items():
+        assert (ROOT / path).read_text() == text, f"{path} is stale: launch/reproduce.py --docs"
+
+
+@pytest.fixture(scope="module")
+def text(pages):
+    """The pages without what rows doubt: those numbers are of other versions of dependencies."""
+    page = " ".join(" ".join(pages.values()).split())
     for table in TABLES.values():
         for doubted in (table, *table.rows):
             page = page.replace(doubted.doubt or " ", " ")
@@ -120,7 +134,8 @@ def test_every_difference_is_that_of_lines(lines, text):
     differences, of_one_seed = set(), set()
     of_file = defaultdict(list)
     for (config, small, step), arms in lines.items():
-        of_file[re.split("[: ]", config)[0], small, step] += arms.values()
+        if step == "the last" or not config.startswith("league"):
+            of_file[COMPARED.match(config)[0], small, step] += arms.values()
     for arms in of_file.values():
         for ours, theirs in itertools.permutations(arms, 2):
             deltas = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
@@ -140,16 +155,15 @@ def test_every_difference_is_that_of_lines(lines, text):
             assert float(low) < float(mean) < float(high)
 
 
-@pytest.mark.parametrize("page", ["findings", "faq", "evidence", "recall"])
+@pytest.mark.parametrize("page", ["findings", "faq", "evidence", "recall", "league"])
 def test_a_page_has_no_score_of_its_own(page):
     bare = findings._PLACE.sub("", (ROOT / "papers" / f"{page}.md").read_text())
     bare = re.sub(r"```.*?```|`[^`]*`", "", bare, flags=re.DOTALL)  # such as a scheme's constants
     assert not re.findall(r"\d+\.\d+|(?<!\w)[+−-]\d|\d ?%", bare)
 
 
-def test_a_place_is_the_difference_of_lines(tmp_path):
+def test_a_place_is_the_difference_of_lines(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
-    found = Results(ROOT / "results")
     page = tmp_path / "page.md"
     page.write_text("{attention/table6 row 1 scaled: mimetic - norm_matched}")
     runs = {
@@ -162,8 +176,7 @@ def test_a_place_is_the_difference_of_lines(tmp_path):
     assert text.endswith("] (n = 3)")
 
 
-def test_a_place_may_name_two_rows(tmp_path):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_two_rows(tmp_path, found):
     page = tmp_path / "page.md"
     page.write_text("{evidence/text row 1: mimetic - row 3: norm_matched}")
     ours, theirs = (
@@ -175,8 +188,7 @@ def test_a_place_may_name_two_rows(tmp_path):
     assert findings.findings(found, page).startswith(f"{mean:+.3f} [")
 
 
-def test_a_place_may_name_a_step(tmp_path):
-    found = Results(ROOT / "results")
+def test_a_place_may_name_a_step(tmp_path, found):
     (entry,) = registry.entries("attention/table6", 1, small=True)
     page = tmp_path / "page.md"
     page.write_text("{attention/table6 row 1 scaled: mimetic at 0}")
@@ -237,8 +249,8 @@ def test_a_place_may_name_another_number(place, expected, tmp_path, monkeypatch)
         ("{attention/table6 row 1 scaled: mimetic to goal}", "test bits/char has no goal"),
     ],
 )
-def test_a_place_without_runs_is_one_line(place, words, tmp_path):
+def test_a_place_without_runs_is_one_line(place, words, tmp_path, found):
     page = tmp_path / "page.md"
     page.write_text(place)
     with pytest.raises(InputError, match=words):
-        findings.findings(Results(ROOT / "results"), page)
+        findings.findings(found, page)

@@ -22,7 +22,6 @@ import scipy.stats
 import papers
 from launch import (
     cost,
-    docs,
     draw,
     executors,
     listing,
@@ -577,13 +576,6 @@ def test_the_best_of_several_arms_is_one_line(tmp_path):
 
 
 # The documents and the command line
-
-
-def test_the_documents_are_those_of_the_results(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.delitem(papers.TABLES, "tests/tiny")
-    for path, text in docs.pages(Results(pathlib.Path("results"))).items():
-        assert path.read_text() == text, f"{path} is stale: python launch/reproduce.py --docs"
 
 
 def test_the_list_has_every_row_and_number(monkeypatch, tmp_path):

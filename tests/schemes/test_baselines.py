@@ -13,6 +13,7 @@ from mimetic_jax import InputError
 from mimetic_jax.schemes import (
     DCT,
     Block,
+    CompleteP,
     Conditioned,
     Context,
     IDInit,
@@ -172,6 +173,9 @@ RULES = {
     Independent(spectral=True): dict(
         zip(SIX, (96**-0.5,) * 3 + (96**0.5 / 144, 96**-0.5, 96**0.5 / 384), strict=True)
     ),
+    CompleteP(): dict(
+        zip(SIX, (96**-0.5,) * 3 + (144**-0.5 / 6, 96**-0.5, 384**-0.5 / 6), strict=True)
+    ),
     Independent(0.5, uniform=True): {"query": 0.5 * 96**-0.5, "mlp_in": 0.5 * 96**-0.5},
 }
 
@@ -184,8 +188,8 @@ def test_independent_entries_have_the_deviation_of_their_rule(scheme):
         assert float(new[role].std()) == pytest.approx(std, rel=0.03)
         assert abs(float(new[role].mean())) < 0.05 * std
         kurtosis = float((new[role] ** 4).mean()) / std**4
-        assert kurtosis == pytest.approx(1.8 if scheme.uniform else 3.0, rel=0.1)
-    assert scheme.by_depth == (scheme == Independent.gpt2())
+        assert kurtosis == pytest.approx(1.8 if getattr(scheme, "uniform", False) else 3.0, rel=0.1)
+    assert scheme.by_depth == (scheme in (Independent.gpt2(), CompleteP()))
 
 
 def test_idinit_is_a_padded_identity():

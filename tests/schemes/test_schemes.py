@@ -93,6 +93,7 @@ def test_same_noise_leans_to_plus_and_minus_the_identity():
 
 
 EVERY = [
+    schemes.CompleteP(),
     schemes.Conditioned(),
     schemes.IDInit(),
     schemes.Impulse(),

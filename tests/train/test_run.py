@@ -15,15 +15,8 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
-DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
 
-
-@pytest.fixture(scope="module")
-def undisturbed(tiny, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("undisturbed")
-    return workdir, trained(tiny(**DROPPED), workdir)
-
-
+@pytest.mark.slow
 def test_training_learns_and_records(tiny, tmp_path):
     config = tiny(batch=64, steps=100, checkpoint_every=50)
     config.update_from_flattened_dict({"eval.every": 50, "data.augment.crop": 0})
@@ -40,16 +33,24 @@ def test_training_learns_and_records(tiny, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["config"]["steps"] == 100
 
 
+DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
+
+
 @pytest.mark.parametrize(
-    "after", [4, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 9))]
+    ("after", "overrides"),
+    [
+        (9, {}),
+        *(pytest.param(step, DROPPED, marks=pytest.mark.slow) for step in (0, 4, 9)),
+    ],
 )
-def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
+def test_resume_equals_no_stop(tiny, tmp_path, after, overrides):
     """Bit for bit, wherever it stops: dispatches of 2 steps, checkpoints every 4."""
-    there, whole = undisturbed
+    config, folders = tiny(**overrides), (tmp_path / "killed", tmp_path / "whole")
+    whole = trained(config, folders[1])
     with killed(after):
-        trained(tiny(**DROPPED), tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, trained(tiny(**DROPPED), tmp_path), whole)
-    ours, theirs = (Run.of(workdir, "run", 0).record() for workdir in (tmp_path, there))
+        trained(config, folders[0])
+    jax.tree.map(np.testing.assert_array_equal, trained(config, folders[0]), whole)
+    ours, theirs = (Run.of(workdir, "run", 0).record() for workdir in folders)
     assert dataclasses.replace(ours, seconds=theirs.seconds) == theirs
     clocks = ("seconds", "examples_per_second", "input_bound")
     records, expected = (
@@ -57,15 +58,17 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, after):
             {name: value for name, value in line.items() if name not in (*clocks, "record")}
             for line in Run.of(workdir, "run", 0).metrics.read()
         ]
-        for workdir in (tmp_path, there)
+        for workdir in folders
     )
     assert records == expected
 
 
-def test_dispatches_of_any_length_train_the_same(tiny, tmp_path):
+@pytest.mark.slow
+def test_dispatches_of_any_length_train_the_same(tiny, tmp_path, finished):
     """How many steps go to the device at once is no part of the result."""
-    results = [trained(tiny(max_dispatch=size), tmp_path / str(size)).params for size in (4, 50)]
-    jax.tree.map(np.testing.assert_array_equal, *results)
+    expected = quiet(tiny()).restored(Run.of(finished, "run", 0))
+    found = trained(tiny(max_dispatch=50), tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
 
 
 def test_arms_share_data_and_what_their_schemes_leave(tiny):

@@ -127,7 +127,7 @@ def test_analysis_starts_where_training_does(tiny, finished, tmp_path):
     config = tiny(scheme=(), init_from=str(finished / "runs/run/0"))
     teacher, student = (analyze(quiet(c), tmp_path / "none") for c in (tiny(), config))
     assert teacher.splitlines()[1:] != student.splitlines()[1:]
-    trained_lines = analyze(quiet(tiny()), tmp_path / "teacher").splitlines()
+    trained_lines = analyze(quiet(tiny()), finished).splitlines()
     assert trained_lines[-1] == student.splitlines()[-1]
 
 

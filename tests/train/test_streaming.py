@@ -39,9 +39,12 @@ def streamed(tiny, folder):
     return config
 
 
+LEARNS = {"steps": 30, "optimizer.learning_rate": 3e-3, "eval.every": 0}
+
+
 def test_learns_counts_and_records(streamed, tmp_path):
     said = []
-    config = streamed(steps=30, **{"optimizer.learning_rate": 3e-3, "eval.every": 0})
+    config = streamed(**LEARNS)
     quiet(config, said.append).train(tmp_path)
     assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 expected" in said[0]
     first, last = Run.of(tmp_path, "run", 0).evaluations()
@@ -63,6 +66,7 @@ def test_resume_equals_no_stop(streamed, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
     damaged = tmp_path / "images"
     for path in folder.rglob("*.JPEG"):
@@ -70,12 +74,14 @@ def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes()[:60] if path.name == "3.JPEG" else path.read_bytes())
     said = []
-    quiet(streamed(**{"data.dir": str(damaged)}), said.append).train(tmp_path / "run")
+    config = streamed(**LEARNS, **{"data.dir": str(damaged)})
+    quiet(config, said.append).train(tmp_path / "run")
     assert any("damaged images replaced" in line and "3.JPEG" in line for line in said)
     last = Run.of(tmp_path / "run", "run", 0).evaluations()[-1]
     assert last["eval_count"] == 10  # one of the test images is damaged too
+    config.data.strict = True
     with pytest.raises(InputError, match=r"3\.JPEG"):
-        trained(streamed(**{"data.dir": str(damaged), "data.strict": True}), tmp_path / "strict")
+        trained(config, tmp_path / "strict")
 
 
 @pytest.mark.parametrize(

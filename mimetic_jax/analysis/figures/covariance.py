@@ -80,8 +80,10 @@ def draw(
             line[0].set_ylabel(f"{label}, {_FORMS[form]}")
             for axis, corner in zip(line, group.values(), strict=True):
                 image = style.signed(axis, corner.matrix, bound)
-                if len(corner.matrix) > cell * style.DPI:
-                    image.set_interpolation("antialiased")  # more entries than dots
+                if len(corner.matrix) > cell * style.DPI:  # more entries than dots
+                    image.set_interpolation("antialiased")
+                    # Means of numbers: those of colors are gray where red and blue alternate.
+                    image.set_interpolation_stage("data")
                 _label_blocks(axis, corner.half, len(corner.matrix))
         figure.colorbar(
             image,

@@ -8,7 +8,7 @@ from typing import Any
 
 from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
-from mimetic_jax.train.statistics import Difference
+from mimetic_jax.train.statistics import ENOUGH, Difference
 from mimetic_jax.train.store.places import AnyPath, Place
 
 
@@ -35,7 +35,7 @@ def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> l
     """Draw a panel per task and a line per arm, the better to the right.
 
     A filled dot is a difference that holds (`Difference.side`): blue better, red worse. A hollow
-    one doesn't.
+    one doesn't. The interval of fewer runs than a claim takes isn't drawn: it would fill the plot.
 
     Args:
         path: of the files, without their suffix.
@@ -78,7 +78,7 @@ def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> l
 def _draw_one(axes: Any, gain: Gain, place: int) -> None:
     found, side = gain.difference, gain.difference.side(gain.higher)
     color = {1: style.COLORS[0], -1: style.COLORS[1], 0: "#777777"}[side]
-    half = 0.0 if found.high is None else found.high - found.mean
+    half = 0.0 if found.high is None or found.n < ENOUGH else found.high - found.mean
     axes.errorbar(
         *(found.mean, place),
         xerr=half,

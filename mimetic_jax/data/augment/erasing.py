@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment.geometry import rectangles
+from mimetic_jax.data.augment.geometry import Number, rectangles
 from mimetic_jax.errors import InputError
 
 Fill = Literal["const", "pixel"]
@@ -18,8 +18,6 @@ ASPECT = (0.3, 1 / 0.3)
 
 # Levels that kentaroy47's cutout paints, near the mean of ImageNet.
 GRAY = (125, 123, 114)
-
-Number = jax.Array | float
 
 
 def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:

@@ -6,6 +6,7 @@ An image is [h, w, C]. Resampling is in float32 on levels 0..255, whole numbers 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from mimetic_jax.data.augment.kernels import interpolating
 from mimetic_jax.data.ranges import Interpolation, check_view
 from mimetic_jax.errors import InputError
 from mimetic_jax.typed import converted
+
+Number = jax.Array | float
 
 ATTEMPTS = 10
 """Of torchvision's RandomResizedCrop and of timm's RandomErasing."""
@@ -213,31 +216,22 @@ def identity() -> jax.Array:
     return _matrix(1, 0, 0, 0, 1, 0)
 
 
-def shear_x(factor: jax.Array | float) -> jax.Array:
-    """The matrix that shifts rows by factor · y, for `affine`."""
-    return _matrix(1, factor, 0, 0, 1, 0)
-
-
-def shear_y(factor: jax.Array | float) -> jax.Array:
-    """The matrix that shifts columns by factor · x, for `affine`."""
-    return _matrix(1, 0, 0, factor, 1, 0)
-
-
-def translate_x(pixels: jax.Array | float) -> jax.Array:
-    """The matrix that shifts the image to the left, for `affine`."""
-    return _matrix(1, 0, pixels, 0, 1, 0)
-
-
-def translate_y(pixels: jax.Array | float) -> jax.Array:
-    """The matrix that shifts the image up, for `affine`."""
-    return _matrix(1, 0, 0, 0, 1, pixels)
-
-
-def rotate(degrees: jax.Array | float, height: int, width: int) -> jax.Array:
-    """The counterclockwise rotation about the center, as `Image.rotate`, for `affine`."""
+def _rotated(degrees: Number, height: int, width: int) -> jax.Array:
     angle = -jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
     cos, sin, x, y = jnp.cos(angle), jnp.sin(angle), width / 2, height / 2
     return _matrix(cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y)
+
+
+MATRICES: Mapping[str, Callable[[Number, int, int], jax.Array]] = {
+    "shear_x": lambda factor, height, width: _matrix(1, factor, 0, 0, 1, 0),
+    "shear_y": lambda factor, height, width: _matrix(1, 0, 0, factor, 1, 0),
+    "translate_x": lambda pixels, height, width: _matrix(1, 0, pixels, 0, 1, 0),
+    "translate_y": lambda pixels, height, width: _matrix(1, 0, 0, 0, 1, pixels),
+    "rotate": _rotated,
+}
+"""Matrices for `affine`, of an argument, h and w: shears shift rows by factor · y or columns by
+factor · x, translations shift the image to the left or up, and `rotate` turns it counterclockwise
+about its center by degrees, as `Image.rotate`."""
 
 
 def affine(

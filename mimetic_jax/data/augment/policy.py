@@ -14,10 +14,9 @@ import jax.numpy as jnp
 
 from mimetic_jax.data.augment import color, erasing, geometry, tables
 from mimetic_jax.data.augment.chosen import where_chosen
+from mimetic_jax.data.augment.geometry import Number
 from mimetic_jax.errors import InputError
 from mimetic_jax.typed import Range, converted
-
-Number = jax.Array | float
 
 # The default number of magnitudes in torchvision's RandAugment, and the number in kentaroy47's.
 BINS = 31
@@ -284,10 +283,10 @@ def _apply(
 
     height, width, _ = image.shape
     matrix = geometry.identity()
-    for name, build in _MATRICES.items():
+    for name, build in geometry.MATRICES.items():
         matrix = jnp.where(chosen[name], build(argument, height, width), matrix)
     for operation, names, own in (
-        (moved, _MATRICES, (matrix, jnp.asarray(fill, image.dtype), key)),
+        (moved, geometry.MATRICES, (matrix, jnp.asarray(fill, image.dtype), key)),
         (_mapped, (*_LEVELS, *_OF_COUNTS), (chosen, argument)),
         (_blended, _BLENDS, (chosen, argument)),
     ):
@@ -329,14 +328,6 @@ def _choose(
     table = jnp.einsum("k,kcl->cl", weights, stacked, precision=jax.lax.Precision.HIGHEST)
     return table + ramp * (1 - weights.sum())
 
-
-_MATRICES: dict[str, Callable[[jax.Array, int, int], jax.Array]] = {
-    "shear_x": lambda factor, height, width: geometry.shear_x(factor),
-    "shear_y": lambda factor, height, width: geometry.shear_y(factor),
-    "translate_x": lambda pixels, height, width: geometry.translate_x(pixels),
-    "translate_y": lambda pixels, height, width: geometry.translate_y(pixels),
-    "rotate": geometry.rotate,
-}
 
 _LEVELS: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "invert": lambda levels, _: color.invert(levels),

@@ -42,31 +42,31 @@ def resized_by_pillow(image: Image.Image, size: tuple[int, int], interpolation: 
 
 
 MAPS = {
-    "shear_x": (lambda h, w: geometry.shear_x(0.27), lambda h, w: (1, 0.27, 0, 0, 1, 0)),
-    "shear_y": (lambda h, w: geometry.shear_y(-0.3), lambda h, w: (1, 0, 0, -0.3, 1, 0)),
-    "translate_x": (
-        lambda h, w: geometry.translate_x(0.405 * w),
-        lambda h, w: (1, 0, 0.405 * w, 0, 1, 0),
-    ),
-    "translate_y": (lambda h, w: geometry.translate_y(-7), lambda h, w: (1, 0, 0, 0, 1, -7)),
-    "rotate": (lambda h, w: geometry.rotate(27.0, h, w), 27.0),
-    "rotate back": (lambda h, w: geometry.rotate(-11.3, h, w), -11.3),
+    "shear_x": (0.27, (1, 0.27, 0, 0, 1, 0)),
+    "shear_y": (-0.3, (1, 0, 0, -0.3, 1, 0)),
+    "translate_x": (19.44, (1, 0, 19.44, 0, 1, 0)),
+    "translate_y": (-7, (1, 0, 0, 0, 1, -7)),
+    "rotate": (27.0, None),
+    "rotate back": (-11.3, None),
 }
 
 
+def matrix(name: str, argument: float, height: int = 40, width: int = 48) -> jax.Array:
+    return geometry.MATRICES[name.split()[0]](argument, height, width)
+
+
 def affine_difference(name: str, interpolation: str, images: np.ndarray) -> np.ndarray:
-    size = images.shape[1:3]
-    ours, theirs = MAPS[name]
+    argument, theirs = MAPS[name]
     method = Image.Resampling[interpolation.upper()]
-    out = np.asarray(mapped(images, ours(*size), interpolation))
+    out = np.asarray(mapped(images, matrix(name, argument, *images.shape[1:3]), interpolation))
     assert np.array_equal(out, np.rint(out))
     expected = []
     for image in map(Image.fromarray, images):
-        if isinstance(theirs, float):
-            expected.append(image.rotate(theirs, method, fillcolor=FILL))
+        if theirs is None:
+            expected.append(image.rotate(argument, method, fillcolor=FILL))
         else:
-            affine, numbers = Image.Transform.AFFINE, theirs(*size)
-            expected.append(image.transform(image.size, affine, numbers, method, fillcolor=FILL))
+            affine = Image.Transform.AFFINE
+            expected.append(image.transform(image.size, affine, theirs, method, fillcolor=FILL))
     return np.abs(out.astype(int) - np.stack([np.asarray(image) for image in expected]).astype(int))
 
 
@@ -85,33 +85,33 @@ def test_affine_maps_are_pillows(interpolation: str, off: float) -> None:
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
 def test_the_identity_changes_nothing(interpolation: str) -> None:
     images = pictures()
-    for matrix in (geometry.identity(), geometry.rotate(0, 40, 48), geometry.shear_x(0)):
-        np.testing.assert_array_equal(mapped(images, matrix, interpolation), images)
+    for still in (geometry.identity(), *(matrix(name, 0) for name in geometry.MATRICES)):
+        np.testing.assert_array_equal(mapped(images, still, interpolation), images)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_one_color_stays_that_color(interpolation: str) -> None:
     """Truncation would turn a weighted sum of 254.99… into 254."""
     images = np.broadcast_to(np.array(FILL, np.uint8), (4, 40, 48, 3))
-    turned = mapped(images, geometry.rotate(13, 40, 48), interpolation)
+    turned = mapped(images, matrix("rotate", 13), interpolation)
     np.testing.assert_array_equal(turned, images)
     np.testing.assert_array_equal(resized(images, (24, 16), interpolation), images[:, :24, :16])
 
 
 def test_a_random_interpolation_is_one_of_the_two() -> None:
-    images, matrix = pictures(), geometry.rotate(20, 40, 48)
+    images, turn = pictures(), matrix("rotate", 20)
     image, fill = jnp.asarray(images[1], jnp.float32), jnp.array(FILL, jnp.float32)
 
     @jax.jit
     @jax.vmap
     def drawn(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        turned = geometry.affine(image, matrix, "random", fill, key)
+        turned = geometry.affine(image, turn, "random", fill, key)
         return turned, geometry.resize(image, (23, 17), "random", key)
 
     turned, smaller = drawn(jax.random.split(KEY, 40))
     names = ("bilinear", "bicubic")
     for out, either in (
-        (turned, [mapped(images, matrix, name)[1] for name in names]),
+        (turned, [mapped(images, turn, name)[1] for name in names]),
         (smaller, [resized(images, (23, 17), name)[1] for name in names]),
     ):
         apart = np.stack([np.abs(out - one.astype(float)).mean(axis=(1, 2, 3)) for one in either])

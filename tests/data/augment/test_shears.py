@@ -12,18 +12,18 @@ from mimetic_jax.data.augment import geometry
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_images, example_keys
 
 HEIGHT, WIDTH = 30, 34
+MAPS = [
+    ("shear_x", 0.3),
+    ("shear_y", -0.3),
+    ("translate_x", 0.45 * WIDTH),
+    ("translate_y", -7),
+    ("translate_x", 100.0),
+    *(("rotate", degrees) for degrees in (30.0, -30.0, -11.3, 0.01)),
+]
 MATRICES = jnp.stack(
     [
         geometry.identity(),
-        geometry.shear_x(0.3),
-        geometry.shear_y(-0.3),
-        geometry.translate_x(0.45 * WIDTH),
-        geometry.translate_y(-7),
-        geometry.translate_x(100.0),
-        geometry.rotate(30.0, HEIGHT, WIDTH),
-        geometry.rotate(-30.0, HEIGHT, WIDTH),
-        geometry.rotate(-11.3, HEIGHT, WIDTH),
-        geometry.rotate(0.01, HEIGHT, WIDTH),
+        *(geometry.MATRICES[name](argument, HEIGHT, WIDTH) for name, argument in MAPS),
     ]
 )
 

@@ -81,6 +81,7 @@ def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
         (("train", "test"), "has train.txt, test.txt but lacks valid.txt:"),
         (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
         (("notes", "test"), "has test.txt but lacks train.txt, valid.txt:"),
+        ((), r"has no \.txt file"),
     ],
 )
 def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: str) -> None:
@@ -88,7 +89,7 @@ def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: 
     for name in files:
         (tmp_path / f"{name}.txt").write_text("".join(LINES))
     with pytest.raises(InputError, match=missing):
-        load_own("text_word", str(tmp_path))
+        describe("text_word", str(tmp_path))
 
 
 def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
@@ -120,8 +121,6 @@ def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str)
         describe("text_char", str(path))
 
 
-def test_a_folder_without_texts_and_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no \.txt file"):
-        describe("text_char", str(tmp_path))
+def test_no_folder_is_one_line() -> None:
     with pytest.raises(InputError, match=r"text_char needs your text: --config\.data\.dir=FILE"):
         describe("text_char", None)
