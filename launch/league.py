@@ -202,7 +202,8 @@ def league_table(results: Results) -> str:
     order = _order(found)
     columns = {"initialization": [f"`{arm}`" for arm in order]}
     for task, arms in by_task.items():
-        label = f"{task.partition('/')[2]}, {arms['default'].result.score.label}"
+        default = arms["default"].result
+        label = f"{task.partition('/')[2]}, {default.score.label}, n = {len(default.runs)}"
         columns[label] = [_cell(arms.get(arm)) for arm in order]
     return markdown(columns)
 

@@ -174,7 +174,7 @@ def draw(
         for view in _VIEWS
     }
     cell = min(0.9, (style.PAGE - 0.9) / len(heads))
-    height = (cell + 0.2) * len(layers) * len(_VIEWS) + 0.3
+    height = (cell + 0.2) * len(layers) * len(_VIEWS) + 0.55
     rows: list[list[object]] = []
     with style.canvas(cell * len(heads) + 0.9, height) as figure:
         axes = figure.subplots(len(layers) * len(_VIEWS), len(heads), squeeze=False)
@@ -198,10 +198,12 @@ def draw(
         for beside, image in zip(axes[:, -1], images.values(), strict=False):
             bar = {"extend": "max", "label": "attention", "aspect": 14, "pad": 0.02}
             figure.colorbar(image, ax=beside, **bar)
-        some = style.of_depth(layers, depth)
-        words = "above each map: the share of patches that attend most to the head's own offset, "
-        words += "and the mean attention there" + f"; {some} are shown" * bool(some)
-        figure.supxlabel(words, fontsize=7)
+        lines = [
+            "above each map: the share of patches that attend most to the head's own offset,",
+            "and the mean attention there; by offset: the mean over patches, itself in the middle",
+        ]
+        lines += [some] if (some := style.of_depth(layers, depth)) else []
+        figure.supxlabel("\n".join(lines), fontsize=7)
         width = max(array.shape[-1] for array in seen.values())
         header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
         return style.write(figure, path, header, rows)

@@ -743,14 +743,13 @@ def test_the_gain_has_our_runs_beside_the_published(finished):
     from launch import draw
 
     published = {"digits": {"tests/tiny": (("width 16", 80.0, 82.5), ("no row", 1.0, 2.0))}}
-    *theirs, ours = draw._points(
-        published, {"tests/tiny": "A. Name"}, Results(finished.folder / "results")
-    )
+    names = {"tests/tiny": "Tiny, table 1"}
+    *theirs, ours = draw._points(published, names, Results(finished.folder / "results"))
     assert [(point.source, point.default) for point in theirs] == [
-        ("A. Name", 80.0),
-        ("A. Name", 1.0),
+        ("Tiny, table 1", 80.0),
+        ("Tiny, table 1", 1.0),
     ]
-    assert (ours.source, ours.setting, ours.n) == ("ours: A. Name", "width 16", 2)
+    assert (ours.source, ours.setting, ours.n) == ("ours: Tiny, table 1", "width 16", 2)
     scores = [line["value"] for line in finished.lines if line["arm"] == "default"]
     assert ours.default == pytest.approx(np.mean(scores))
 
