@@ -24,7 +24,7 @@ from benchmarks.gpu import peers
 from benchmarks.gpu.throughput import synthetic
 from benchmarks.timing import medians
 from configs.default import default
-from launch.cost import product_speed
+from mimetic_jax.analysis.hours import product_speed
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.comparison import Comparison

@@ -10,6 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.exits import Answered
 from mimetic_jax.train.schema import default, model
 
 __all__ = ["arguments", "default", "model"]
@@ -22,8 +23,11 @@ def arguments(text: str | None, **defaults: Any) -> ConfigDict:
     {'init': 'all', 'width': 96}
 
     Raises:
+        Answered: for "help", with all names and defaults.
         InputError: for an unknown name, with the nearest one, or a value of another type.
     """
+    if text == "help":
+        raise Answered("\n".join(f"  {name}={value}" for name, value in defaults.items()))
     values = dict(defaults)
     for item in filter(None, (text or "").split(",")):
         name, equals, value = item.partition("=")

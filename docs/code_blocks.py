@@ -1,4 +1,5 @@
-"""An extension of Griffe for the site's reference: examples of docstrings as blocks of code.
+"""An extension of Griffe for the site's reference: examples of docstrings as blocks of code, and
+the notes of tables of rules.
 
 Griffe takes the text under "Example:" for Markdown, in which `>>>` is a quotation in a quotation.
 """
@@ -10,6 +11,8 @@ from typing import Any
 
 import griffe
 
+from mimetic_jax.zoo import NOTES
+
 _EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n *\S.*)*", re.MULTILINE)
 
 
@@ -19,6 +22,8 @@ class CodeBlocks(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring:
             obj.docstring.value = fenced(obj.docstring.value)
+            if obj.path.startswith("mimetic_jax.zoo.") and (note := NOTES.get(obj.name)):
+                obj.docstring.value += f"\n\nNote that `plan` prints: {note}."
 
 
 def fenced(docstring: str) -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-import time
 from collections.abc import Callable, Iterable
 
 from launch.registry import Entry, Spec
 
 COSTS = pathlib.Path(__file__).with_name("costs.json")
 """FLOPs of one run by comparison and arm, as XLA counts forward and backward passes."""
-
-SHARE = 0.4
-"""Of a matrix product's speed, which training is assumed to reach: an assumption."""
 
 
 class Costs:
@@ -53,24 +49,3 @@ class Costs:
             text = json.dumps(dict(sorted(self._flops.items())), indent=1, sort_keys=True)
             (Place(self._path.parent) / self._path.name).write(text + "\n")
             say(f"{entry.table} row {entry.number}: {sum(flops.values()):.3g} FLOPs a seed")
-
-
-def product_speed() -> tuple[str, float]:
-    """The device's kind, and FLOP/s of a product of two square matrices, on all devices.
-
-    In bfloat16 on accelerators, in float32 on CPUs, as training is there.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    device = jax.devices()[0]
-    dtype, size = (jnp.float32, 1024) if device.platform == "cpu" else (jnp.bfloat16, 4096)
-    matrix = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda a: a @ a)
-    product(matrix).block_until_ready()
-    began, times = time.perf_counter(), 0
-    while time.perf_counter() - began < 0.2:
-        product(matrix).block_until_ready()
-        times += 1
-    seconds = (time.perf_counter() - began) / times
-    return device.device_kind, 2 * size**3 / seconds * jax.device_count()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launch.cost import SHARE, Costs
+from launch.cost import Costs
 from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
+from mimetic_jax.analysis.hours import duration
+from mimetic_jax.analysis.scaling import UTILIZATION
 from mimetic_jax.train.store.lock import held
 from mimetic_jax.train.store.places import Place
 from papers import PAPERS, TABLES
@@ -83,17 +85,4 @@ def _cost(entry: Entry, costs: Costs, speed: float) -> str:
     if flops is None:
         return ""
     every = flops * len(SEEDS)
-    return f"{every:.1e} FLOPs, {hours(every / (SHARE * speed))} here"
-
-
-def hours(seconds: float) -> str:
-    """A duration in a unit that fits.
-
-    >>> hours(90), hours(5400), hours(9e6)
-    ('2 min', '1.5 h', '104 days')
-    """
-    if seconds < 3600:
-        return f"{max(1, round(seconds / 60))} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:,.0f} days"
+    return f"{every:.1e} FLOPs, {duration(every / (UTILIZATION * speed))} here"

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from launch.cost import Costs, product_speed
+from launch.cost import Costs
 from launch.listing import listing
 from launch.registry import Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
@@ -148,6 +148,8 @@ def run(flags: argparse.Namespace, say: Say) -> int:
         Costs().count([entry for entry in every if not TABLES[entry.table].trials], say)
         return 0
     if not flags.name and not flags.budget:
+        from mimetic_jax.analysis.hours import product_speed
+
         _, speed = product_speed()
         for line in listing(results, flags.workdir, Costs(), speed):
             say(line)

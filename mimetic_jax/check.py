@@ -100,7 +100,7 @@ class Check(tuple[LayerCheck, ...]):
             heads = " ".join(f"{alignment:+.3f}" for alignment in layer.query_key)
             value_out = "" if layer.value_out is None else f"{layer.value_out:+.3f}"
             rows.append((layer.name, heads, value_out, f"± {layer.noise:.3f}"))
-        return "\n".join([*aligned(rows), *self._says()])
+        return "\n".join([*aligned(rows, wrapped=1), *self._says()])
 
     def _says(self) -> list[str]:
         heads = [(alignment, layer.noise) for layer in self for alignment in layer.query_key]

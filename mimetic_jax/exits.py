@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator
 
 from mimetic_jax.errors import InputError, innermost
 
+
+class Answered(Exception):
+    """Ends a command with what was asked for, such as a list of arguments, in place of its work."""
+
+
 Leave = Callable[[int, str, str], None]
 """Takes an exit code, its reason and the text of the error, before the process ends."""
 
@@ -35,6 +40,8 @@ def reported(leave: Leave | None = None) -> Iterator[None]:
     try:
         try:
             yield
+        except Answered as answer:
+            print(answer)
         finally:
             sys.stdout.flush()  # Python's own at exit would report a full disk by a traceback
     except InputError as error:

@@ -13,7 +13,7 @@ from mimetic_jax.errors import InputError
 _DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
-    "train": (*_DATA, "absl", "etils", "ml_collections", "optax", "orbax", "tqdm"),
+    "train": (*_DATA, "etils", "optax", "orbax", "tqdm"),
     "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 from flax import nnx
 
-from mimetic_jax.errors import blaming
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import rewrite
 from mimetic_jax.schemes import Scheme
+from mimetic_jax.typed import shown
 from mimetic_jax.weights.checks import check_key
 
 
@@ -29,7 +30,7 @@ def initialize(
         **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
 
     Raises:
-        InputError: as `rewrite`.
+        InputError: as `rewrite`; or if the arguments come in another order.
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
@@ -41,4 +42,6 @@ def initialize(
     """
     with blaming("initialize(module, key, scheme)"):
         check_key(key)
+        if not isinstance(module, nnx.Pytree):
+            raise InputError(f"the module must be an nnx.Module, not {shown(module)}")
     nnx.update(module, rewrite(key, nnx.state(module, nnx.Param), scheme, **options))

@@ -71,15 +71,17 @@ class Plan(tuple[Write, ...]):
         kinds: dict[tuple[str, str, tuple[int, ...], str], list[str]] = defaultdict(list)
         for write in self:
             kinds[write.scheme, write.role, write.shape, write.layout].append(write.path)
-        rows = [("scheme", "leaves", "path", "role", "shape", "layout")]
+        rows, named = [("leaves", "path", "role", "shape", "layout")], [""]
         for (scheme, role, shape, layout), written in kinds.items():
             for alike in paths.together(written):
-                path = paths.summary(alike)
-                rows.append((scheme, str(len(alike)), path, role, str(shape), layout))
-        lines = table.aligned(rows)
+                rows.append((str(len(alike)), paths.summary(alike), role, str(shape), layout))
+                named.append(scheme)
+        lines: list[str] = []
         if self.table:
             note = zoo.NOTES.get(self.table)
-            lines.insert(0, f"rules: zoo.{self.table}" + (f" ({note})" if note else ""))
+            lines.append(f"rules: zoo.{self.table}" + (f" ({note})" if note else ""))
+        for row, scheme, before in zip(table.aligned(rows), named, ["", *named], strict=False):
+            lines += [f"{scheme}:"] * (scheme != before) + [row]
         if self.untouched:
             unchanged = paths.together(self.untouched)
             kept = (f"{len(alike)} {paths.summary(alike)}" for alike in unchanged)
@@ -87,7 +89,7 @@ class Plan(tuple[Write, ...]):
         for what, layers in self.depth:
             first = layers if len(layers) <= _SHOWN else (*layers[:_SHOWN], "…", layers[-1])
             lines.append(f"{what} by depth: {', '.join(first)}")
-        return "\n".join(lines)
+        return "\n".join(map(table.paragraph, lines))
 
 
 def plan(

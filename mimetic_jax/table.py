@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+WIDTH = 80
+"""Columns of a terminal."""
 
 
-def aligned(rows: Sequence[Sequence[str]], numbers: Callable[..., str] = str.ljust) -> list[str]:
+def aligned(
+    rows: Sequence[Sequence[str]],
+    numbers: Callable[..., str] = str.ljust,
+    *,
+    wrapped: int | None = None,
+) -> list[str]:
     """The lines of a table with its columns aligned, two spaces apart.
 
     Args:
         rows: the cells, as many in each row.
         numbers: how columns after the first are aligned, such as `str.rjust`.
+        wrapped: index of the column of text that goes on below where a line has no room for it.
 
     Example:
         >>> print(*aligned([("layer", "β"), ("block_0", "0.7")], str.rjust), sep="\\n")
         layer      β
         block_0  0.7
     """
+    if wrapped is not None:
+        rows = list(_wrapped(rows, wrapped))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([first.ljust(widths[0]), *map(numbers, cells, widths[1:])]).rstrip()
         for first, *cells in rows
     ]
+
+
+def paragraph(text: str, indent: str = "  ") -> str:
+    """Text in lines of at most `WIDTH` columns, those after the first indented."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _wrapped(rows: Sequence[Sequence[str]], column: int) -> Iterator[Sequence[str]]:
+    widths = [max(map(len, cells)) + 2 for cells in zip(*rows, strict=True)]
+    room = max(WIDTH - sum(widths) + widths[column], 20)
+    for row in rows:
+        cells = list(row)
+        for text in textwrap.wrap(cells[column], room, break_on_hyphens=False) or [""]:
+            cells[column] = text
+            yield cells
+            cells = [""] * len(cells)

@@ -36,7 +36,7 @@ ALLOWED = {
     "fit": {"errors", "host", "pairs", "paths", "rules", "schemes", "table", "weights"},
     "initializers": {"errors", "schemes", "typed", "weights"},
     "linen": {"errors", "rewrite", "schemes"},
-    "nnx": {"errors", "rewrite", "schemes", "weights"},
+    "nnx": {"errors", "rewrite", "schemes", "typed", "weights"},
     "torch": {"errors", "rewrite", "schemes", "weights"},
     "models": {"errors", "rules", "typed", "weights"},  # no scheme
     "data": {"errors", "exits", "extras", "host", "typed"},
@@ -72,7 +72,7 @@ ALLOWED = {
     },
     "command": {
         *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
-        *("check", "fit", "models", "rewrite", "rules", "schemes", "torch", "zoo"),
+        *("check", "fit", "models", "rewrite", "rules", "schemes", "table", "torch", "zoo"),
     },
     "exits": {"errors"},
     "__init__": {

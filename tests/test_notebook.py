@@ -36,4 +36,4 @@ def test_its_cells_run_one_after_the_other(tmp_path: pathlib.Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| mimetic ") == 1, "the table"
+    assert done.stdout.count("| mimetic ") == 2, "a table for Linen and one for NNX"

@@ -14,6 +14,10 @@ from tests.test_library_calls import INITIALIZERS
 from tests.weights.test_contract import DRAWS
 
 KEY = jax.random.key(0)
+HOST = (
+    *("query_key", "random basis", "value_out", "factorize"),
+    *("impulse_query_key", "sample_filters"),
+)
 OF_OTHER_TREES = [
     (schemes.ConvFilters(), "depthwise", (3, 3, 4)),
     (schemes.ConvMimetic(), "depthwise", (3, 3, 4)),
@@ -53,9 +57,11 @@ def tree(dtype):
 
 
 def test_draws():
+    """Inside a program; outside of it, too, those that then compute with NumPy."""
     for draw in (*DRAWS.values(), *INITIALIZERS.values()):
-        draw(KEY)
         jax.eval_shape(draw, KEY)
+    for name in HOST:
+        DRAWS[name](KEY)
 
 
 @pytest.mark.parametrize(

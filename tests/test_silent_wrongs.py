@@ -199,8 +199,10 @@ def test_arguments_in_another_order():
     from flax import nnx
 
     module = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
-    with pytest.raises(InputError, match=r"module|key"):
+    with pytest.raises(InputError, match=r"key must be .*, not a MultiHeadAttention"):
         mimetic_jax.nnx.initialize(KEY, module, Zero())
+    with pytest.raises(InputError, match=r"module must be an nnx.Module, not .*MultiHeadAttention"):
+        mimetic_jax.nnx.initialize(type(module), KEY, Zero())
 
 
 def test_a_mesh_that_is_set_changes_no_bit():

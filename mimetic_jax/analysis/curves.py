@@ -19,12 +19,10 @@ from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult, table
-from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import AnyPath, Place
-from mimetic_jax.train.store.runs import Run
+from mimetic_jax.train.work import finished_records
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
@@ -41,22 +39,16 @@ def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
     if claim is None:
         raise InputError(f"no comparison in {place}: config.json is missing")
     arms = list(claim.config["arms"]) or ["run"]
-    results = [ArmResult(arm, _records(place, claim.config, arm)) for arm in arms]
+    results = [ArmResult(arm, finished_records(place, claim.config, arm)) for arm in arms]
     if not any(result.reached for result in results):
         raise InputError(f"no finished run in {place}: nothing to draw")
     return claim.config["name"], [result for result in results if result.reached]
 
 
-def _records(workdir: Place, config: Mapping[str, Any], arm: str) -> dict[int, Record]:
-    if members := config.get("members"):
-        return Members.of(workdir, arm).records(members)
-    found = {seed: Run.of(workdir, arm, seed).record() for seed in config["seeds"]}
-    return {seed: record for seed, record in found.items() if record}
-
-
 def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and standard deviation of an arm's score over seeds, per evaluated step.
 
+    >>> from mimetic_jax.train.record import Record
     >>> curves = [((0, 9.0), (10, 70.0)), ((0, 11.0), (10, 74.0))]
     >>> runs = {
     ...     seed: Record(arm="default", seed=seed, score="accuracy", value=70, curve=curve)

@@ -11,9 +11,12 @@ from ml_collections import ConfigDict
 from mimetic_jax.table import aligned
 from mimetic_jax.train.schema import Field, leaves, schema
 
+_ROOM = 36
+"""Columns of a field with its value, beside which there is room for its meaning."""
+
 
 def describe(config: ConfigDict) -> str:
-    """What `--mode=fields` prints: a line per field, marked with * where it isn't the default.
+    """What `--mode=fields` prints: what the configuration sets, then all other fields by topic.
 
     Raises:
         InputError: for an unknown task or model.
@@ -21,24 +24,32 @@ def describe(config: ConfigDict) -> str:
     # Fields of the model that the config names; its name differs where it isn't the task's own.
     known = schema(config.task, config.model.name)
     known = {**known, "model.name": schema(config.task)["model.name"]}
-    values = dict(leaves(config))
-    rows, changed = [("  field", "type", "default", "")], 0
-    for name in sorted(values):
+    changed: list[tuple[str, str]] = []
+    topics: dict[str, list[tuple[str, str, str]]] = {}
+    for name, value in sorted(leaves(config)):
         field = known.get(name) or Field(name, Any, None, "", frozenset())
-        value = tuple(values[name]) if name == "arms" else values[name]
-        differs = value != (() if name == "arms" else field.default)
-        changed += differs
-        kind, within = kind_of(field.annotation)
-        here = f"here {_shown(value)}; " if differs else ""
-        text = f"{here}{field.help}{f' [{within}]' if within else ''}"
         default = () if name == "arms" else field.default
-        rows.append((f"{'*' if differs else ' '} {name}", kind, _shown(default), text))
+        value = tuple(value) if name == "arms" else value
+        kind, within = kind_of(field.annotation)
+        about = f"{field.help or kind}{f' [{within}]' if within else ''}"
+        if value != default:
+            said = f"{about}; default {_shown(default)}" if name in known else about
+            given = f"  {name}={_shown(value)}"
+            long = f"  {name}", f"{_shown(value)}; {said}"
+            changed.append((given, said) if len(given) <= _ROOM else long)
+        else:
+            topic, _, last = name.rpartition(".")
+            topics.setdefault(topic, []).append((f"  {last}", _shown(default), about))
+    lines = [f"{config.name} sets", *(aligned(changed, wrapped=1) if changed else ["  nothing"])]
+    for topic, rows in sorted(topics.items()):
+        lines += ["", f"defaults{topic and f' of {topic}'}", *aligned(rows, wrapped=2)]
+    count = len(changed) + sum(map(len, topics.values()))
     return "\n".join(
         [
-            *aligned(rows),
+            *lines,
             "",
-            f"{len(values)} fields of {config.name}; {changed}, marked *, differ from the default. "
-            "Set one by --config.FIELD=VALUE",
+            f"{count} fields, of which {config.name} sets {len(changed)}.",
+            "Set one by its whole name: --config.optimizer.learning_rate=1e-3",
         ]
     )
 

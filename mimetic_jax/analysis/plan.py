@@ -8,14 +8,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax.analysis import scaling
+from mimetic_jax.analysis import hours, scaling
+from mimetic_jax.table import paragraph
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
 
-def describe(comparison: Comparison) -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, scaling, writes."""
+def describe(comparison: Comparison, target: str = "") -> str:
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes and hours.
+
+    Args:
+        comparison: planned.
+        target: hardware to name the hours for, beside the devices at hand.
+    """
     config = comparison.config
     runs = f"{config.members} members" if config.members else f"{len(config.seeds)} seeds"
     lines = [
@@ -23,16 +29,18 @@ def describe(comparison: Comparison) -> str:
         f"{len(comparison.arms)} arms x {runs} on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
-    planned: list[Program] = []
+    planned: dict[int, float] = {}  # FLOPs by program, which arms share
     for name, arm in comparison.arms.items():
-        lines += ["", f"arm {name}", *_lines(arm, arm.program not in planned)]
-        planned.append(arm.program)  # arms share programs
-    return "\n".join(lines)
+        mark, known = id(arm.program), id(arm.program) in planned
+        planned[mark] = planned[mark] if known else flops_per_step(arm.program)
+        lines += ["", f"arm {name}", *_lines(arm, planned[mark], not known)]
+    arms = ((arm, planned[id(arm.program)]) for arm in comparison.arms.values())
+    lines += hours.lines(arms, target)
+    return "\n".join(paragraph(line, "      ") for line in lines)
 
 
-def _lines(arm: Arm, with_scaling: bool) -> list[str]:
+def _lines(arm: Arm, flops: float, with_scaling: bool) -> list[str]:
     program, config = arm.program, arm.config
-    flops = flops_per_step(program)
     per_epoch = program.feed.steps_per_epoch
     rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
@@ -64,7 +72,7 @@ def _lines(arm: Arm, with_scaling: bool) -> list[str]:
     if config.scheme:
         lines += [
             "  writes:",
-            *(f"    {row}" for row in str(program.plan(config.scheme)).splitlines()),
+            *(f"  {row}" for row in str(program.plan(config.scheme)).splitlines()),
         ]
     return lines
 

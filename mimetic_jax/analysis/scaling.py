@@ -309,14 +309,27 @@ def lines(program: Program, config: ConfigDict, flops: float) -> list[str]:
     return [_line(program, config, flops, chip, count) for chip, count in PLANNED]
 
 
-def _line(program: Program, config: ConfigDict, flops: float, chip: Chip, planned: int) -> str:
+def mesh_on(config: ConfigDict, count: int) -> tuple[int, int, int] | None:
+    """The mesh over as many of `count` devices as the batch can be sharded over, if there is any.
+
+    Args:
+        config: whose fsdp and tensor are kept.
+        count: halved until it fits.
+    """
     fsdp, tensor = config.mesh.fsdp, config.mesh.tensor
-    count = planned
     while count % (fsdp * tensor) or config.batch % (config.accumulate * count // tensor):
         count //= 2
         if not count:
-            return f"  on {chip.name}: fsdp {fsdp} x tensor {tensor} don't divide a power of two"
-    mesh = (count // (fsdp * tensor), fsdp, tensor)
+            return None
+    return count // (fsdp * tensor), fsdp, tensor
+
+
+def _line(program: Program, config: ConfigDict, flops: float, chip: Chip, planned: int) -> str:
+    fsdp, tensor = config.mesh.fsdp, config.mesh.tensor
+    mesh = mesh_on(config, planned)
+    if mesh is None:
+        return f"  on {chip.name}: fsdp {fsdp} x tensor {tensor} don't divide a power of two"
+    count = math.prod(mesh)
     paper = estimate(work(program, config, mesh, flops, flash=chip.flash), chip)
     axes = f"data {mesh[0]}" + "".join(
         f" x {name} {size}" for name, size in (("fsdp", fsdp), ("tensor", tensor)) if size > 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.exits import reported
-from mimetic_jax.extras import MissingExtra, need
+from mimetic_jax.extras import need
 from mimetic_jax.version import __version__
 
 USAGE = """mimetic: initialize, train and compare transformers.
@@ -23,13 +23,17 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic check FILE --heads=12
     mimetic fit FILE --heads=12
     mimetic configs
-    mimetic --version
+    mimetic fields cifar10_vit
+    mimetic train cifar10_vit:help
     mimetic download cifar10 --data-dir=DIR
+    mimetic index gs://BUCKET/IMAGES.tar
+    mimetic --version
 
-COMMAND CONFIG [FLAGS] does what `python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]`
-does in a checkout. CONFIG is a name of the list below, or the path of a config file; --data-dir is
-short for --config.data.dir. FILE holds weights that any program has saved: `mimetic rewrite --help`
-says which kinds."""
+COMMAND CONFIG [FLAGS] does in any folder what a checkout's
+`python main.py --config=configs/CONFIG.py --mode=COMMAND [FLAGS]` does. CONFIG is
+a name of the list below, or the path of a config file; --data-dir is short for
+--config.data.dir. FILE holds weights that any program has saved: see
+`mimetic rewrite --help`. CONFIG:help lists the arguments of a configuration."""
 
 
 def main() -> None:
@@ -45,28 +49,17 @@ def main() -> None:
         if argv == ["--version"]:
             print(f"mimetic {__version__}")
             return
-        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
-            print(f"{USAGE}\n\n{_usage()}")
-            return
-        need(f"mimetic {argv[0]}", "train")
+        # Afterwards, as importing JAX takes a second.
         from mimetic_jax.command import experiment
 
+        if not argv or argv[0] in ("help", "--help", "-h") or "--help" in argv:
+            print(f"{USAGE}\n\n{experiment.usage()}")
+            return
         # config_flags finds the fields that flags set in the process's own arguments.
         sys.argv = ["mimetic", *translate(argv, experiment.MODES)]
     # A model of the user's may lie in the current folder; last, so that it hides nothing installed.
     sys.path.append("")
     experiment.run()
-
-
-def _usage() -> str:
-    """What follows the commands: without the extra of training, what installs it."""
-    try:
-        need("the list of flags", "train")
-    except MissingExtra as error:
-        return f"{error}\n\n{shipped.usage()}"
-    from mimetic_jax.command import experiment
-
-    return experiment.usage()
 
 
 def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict, config_flags
 
 from mimetic_jax.command import shipped
 from mimetic_jax.errors import InputError, check_given, innermost, unknown
-from mimetic_jax.exits import reported
+from mimetic_jax.exits import Answered, reported
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -52,7 +52,9 @@ _MODE = flags.DEFINE_enum(
     "says; compile: for --target, on any machine; analyze: see --what.",
 )
 _TARGET = flags.DEFINE_string(
-    "target", "", "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, a100:2x8."
+    "target",
+    "",
+    "Hardware to compile or plan for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
@@ -77,7 +79,9 @@ def main(argv: Sequence[str]) -> None:
     check_given("--workdir", _WORKDIR.value)
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
-    if bool(_TARGET.value) != (_MODE.value == "compile"):
+    if _TARGET.value and _MODE.value not in ("compile", "plan"):
+        raise InputError(f"--target is for compile and plan, not for {_MODE.value}")
+    if _MODE.value == "compile" and not _TARGET.value:
         raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
     logging.set_verbosity(logging.FATAL)
@@ -103,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
     workdir = Place.of(_WORKDIR.value or f"runs/{config.name}")
     comparison = Comparison(config)
     if _MODE.value == "plan":
-        print(describe(comparison))
+        print(describe(comparison, _TARGET.value))
     elif _MODE.value == "train":
         try:
             results = comparison.train(workdir, _ONLY.value)
@@ -161,6 +165,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise InputError("--config is empty: give a config file")
     if argument is not None and not pathlib.Path(file).is_file():
         raise InputError(f"there is no config file {file!r}")
+    if text == "help":
+        raise Answered(shipped.explained(pathlib.Path(file)))
     try:
         return list(flags.FLAGS(_last(argv)))
     except Exception as error:  # config_flags reports some mistakes by a KeyError

@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from mimetic_jax.errors import InputError, innermost, unknown
+from mimetic_jax.exits import Answered
+from mimetic_jax.table import aligned, paragraph
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -75,29 +77,58 @@ def load(config: str) -> ConfigDict:
 
 
 def read(file: pathlib.Path, arguments: str) -> ConfigDict:
-    """The configuration of a file, or the error that names the file if that is at fault."""
+    """The configuration of a file, or the error that names the file if that is at fault.
+
+    Raises:
+        Answered: for the arguments "help", with their names and defaults.
+    """
     make_importable()
     try:
         return runpy.run_path(str(file))["get_config"](*([arguments] if arguments else []))
-    except InputError:
+    except (InputError, Answered):
         raise
     except Exception as error:  # it is a program
         reason = f"{type(error).__name__}: {innermost(error)}"
         raise InputError(f"config file {file} can't be read ({reason})") from error
 
 
+def explained(file: pathlib.Path) -> str:
+    """What a configuration trains, and its arguments with their defaults.
+
+    >>> print(explained(path_of("digits_vit")))
+    A ViT on scikit-learn's 8×8 digits: the demo's images, no download.
+    <BLANKLINE>
+      width=64
+      depth=4
+      heads=2
+      patch=2
+      steps=200
+    <BLANKLINE>
+    Arguments: width, depth, heads, patch, steps.
+    """
+    try:
+        read(file, "help")
+    except Answered as answer:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        function = next(node for node in tree.body if getattr(node, "name", "") == "get_config")
+        title = (ast.get_docstring(tree) or "").partition("\n")[0]
+        said = ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
+        about = [paragraph(" ".join(part.split()), "") for part in (said or "").split("\n\n")]
+        return "\n\n".join([paragraph(title), str(answer), *about]).rstrip()
+    raise InputError(f"{file} takes no arguments by configs.default.arguments")
+
+
 def listing() -> str:
-    """One line for each configuration: its name and what it trains."""
-    titles = _titles()
-    width = max(map(len, titles), default=0)
-    return "\n".join(f"  {name:{width}}  {title}" for name, title in titles.items())
+    """A line or two for each configuration: its name and what it trains."""
+    rows = [(f"  {name}", title) for name, title in _titles().items()]
+    return "\n".join(aligned(rows, wrapped=1) if rows else [])
 
 
 def usage() -> str:
     """How fields and arguments are given, and all configurations."""
     return (
         "--config.FIELD=VALUE sets a field of the configuration; --mode=fields lists all.\n"
-        "NAME:ARGUMENT=VALUE,... gives arguments, which the file of the configuration explains.\n\n"
+        "NAME:ARGUMENT=VALUE,... gives arguments, and NAME:help lists them.\n\n"
         f"configurations:\n{listing()}"
     )
 

@@ -5,10 +5,6 @@ random is a pure function of a key and a step, so a resumed run sees the same im
 a break. Shape letters: B batch, N examples, C channels, E epochs, S steps, h and w pixels.
 """
 
-from mimetic_jax.extras import need
-
-need("reading data", "data")
-
 from mimetic_jax.data.augment.geometry import central_view
 from mimetic_jax.data.augment.mixing import Mixing, mix
 from mimetic_jax.data.augment.pipeline import (

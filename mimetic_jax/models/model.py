@@ -215,7 +215,7 @@ class Model:
             InputError: it is no Linen module.
         """
         if not isinstance(self.network, Linen):
-            raise InputError(f"model {self.name} isn't written in Flax Linen, which this needs")
+            raise InputError(f"this needs a model of Flax Linen, which {self.name} isn't")
         known = {field.name for field in dataclasses.fields(self.module)}
         values = {name: value for name, value in values.items() if name in known}
         return dataclasses.replace(self, network=Linen(self.module.clone(**values)))

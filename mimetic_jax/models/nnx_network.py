@@ -68,7 +68,8 @@ class NNX:
         # Flax takes arrays among a module's attributes for data, but not when they are traced.
         nnx.register_data_type(type(jnp.zeros(())))
         rngs = accepted(self.module_class.__init__, rngs=nnx.Rngs(key))
-        return self.module_class(**dict(self.values), **rngs)
+        with nnx.use_eager_sharding(False):  # shardings are those of the trainer's rules
+            return self.module_class(**dict(self.values), **rngs)
 
 
 @functools.lru_cache(maxsize=16)

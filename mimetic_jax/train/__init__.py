@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mimetic_jax.extras import need
-
 __all__ = ["Comparison"]
 
 
 def __getattr__(name: str) -> Any:
     # A configuration's fields are read without the seconds that importing the trainer takes.
     if name == "Comparison":
-        need("training", "train")
         from mimetic_jax.train.comparison import Comparison
 
         return Comparison

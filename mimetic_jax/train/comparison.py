@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from mimetic_jax import paths
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.extras import need
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train import config as configs
@@ -37,7 +38,7 @@ from mimetic_jax.train.store.claim import Claim, check_fingerprint
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.work import Unit, Work, check_at_once, work_of
+from mimetic_jax.train.work import Unit, Work, check_at_once, finished_records, work_of
 from mimetic_jax.version import source_version
 
 
@@ -141,6 +142,7 @@ class Comparison:
         Raises:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
+        need("training", "train")
         work = self.work(workdir, only)
         self.recognize(work.workdir)
         self.open()  # missing data is reported before the workdir is touched
@@ -213,7 +215,7 @@ class Comparison:
         claim = self.recognize(work.workdir)
         found = {}
         for arm in self.arms:
-            records = work.records(arm)
+            records = finished_records(work.workdir, self.config, arm)
             for record in records.values():
                 where = f"{arm} seed {record.seed} of workdir {workdir}"
                 check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))

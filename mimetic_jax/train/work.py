@@ -10,7 +10,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -100,10 +100,6 @@ class Work(abc.ABC):
         """Arms and seeds of the runs that aren't finished."""
 
     @abc.abstractmethod
-    def records(self, arm: str) -> dict[int, Record]:
-        """The records of an arm's finished runs by seed."""
-
-    @abc.abstractmethod
     def files(self, arm: str, seed: int) -> dict[str, Place]:
         """The paths of a run's files; see `report.Results`."""
 
@@ -160,10 +156,6 @@ class Runs(Work):
 
     def unfinished(self) -> set[tuple[str, int]]:
         return {(run.arm, run.seed) for run in self._runs(self.chosen) if not run.finished()}
-
-    def records(self, arm: str) -> dict[int, Record]:
-        found = {seed: Run.of(self.workdir, arm, seed).record() for seed in self.seeds}
-        return {seed: record for seed, record in found.items() if record}
 
     def files(self, arm: str, seed: int) -> dict[str, Place]:
         run = Run.of(self.workdir, arm, seed)
@@ -251,9 +243,6 @@ class Populations(Work):
         trained = {arm: Members.of(self.workdir, arm).trained for arm in self.arms}
         return {(arm, seed) for arm, seed in self.chosen if seed >= trained[arm]}
 
-    def records(self, arm: str) -> dict[int, Record]:
-        return Members.of(self.workdir, arm).records(self.config.members)
-
     def files(self, arm: str, seed: int) -> dict[str, Place]:
         return {"members": Members.of(self.workdir, arm).folder}
 
@@ -305,6 +294,22 @@ def work_of(
 ) -> Work:
     """The runs of a comparison, or its populations; see `Work`."""
     return (Populations if config.members else Runs)(config, arms, workdir, say, only)
+
+
+def finished_records(
+    workdir: Place, config: Mapping[str, Any] | ConfigDict, arm: str
+) -> dict[int, Record]:
+    """The records of an arm's finished runs by seed.
+
+    Args:
+        workdir: of a comparison.
+        config: its configuration, also as plain data.
+        arm: the name.
+    """
+    if members := config.get("members"):
+        return Members.of(workdir, arm).records(members)
+    found = {seed: Run.of(workdir, arm, seed).record() for seed in config["seeds"]}
+    return {seed: record for seed, record in found.items() if record}
 
 
 def check_at_once(config: ConfigDict, feed: Feed, data: str) -> None:

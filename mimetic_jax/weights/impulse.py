@@ -377,7 +377,7 @@ def _positive_matrices(key: jax.Array, grid: tuple[int, int], kernel_size: int, 
 
 def _logits(targets: Array, amplitude: float, noise: Array) -> Array:
     """M: amplitude times the target map, noise where that is 0 (eq. 10, as released)."""
-    return amplitude * targets + noise * (targets == 0)
+    return amplitude * targets + noise * (targets == 0).astype(noise.dtype)
 
 
 def _unit_factors(position: Array, logits: Array, rank: int) -> tuple[Array, Array]:

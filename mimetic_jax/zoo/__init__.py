@@ -24,11 +24,12 @@ tables have this in common:
 >>> tree = {"transformer": {"h": {"0": layer}}}
 >>> print(plan(tree, schemes.Mimetic(), num_heads=2))
 rules: zoo.HUGGING_FACE_GPT2
-scheme   leaves  path                               role   shape    layout
-Mimetic  1       transformer/h/0/attn/c_attn/kernel  key    (24, 8)  (three h k) d
-Mimetic  1       transformer/h/0/attn/c_proj/kernel  out    (8, 8)   d (h k)
-Mimetic  1       transformer/h/0/attn/c_attn/kernel  query  (24, 8)  (three h k) d
-Mimetic  1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
+leaves  path                               role   shape    layout
+Mimetic:
+1       transformer/h/0/attn/c_attn/kernel  key    (24, 8)  (three h k) d
+1       transformer/h/0/attn/c_proj/kernel  out    (8, 8)   d (h k)
+1       transformer/h/0/attn/c_attn/kernel  query  (24, 8)  (three h k) d
+1       transformer/h/0/attn/c_attn/kernel  value  (24, 8)  (three h k) d
 """
 
 from collections.abc import Mapping, Sequence

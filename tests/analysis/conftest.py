@@ -22,7 +22,7 @@ class Trained(NamedTuple):
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Two arms on the digits after four steps."""
-    config = small()
+    config = small(depth=1)
     config.arms.default = {"scheme": ()}
     config.arms.mimetic = {"scheme": (SinCos(), Mimetic())}
     found = Trained(quiet(config), tmp_path_factory.mktemp("trained") / "workdir")

@@ -10,10 +10,30 @@ from mimetic_jax.models import MODELS
 from mimetic_jax.train.schema import schema
 
 
-def lines(config):
-    """The listed fields by name, each with its line."""
-    listed = (line for line in describe(config).splitlines() if line[:2] in ("* ", "  "))
-    return {line[2:].split()[0]: line for line in listed}
+def listed(config):
+    """The fields that a config sets, NAME=VALUE, and all others by name, each with its text."""
+    changed, others, topic = {}, {}, None
+    for line in describe(config).partition("\n\n")[0].splitlines()[1:]:
+        assert len(line) <= 80
+        add(changed, line)
+    for group in describe(config).split("\n\n")[1:-1]:
+        head, *lines = group.splitlines()
+        topic = head.removeprefix("defaults").removeprefix(" of ")
+        found = {}
+        for line in lines:
+            assert len(line) <= 80
+            add(found, line)
+        others |= {f"{topic}.{name}".lstrip("."): text for name, text in found.items()}
+    return changed, others
+
+
+def add(found, line):
+    """A line of a table: of a new field, or more of the last one's text."""
+    if line[2] != " ":
+        name, _, text = line.strip().partition("  ")
+        found[name] = text.strip()
+    else:
+        found[list(found)[-1]] += f" {line.strip()}"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -21,35 +41,30 @@ def test_every_field_of_a_model_has_a_meaning_and_its_default(name):
     config = default()
     config.model = model(name)
     fields = {field: of for field, of in schema("images", name).items() if "model." in field}
-    listed = lines(config)
-    assert fields.keys() <= listed.keys()
+    changed, others = listed(config)
+    assert fields.keys() - {"model.name"} <= others.keys()
     assert [field for field, of in fields.items() if not of.help] == []
-    changed = [field for field in fields if listed[field].startswith("*")]
-    assert changed == ["model.name"] * (name != "vit")
+    assert list(changed) == [f"model.name={name}" if name != "vit" else "nothing"]
 
 
 def test_lines_of_a_config():
-    found = lines(digits_vit.get_config())
-    assert found["steps"].startswith("* steps")
-    assert found["steps"].split()[2:4] == ["int", "0"]
-    assert "here 200; of training" in found["steps"]
-    assert found["steps"].endswith("[at least 0 and at most 2,147,483,647]")
-    assert found["optimizer.betas"].endswith("[at least 0 and below 1]")
-    assert "here ('default', 'norm_matched', 'mimetic'); " in found["arms"]
-    assert 'here mean; "token" (a class token' in found["model.pool"]
-    assert found["tensorboard"].startswith("  tensorboard ")
-    assert "[" not in found["tensorboard"]
-    assert '""' in found["optimizer.plateau"]
-    assert " none " in found["data.dir"]
+    changed, others = listed(digits_vit.get_config())
+    assert changed["steps=200"].endswith("[at least 0 and at most 2,147,483,647]; default 0")
+    assert changed["arms"].startswith("('default', 'norm_matched', 'mimetic'); ")
+    assert changed["model.pool=mean"].endswith("over patches; default token")
+    assert others["optimizer.betas"].endswith("[at least 0 and below 1]")
+    assert others["tensorboard"].startswith("False  ")
+    assert others["optimizer.plateau"].startswith('""')
+    assert others["data.dir"].startswith("none ")
 
 
 def test_fields_without_a_description_are_listed_too():
     config = default()
     config.model = model("tests.plugged:TinyBatchNorm", width=4)
     config.mine = 3
-    found = lines(config)
-    assert "here 3;" in found["mine"]
-    assert "4" in found["model.width"]
+    changed, _ = listed(config)
+    assert "mine=3" in changed
+    assert "model.width=4" in changed
 
 
 def test_an_unknown_task_is_one_line():

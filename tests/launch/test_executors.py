@@ -19,10 +19,6 @@ from mimetic_jax.train.store.places import Place
 ROOT = pathlib.Path(__file__).parents[2]
 DIGITS = "configs/digits_vit.py"
 ROWS = ("width=16,depth=1,heads=2,steps=8", "width=32,depth=1,heads=2,steps=8")
-FOLDERS = (
-    "digits_vit_width=16,depth=1,heads=2,steps=8",
-    "digits_vit_width=32,depth=1,heads=2,steps=8",
-)
 LOGS = Place.of("logs")
 
 

@@ -142,17 +142,6 @@ def test_formula_in_float64(positions: str, modern: dict[str, Any]) -> None:
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
-def test_a_token_changes_nothing_before_it(positions: str) -> None:
-    variables, x = noisy(positions=positions, max_length=9), tokens()
-    changed = x.at[:, 4].set((x[:, 4] + 1) % SMALL["vocab"])
-    before, after = (
-        apply(variables, ids, positions=positions, max_length=9) for ids in (x, changed)
-    )
-    np.testing.assert_array_equal(before[:, :4], after[:, :4])
-    assert (np.abs(before - after)[:, 4:].max(-1) > 1e-4).all()
-
-
 def test_parameters() -> None:
     """Stock attention in every block; one matrix for input and output; no fixed table stored."""
     params = jax.tree.map(np.shape, noisy(depth=2)["params"])

@@ -69,6 +69,8 @@ class Odd(nnx.Module):
         self.size = size
         self.drawn = jax.random.normal(rngs.params(), (size,))
         self.table = np.arange(size)
+        placed = nnx.with_partitioning(nnx.initializers.ones_init(), ("model",))
+        self.placed = nnx.Variable(placed(rngs.params(), (2,)))
         self.calls = nnx.Variable(jnp.zeros((), jnp.int32))
         self.layers = nnx.List([nnx.Dropout(0.5, rngs=rngs) for _ in range(2)])
         self.stack = nnx.vmap(lambda rngs: nnx.Dropout(0.5, rngs=rngs))(rngs.split(2))
@@ -85,8 +87,10 @@ def test_an_nnx_module_keeps_what_it_has_and_draws_from_the_key() -> None:
     network, ones = NNX(Odd, (("size", 4),)), jnp.ones(64)
     variables, output = jax.jit(network.init)(jax.random.key(5), ones)
     assert (output == 1).all()
-    eager = Odd(4, rngs=nnx.Rngs(jax.random.key(5)))
-    expected = {"drawn": eager.drawn, "table": eager.table, "calls": jnp.int32(0)}
+    with nnx.use_eager_sharding(False):
+        drawn = Odd(4, rngs=nnx.Rngs(jax.random.key(5))).drawn
+    others = {"table": np.arange(4), "placed": jnp.ones(2), "calls": jnp.int32(0)}
+    expected = {"drawn": drawn, **others}
     same(variables, {"state": expected})
     apply = jax.jit(network.apply)
     masks, state = apply(variables, ones, jax.random.key(1))

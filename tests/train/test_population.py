@@ -94,7 +94,10 @@ def test_a_member_is_the_run_of_its_seed(config, tmp_path):
         np.testing.assert_allclose(values[0], [r[f"eval_{name}"] for r in records], atol=1e-5)
 
 
-@pytest.mark.parametrize("scheme", [(), (MeanShift(), MeanShift(per_input=True))])
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param((), marks=pytest.mark.slow), (MeanShift(), MeanShift(per_input=True))],
+)
 def test_members_start_where_their_runs_do(scheme):
     config = vit_of(scheme=scheme)
     program = quiet(config).arms["run"].program

@@ -63,6 +63,7 @@ def test_resume_equals_no_stop(tiny, tmp_path, after, overrides):
     assert records == expected
 
 
+@pytest.mark.slow
 def test_dispatches_of_any_length_train_the_same(tiny, tmp_path, finished):
     """How many steps go to the device at once is no part of the result."""
     expected = quiet(tiny()).restored(Run.of(finished, "run", 0))

@@ -66,6 +66,7 @@ def test_resume_equals_no_stop(streamed, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_image_is_replaced_and_told(streamed, tmp_path, folder):
     damaged = tmp_path / "images"
     for path in folder.rglob("*.JPEG"):

@@ -35,7 +35,7 @@ def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> l
     """Draw a panel per task and a line per arm, the better to the right.
 
     A filled dot is a difference that holds (`Difference.side`): blue better, red worse. A hollow
-    one doesn't. The interval of fewer runs than a claim takes isn't drawn: it would hide the rest.
+    one doesn't. The interval of fewer runs than a claim takes isn't drawn: it would fill the plot.
 
     Args:
         path: of the files, without their suffix.

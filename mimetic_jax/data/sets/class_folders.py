@@ -20,6 +20,7 @@ from mimetic_jax.data.sets.dataset import (
 )
 from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD
 from mimetic_jax.errors import InputError
+from mimetic_jax.extras import need
 
 SIDES = {"folder": 64, "folder_streamed": 224}
 """Pixels of a side unless configured, by name: held in memory, or read while training."""
@@ -84,6 +85,7 @@ def load_own(
         InputError: there are no such files, they aren't in class folders, or too few are there to
             hold any out.
     """
+    need("reading images", "data")
     sources = part(_sources(name, data_dir, limits), subset)
     if name == "folder_streamed":
         return sources

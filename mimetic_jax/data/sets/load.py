@@ -20,6 +20,7 @@ from mimetic_jax.data.sets.dataset import (
 )
 from mimetic_jax.data.sets.table import describe
 from mimetic_jax.errors import InputError
+from mimetic_jax.extras import need
 
 
 def load_dataset(
@@ -50,6 +51,7 @@ def load_dataset(
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
+    need(f"reading {name}", "data")
     return part(_whole(describe(name), data_dir, classes, limits), subset)
 
 

@@ -88,6 +88,7 @@ def describe(name: str, data_dir: str | None = None) -> TextInfo:
         InputError: the name is unknown, or this Python has no documentation; or as `load_own`.
     """
     if name == _PYTHON_DOCS:
+        check_unused(name, data_dir, "text_char or text_word")
         info = TextInfo(name, "char", 0, 0, 0, 0, "pydoc_data.topics of CPython")
         return sized(info, _python_docs())
     if name in LEVELS:

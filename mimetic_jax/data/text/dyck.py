@@ -61,10 +61,20 @@ class Dyck:
         return 2 * self.pairs
 
     def example(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """A word: as the model sees it, and as it is, both int32 [N]."""
+        """A word: as the model sees it, and as it is, both int32 [N].
+
+        The model can restore what is masked, as the brackets that are open decide what closes; what
+        opens is random and stays.
+
+        >>> seen, word = Dyck(length=4, pairs=3, mask_probability=1.0).example(jax.random.key(0))
+        >>> seen.tolist(), word.tolist()
+        ([0, 2, 6, 6], [0, 2, 5, 3])
+        """
         word_key, mask_key = jax.random.split(key)
         tokens = dyck(word_key, self.length, self.pairs, self.open_probability, self.max_depth)
-        return masked(mask_key, tokens, self.pairs, self.mask_probability), tokens
+        closing = tokens >= self.pairs
+        hidden = jax.random.bernoulli(mask_key, self.mask_probability, tokens.shape) & closing
+        return jnp.where(hidden, self.vocabulary, tokens), tokens
 
     def fingerprint(self) -> str:
         """Differs where words do."""
@@ -72,11 +82,7 @@ class Dyck:
 
 
 def dyck(
-    key: jax.Array,
-    length: int,
-    pairs: int = 64,
-    open_probability: float = 0.6,
-    max_depth: int = 4,
+    key: jax.Array, length: int, pairs: int, open_probability: float = 0.6, max_depth: int = 4
 ) -> jax.Array:
     """A word of balanced brackets, from left to right with a stack of those that are open.
 
@@ -118,30 +124,3 @@ def dyck(
 
     empty = jnp.zeros(max_depth, jnp.int32), jnp.int32(0)
     return jax.lax.scan(step, empty, (even - jnp.arange(even), kinds, wishes))[1][:length]
-
-
-def masked(
-    key: jax.Array, tokens: jax.Array, pairs: int = 64, probability: float = 0.5
-) -> jax.Array:
-    """Words whose closing brackets are each replaced by the mask with a probability.
-
-    The model can restore them, as the brackets that are open decide what closes; what opens is
-    random and stays.
-
-    Args:
-        key: a `jax.random` key.
-        tokens: int32 of `dyck`, any shape.
-        pairs: k.
-        probability: of a mask.
-
-    Returns:
-        int32 of that shape, 2k where masked.
-
-    Example:
-        >>> masked(jax.random.key(0), jnp.array([2, 0, 3, 5]), pairs=3, probability=1.0).tolist()
-        [2, 0, 6, 6]
-
-    Reference: as `dyck`.
-    """
-    hidden = jax.random.bernoulli(key, probability, tokens.shape) & (tokens >= pairs)
-    return jnp.where(hidden, 2 * pairs, tokens)

@@ -16,6 +16,7 @@ from mimetic_jax import data as datasets
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
+from mimetic_jax.data.home import check_unused
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
@@ -154,6 +155,8 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         info = datasets.describe_own(config.data.name, config.data.dir, config.data.size, dataset)
     else:
         info = datasets.describe(config.data.name)
+        if info.included:
+            check_unused(info.name, config.data.dir, "folder or folder_streamed")
     if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
         raise InputError(
             f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"

@@ -28,34 +28,33 @@ EXPECTED = np.where(
 )
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
-def test_only_chosen_images_change(transform):
-    found = transform(jax.vmap(changed))(CHOSEN, IMAGES, FACTORS)
-    np.testing.assert_array_equal(found, EXPECTED)
-    alone = [changed(*example) for example in zip(CHOSEN, IMAGES, FACTORS, strict=True)]
-    np.testing.assert_array_equal(jnp.stack(alone), EXPECTED)
+def test_only_chosen_images_change():
+    some, alone = jax.jit(jax.vmap(changed)), jax.jit(changed)
+    np.testing.assert_array_equal(some(CHOSEN, IMAGES, FACTORS), EXPECTED)
+    found = [alone(*example) for example in zip(CHOSEN, IMAGES, FACTORS, strict=True)]
+    np.testing.assert_array_equal(jnp.stack(found), EXPECTED)
+    every = IMAGES * FACTORS[:, None, None, None] + 1
+    np.testing.assert_array_equal(some(jnp.full(6, True), IMAGES, FACTORS), every)
+    np.testing.assert_array_equal(some(jnp.full(6, False), IMAGES, FACTORS), IMAGES)
 
 
-@pytest.mark.parametrize("chosen", [False, True])
-def test_none_and_all(chosen):
-    found = jax.vmap(changed)(jnp.full(6, chosen), IMAGES, FACTORS)
-    expected = IMAGES * FACTORS[:, None, None, None] + 1 if chosen else IMAGES
-    np.testing.assert_array_equal(found, expected)
+def test_one_choice_or_one_image_for_all_and_batches_of_batches():
+    @jax.jit
+    def found():
+        two = (jnp.stack([CHOSEN, ~CHOSEN]), jnp.stack([IMAGES] * 2), jnp.stack([FACTORS] * 2))
+        return (
+            jax.vmap(changed, in_axes=(None, 0, None))(CHOSEN[1], IMAGES, FACTORS[2]),
+            jax.vmap(changed, in_axes=(0, None, 0))(CHOSEN, IMAGES[0], FACTORS),
+            jax.vmap(jax.vmap(changed))(*two),
+        )
 
-
-def test_one_choice_or_one_image_for_all():
-    found = jax.vmap(changed, in_axes=(None, 0, None))(CHOSEN[1], IMAGES, FACTORS[2])
-    np.testing.assert_array_equal(found, IMAGES * 2 + 1)
-    found = jax.vmap(changed, in_axes=(0, None, 0))(CHOSEN, IMAGES[0], FACTORS)
-    every = jnp.where(CHOSEN[:, None, None, None], IMAGES[0] * FACTORS[:, None, None, None] + 1, 0)
-    np.testing.assert_array_equal(found, jnp.where(CHOSEN[:, None, None, None], every, IMAGES[0]))
-
-
-def test_batches_of_batches():
-    two = (jnp.stack([CHOSEN, ~CHOSEN]), jnp.stack([IMAGES] * 2), jnp.stack([FACTORS] * 2))
-    found = jax.vmap(jax.vmap(changed))(*two)
-    np.testing.assert_array_equal(found[0], EXPECTED)
-    np.testing.assert_array_equal(found[1], jax.vmap(changed)(~CHOSEN, IMAGES, FACTORS))
+    one_choice, one_image, twice = found()
+    every, by_image = IMAGES * FACTORS[:, None, None, None] + 1, CHOSEN[:, None, None, None]
+    np.testing.assert_array_equal(one_choice, IMAGES * 2 + 1)
+    image = IMAGES[0] * FACTORS[:, None, None, None] + 1
+    np.testing.assert_array_equal(one_image, jnp.where(by_image, image, IMAGES[0]))
+    np.testing.assert_array_equal(twice[0], EXPECTED)
+    np.testing.assert_array_equal(twice[1], jnp.where(by_image, IMAGES, every))
 
 
 @pytest.mark.parametrize(("platform", "loops"), [("cpu", True), ("tpu", True), ("cuda", False)])

@@ -18,28 +18,16 @@ IMAGES = RNG.normal(size=(BATCH, HEIGHT, WIDTH, 3)).astype(np.float32)
 LABELS = np.array([0, 1, 2, 3, 4, 5])
 
 
-@functools.partial(jax.jit, static_argnums=0)
-@functools.partial(jax.vmap, in_axes=(None, 0))
-def mixed(mixing: Mixing, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def mixed(mixing: Mixing, smoothing: float, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
     images, labels = jnp.asarray(IMAGES), jnp.asarray(LABELS)
-    mixture, targets = mix(mixing, key, images, labels, CLASSES)
-    return mixture, targets, mix(mixing, key, images, labels, CLASSES, smoothing=0.1)[1]
+    return jax.vmap(lambda key: mix(mixing, key, images, labels, CLASSES, smoothing))(keys)
 
 
-def draws(mixing: Mixing) -> tuple[np.ndarray, np.ndarray]:
-    """Mixed images and targets, after a check of the smoothed ones.
-
-    timm/data/mixup.py: off = s / C, on = 1 - s + off, then λ of one and 1 - λ of the other.
-    """
-    images, targets, smooth = mixed(mixing, jax.random.split(KEY, COUNT))
-    assert targets.dtype == smooth.dtype == jnp.float32
-    assert targets.shape == smooth.shape == (COUNT, BATCH, CLASSES)
-    share = shares(np.asarray(targets))[:, None, None]
-    off = 0.1 / CLASSES
-    hot = np.full((BATCH, CLASSES), off)
-    hot[np.arange(BATCH), LABELS] = 1 - 0.1 + off
-    np.testing.assert_allclose(smooth, share * hot + (1 - share) * hot[::-1], atol=1e-6)
-    np.testing.assert_allclose(smooth.sum(axis=-1), 1, atol=1e-6)
+def draws(mixing: Mixing, smoothing: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    images, targets = mixed(mixing, smoothing, jax.random.split(KEY, COUNT))
+    assert targets.dtype == jnp.float32
+    assert targets.shape == (COUNT, BATCH, CLASSES)
     np.testing.assert_allclose(targets.sum(axis=-1), 1, atol=1e-6)
     return np.asarray(images, np.float64), np.asarray(targets, np.float64)
 
@@ -96,15 +84,23 @@ def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
     assert scipy.stats.ks_2samp(pixels, area).statistic < 0.06
 
 
-def test_probabilities() -> None:
+def test_probabilities_and_smoothing() -> None:
     mixing = Mixing(mixup=0.8, cutmix=1.0, prob=0.6, switch=0.3)
-    images, _ = draws(mixing)
+    images, targets = draws(mixing)
     own, other = images == IMAGES, images == IMAGES[::-1]
     untouched = own.all(axis=(1, 2, 3, 4))
     cut = (own | other).all(axis=(1, 2, 3, 4)) & ~untouched
     # A few boxes are empty, and so count as untouched.
     assert abs(untouched.mean() - 0.4) < 0.06
     assert abs(cut.mean() - 0.18) < 0.04
+
+    # timm/data/mixup.py: off = s / C, on = 1 - s + off, then λ of one and 1 - λ of the other.
+    same, smooth = draws(mixing, smoothing=0.1)
+    np.testing.assert_allclose(same, images, atol=1e-6)
+    share, off = shares(targets)[:, None, None], 0.1 / CLASSES
+    hot = np.full((BATCH, CLASSES), off)
+    hot[np.arange(BATCH), LABELS] = 1 - 0.1 + off
+    np.testing.assert_allclose(smooth, share * hot + (1 - share) * hot[::-1], atol=1e-6)
 
 
 @pytest.mark.parametrize(
