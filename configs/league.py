@@ -74,6 +74,12 @@ def _text(data: str, **fields: object) -> ConfigDict:
     return config
 
 
+def _ptb() -> ConfigDict:
+    config = _text("ptb_char_raw")
+    config.eval.every = 0  # testing on its long texts takes as long as training
+    return config
+
+
 def _recall(data: str, steps: int) -> ConfigDict:
     config = default("recall")
     config.data.name = data
@@ -102,7 +108,7 @@ TASKS: dict[str, Callable[[], ConfigDict]] = {
     "digits": _digits,
     "text": lambda: _text("python_docs"),
     "deep": lambda: _text("python_docs", width=32, depth=12, scan=True),
-    "ptb": lambda: _text("ptb_char_raw"),
+    "ptb": _ptb,
     "copying": _copying,
     "recall": _associative,
     "images": lambda: _cifar("vit", pool="mean", **_VIT),

@@ -23,7 +23,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult, markdown
 from papers import TABLES
 
-_METHODS = ("mimetic", "impulse", "mean_shift", "conv")
+_METHODS = ("mimetic", "impulse", "mean_shift", "conv", "empirical")
 """The papers' own initializations, as configurations name their arms."""
 _PLACE = re.compile(
     r"\{(?P<table>\S+) row (?P<row>\d+)(?P<scaled> scaled)?: (?P<ours>\w+)"

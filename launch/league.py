@@ -153,8 +153,13 @@ def _steps(ours: ArmResult, default: ArmResult) -> float | None:
 
 
 def _reached(curve: Sequence[tuple[int, float]], target: float, higher: bool) -> float | None:
-    """The share of the steps at which a curve first has a value; None if it never does."""
+    """The share of the steps at which a curve first has a value; None if it never does.
+
+    Also None without an evaluation on the way: a straight line from the start says nothing.
+    """
     sign = 1 if higher else -1
+    if len(curve) < 3:
+        return None
     for (before, low), (step, value) in itertools.pairwise(curve):
         if sign * (value - target) >= 0:
             part = (target - low) / (value - low) if value != low else 1.0

@@ -74,7 +74,7 @@ install() { # chained by &&: where keep calls it, the shell doesn't exit at a fa
     tpus tpu-vm ssh "$name" --worker=all "--command=mkdir -p $folder && cd $folder \
 && tar -xzf ../${archive##*/} && python3 -m pip install --quiet --user uv \
 && ~/.local/bin/uv venv --quiet --allow-existing --python 3.11 .venv \
-&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[tpu,gcs]'"
+&& ~/.local/bin/uv pip install --quiet --python .venv --constraint requirements.txt -e '.[train,tpu,gcs]'"
 }
 
 start() {

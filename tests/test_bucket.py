@@ -34,7 +34,7 @@ def get_config():
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(importlib.util.find_spec("gcsfs") is None, reason="needs gcsfs"),
 ]
 COMMAND = "from mimetic_jax.command.console import main; main()"

@@ -188,4 +188,4 @@ def padded_identity(fan_in: int, fan_out: int) -> jax.Array:
     """
     fan_in, fan_out = kernel_sizes(fan_in, fan_out)
     rows, columns = (jnp.arange(size) % min(fan_in, fan_out) for size in (fan_in, fan_out))
-    return (rows[:, None] == columns).astype(jnp.float32)
+    return (rows[:, None] == columns[None]).astype(jnp.float32)

@@ -34,7 +34,7 @@ def call(tmp_path, monkeypatch):
             )
             about = {"config": job.spec.key, "small": False, "score": "accuracy", "seconds": 1}
             about["digest"] = queue.marks[job.spec][job.arm].result
-            curve = [(0, 10.0), (100, value)]
+            curve = [(0, 10.0), (50, 5 + value / 2), (100, value)]
             queue.results.append(
                 job.spec, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
             )

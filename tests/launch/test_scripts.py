@@ -152,7 +152,7 @@ DRY_RUNS = {
         f"{SSH} --worker=all '--command=mkdir -p mimetic_jax && cd mimetic_jax && tar -xzf "
         "../mimetic_jax.tar.gz && python3 -m pip install --quiet --user uv && ~/.local/bin/uv venv "
         "--quiet --allow-existing --python 3.11 .venv && ~/.local/bin/uv pip install --quiet "
-        "--python .venv --constraint requirements.txt -e '\\''.[tpu,gcs]'\\''' --zone=z\n",
+        "--python .venv --constraint requirements.txt -e '\\''.[train,tpu,gcs]'\\''' --zone=z\n",
     ),
     "run": (
         ["tpu_vm.sh", "run", "--name=vit", "--zone=z", "--dry-run", "--", *FLAGS],

@@ -115,7 +115,7 @@ def test_remat_recomputes_blocks(name, scan):
     assert 2 * (gelus(True) - outside) == 3 * (gelus(False) - outside) > 0
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", TYPICAL_FIRST)
 def test_bfloat16_computes_close_to_float32(name):
     """Parameters, logits and hidden states stay float32."""
     rough = small(name, dtype=jnp.bfloat16)

@@ -25,7 +25,7 @@ def config() -> ConfigDict:
 @pytest.mark.parametrize(
     ("axes", "policy"),
     [
-        ((2, 2, 2), "none"),
+        ((2, 2, 2), ""),
         *(
             pytest.param(axes, "torchvision-n2-m9", marks=pytest.mark.slow)
             for axes in ((2, 2, 2), (8, 1))

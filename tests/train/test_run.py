@@ -39,6 +39,7 @@ DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
 @pytest.mark.parametrize(
     ("after", "overrides"),
     [
+        (0, {}),
         (9, {}),
         *(pytest.param(step, DROPPED, marks=pytest.mark.slow) for step in (0, 4, 9)),
     ],

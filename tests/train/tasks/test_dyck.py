@@ -152,7 +152,7 @@ def test_a_larger_warmup_gives_evenly_spaced_weights(tiny, warmup):
 
 
 def test_plan():
-    said = describe(quiet(brackets(scheme=(Mimetic(),))))
+    said = " ".join(describe(quiet(brackets(scheme=(Mimetic(),)))).split())
     assert "dyck, words of 8 tokens, 4 kinds of brackets" in said
     assert "100 steps of 16 (1,000 per epoch)" in said
     assert "1 embedding, 1 head/kernel, 1 pos_embed" in said  # what the scheme doesn't write

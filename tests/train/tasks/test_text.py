@@ -149,7 +149,7 @@ def test_the_result_is_the_test_score_of_the_best_validation():
 
 
 def test_plan(text):
-    said = describe(quiet(text(**{"data.dir": None, "data.name": "wikitext103"})))
+    said = " ".join(describe(quiet(text(**{"data.dir": None, "data.name": "wikitext103"}))).split())
     assert "103,227,021 train" in said
     assert "unchanged: " in said
 
