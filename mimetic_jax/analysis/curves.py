@@ -187,6 +187,7 @@ def panel(
     score = results[0].score
     axes.set_title(title)
     axes.set_xlabel("epoch" if epoch else "training step")
+    axes.xaxis.get_major_locator().set_params(integer=not epoch)
     axes.set_ylabel(score.label if score.higher else f"{score.label} (lower is better)")
     style.tidy(axes)
     axes.legend(frameon=False)
