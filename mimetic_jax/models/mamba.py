@@ -101,9 +101,7 @@ class Mamba(nn.Module):
 
     def _check(self) -> None:
         inner = self.expand * self.width
-        for name in ("heads", "expand", "state", "groups", "taps", "chunk"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)} is not positive")
+        check_positive(self, "heads", "expand", "state", "groups", "taps", "chunk")
         if inner % self.heads:
             raise InputError(
                 f"heads {self.heads} does not divide the inner width {inner} (expand "
@@ -116,6 +114,13 @@ class Mamba(nn.Module):
                 raise InputError(f"attention_layers {layer} is not one of {self.depth}, from 0")
         if self.attention_layers and self.scan:
             raise InputError("scan repeats one kind of block: leave out attention_layers")
+
+
+def check_positive(model: Any, *names: str) -> None:
+    """Raise InputError for a field of a model that is below 1."""
+    for name in names:
+        if getattr(model, name) < 1:
+            raise InputError(f"{name} {getattr(model, name)} is not positive")
 
 
 def hidden_states(
@@ -166,8 +171,13 @@ class Block(nn.Module):
             dtype=self.dtype,
             name="attention",
         )
-        normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
-        return by_example(x + (attention if attends else mixer)(normal)), None
+        return residual(attention if attends else mixer, x, self.dtype)
+
+
+def residual(layer: nn.Module, x: jax.Array, dtype: Any) -> tuple[jax.Array, None]:
+    """x + layer(norm(x)) and nothing, as a scan's body returns; called in a compact method."""
+    normal = nn.RMSNorm(epsilon=1e-5, dtype=dtype, name="norm")(x)
+    return by_example(x + layer(normal)), None
 
 
 class Mixer(nn.Module):

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import shared
 from mimetic_jax.models.mamba import (
     CausalConv,
     Mamba,
+    check_positive,
     hidden_states,
+    residual,
     scaled,
     step_biases,
     tied_logits,
@@ -74,9 +75,7 @@ class Mamba1(nn.Module):
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]."""
-        for name in ("expand", "state", "taps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} {getattr(self, name)} is not positive")
+        check_positive(self, "expand", "state", "taps")
         if self.rank < 0:
             raise InputError(f"rank {self.rank} is negative")
         return hidden_states(Block, self, tokens)
@@ -100,9 +99,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        mixer = Mixer(**shared(Mixer, self), name="mixer")
-        normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
-        return by_example(x + mixer(normal)), None
+        return residual(Mixer(**shared(Mixer, self), name="mixer"), x, self.dtype)
 
 
 class Mixer(nn.Module):
