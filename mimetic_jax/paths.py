@@ -40,6 +40,15 @@ def natural(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
     )
 
 
+def of_layer(path: str, layer: int | None) -> str:
+    """The name of a block: its path, with the index of a layer where several are stacked.
+
+    >>> of_layer("blocks/mlp", 3), of_layer("block_3/mlp", None)
+    ('blocks/mlp[3]', 'block_3/mlp')
+    """
+    return path if layer is None else f"{path}[{layer}]"
+
+
 def family(path: str) -> str:
     """The path without its numbers, which the layers of one kind share.
 

@@ -183,8 +183,8 @@ class Tree:
         """The names of the layers of each kind that has several, in the order of depth."""
         names: dict[str, list[str]] = defaultdict(list)
         for block in blocks:
-            stacked = [layer for layer in self.layers(block) if layer is not None]
-            names[paths.family(block)] += [f"{block}[{layer}]" for layer in stacked] or [block]
+            layers = self.layers(block) or [None]  # a stack of none has a name, too
+            names[paths.family(block)] += [paths.of_layer(block, layer) for layer in layers]
         return [tuple(layers) for layers in names.values() if len(layers) > 1]
 
     def depth(self, block: str, layer: int | None) -> tuple[int, int]:

@@ -213,7 +213,7 @@ def write_statistics(
 def _kernels(tree: Any, options: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Both kernels of every MLP of a tree by the name of its layer."""
     return {
-        path if layer is None else f"{path}[{layer}]": (block["mlp_in"], block["mlp_out"])
+        paths.of_layer(path, layer): (block["mlp_in"], block["mlp_out"])
         for path, layer, block in blocks(tree, **options)
         if {"mlp_in", "mlp_out"} <= block.keys()
     }

@@ -93,8 +93,9 @@ def pooled(trees: Iterable[Any], **options: Any) -> dict[str, np.ndarray]:
     for tree in trees:
         for path, layer, block in blocks(tree, **options):
             if "depthwise" in block:
-                name = path if layer is None else f"{path}[{layer}]"
-                found.setdefault(name, []).append(np.asarray(block["depthwise"]))
+                found.setdefault(paths.of_layer(path, layer), []).append(
+                    np.asarray(block["depthwise"])
+                )
     if not found:
         raise InputError("the networks have no depthwise filters")
     names = sorted(found, key=paths.natural)
