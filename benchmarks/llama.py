@@ -1,15 +1,16 @@
 """Attention of the size of Llama-7B's (D 4096, 32 heads, 32 layers): seconds here, or on paper.
 
-    python -m benchmarks.llama
+    taskset -c 0 python -m benchmarks.llama     # one core
     python -m benchmarks.llama --target=h200    # needs what docs/compile.md installs
 
-Here: one head of query/key, from a key as a user calls it (LAPACK), and inside `jax.jit` by both
-methods, and one layer's value/out. The model is 32 layers of 32 heads and one value/out.
+Here: processor time of one head of query/key, of concrete arrays (LAPACK) and inside `jax.jit` by
+both methods, and of one layer's value/out, with the drawing of their noise. The model has 32 layers
+of 32 heads and one value/out.
 
-On paper: the program of one head by `method="fast"`, compiled for a target, with the turns of its
-loop that the run here needs. Products are float32's: 67 TFLOP/s of an H100 or H200 (NVIDIA's data
-sheet), six passes of bfloat16 on a TPU. QR and the eigensolver of a block are a library's, and not
-counted; neither is latency.
+On paper: the program of one head by `method="fast"`, compiled for a target, its loop turning as
+often as here. Products are float32's: 67 TFLOP/s of an H100 or H200 (NVIDIA's data sheet), six
+passes of bfloat16 on a TPU. QR and the eigensolver of the block, which are a library's, aren't
+counted, nor is latency.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from benchmarks.timing import seconds
 from mimetic_jax.analysis.compile.hlo import parse
 from mimetic_jax.analysis.compile.kernels import step_kernels
 from mimetic_jax.analysis.compile.roofline import roofline
@@ -35,21 +38,28 @@ TURNS = 4
 FLOAT32 = {"h100": 67e12, "h200": 67e12}
 
 
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor time of one call, of all threads, and its result."""
+    began = time.process_time()
+    result = jax.block_until_ready(function())
+    return time.process_time() - began, result
+
+
 def here() -> None:
     """Print seconds on this machine, and how far the products of both methods differ."""
     key = jax.random.key(0)
     head = functools.partial(query_key, key, DIM, 1, head_dim=WIDTH)
-    head(method="exact")  # compiles the drawing
-    host, joint = seconds(lambda: head()), seconds(lambda: value_out(key, DIM, HEADS))
+    host, joint = timed(head)[0], timed(lambda: value_out(key, DIM, HEADS))[0]
     total = LAYERS * (HEADS * host + joint) / 60
     print(f"head: {host:.1f} s; value/out: {joint:.1f} s; {LAYERS} layers: {total:.0f} min")
-    found = {}
+    products = []
     for method in ("exact", "fast"):
         compiled = jax.jit(functools.partial(head, method=method)).lower().compile()
-        query, keys = compiled()
-        found[method] = np.asarray(query[:, 0]) @ np.asarray(keys[:, 0]).T
-        print(f"head inside jax.jit, {method}: {seconds(compiled):.1f} s")
-    apart = np.linalg.norm(found["fast"] - found["exact"]) / np.linalg.norm(found["exact"])
+        took, (query, keys) = timed(compiled)
+        print(f"head inside jax.jit, {method}: {took:.1f} s")
+        products.append(np.asarray(query[:, 0]) @ np.asarray(keys[:, 0]).T)
+    exact, fast = products
+    apart = np.linalg.norm(fast - exact) / np.linalg.norm(exact)
     print(f"relative difference of their products: {apart:.0e}")
 
 
