@@ -21,8 +21,8 @@ from mimetic_jax.errors import unknown
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: task, init.
 
-    `task` is digits, text, deep, copying, recall, ptb, images, token, mixer or convnext; `init` is
-    names of arms joined by "+", or "all": see `configs.arms.league`.
+    `task` is digits, text, long_text, deep, copying, recall, ptb, images, long_images, token, mixer
+    or convnext; `init` is names of arms joined by "+", or "all": see `configs.arms.league`.
     """
     args = arguments(text, task="digits", init="all")
     if args.task not in TASKS:
@@ -64,13 +64,13 @@ def _cifar(name: str, steps: int = 160, **fields: object) -> ConfigDict:
 _VIT = {"width": 48, "depth": 2, "heads": 2, "patch": 4}
 
 
-def _text(data: str, **fields: object) -> ConfigDict:
+def _text(data: str, steps: int = 400, **fields: object) -> ConfigDict:
     config = default("text")
     config.data.name = data
     config.data.length = config.data.valid = 64
     config.model = model("gpt", **({"width": 64, "depth": 2, "heads": 2} | fields))
-    config.steps, config.batch = 400, 16
-    config.eval.every, config.eval.batch = 100, 64
+    config.steps, config.batch = steps, 16
+    config.eval.every, config.eval.batch = steps // 4, 64
     return config
 
 
@@ -111,7 +111,9 @@ TASKS: dict[str, Callable[[], ConfigDict]] = {
     "ptb": _ptb,
     "copying": _copying,
     "recall": _associative,
+    "long_text": lambda: _text("python_docs", steps=2000),
     "images": lambda: _cifar("vit", pool="mean", **_VIT),
+    "long_images": lambda: _cifar("vit", steps=1560, pool="mean", **_VIT),
     "token": lambda: _cifar("vit", pool="token", **_VIT),
     "mixer": lambda: _cifar("mixer", width=48, depth=2, patch=4, token_ratio=2.0, mlp_ratio=2.0),
     "convnext": lambda: _cifar("convnext", width=48, depth=2, patch=4, filter_size=5),

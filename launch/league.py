@@ -21,7 +21,7 @@ from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
-from papers.league import ENTRANTS
+from papers.league import ENTRANTS, LONG
 from papers.record import Table
 
 
@@ -167,13 +167,15 @@ def _reached(curve: Sequence[tuple[int, float]], target: float, higher: bool) ->
     return None
 
 
-def league(results: Results) -> list[Standing]:
-    """All arms of all tasks that have runs; a line per arm and task."""
-    return [standing for task in _tasks() for standing in standings(task, results)]
+def league(results: Results, *, long: bool = False) -> list[Standing]:
+    """All arms of all tasks that have runs, or of the long ones; a line per arm and task."""
+    return [standing for task in _tasks(long) for standing in standings(task, results)]
 
 
-def _tasks() -> Iterator[str]:
-    return (name for name, table in TABLES.items() if table.trials)
+def _tasks(long: bool) -> Iterator[str]:
+    for name, table in TABLES.items():
+        if table.trials and (name.partition("/")[2] in LONG) == long:
+            yield name
 
 
 def gains(results: Results) -> list[Gain]:
@@ -194,13 +196,13 @@ def gains(results: Results) -> list[Gain]:
     ]
 
 
-def league_table(results: Results) -> str:
+def league_table(results: Results, *, long: bool = False) -> str:
     """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
 
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
-    found = [standing for standing in league(results) if standing.arm in ENTRANTS]
+    found = [standing for standing in league(results, long=long) if standing.arm in ENTRANTS]
     by_task: dict[str, dict[str, Standing]] = {}
     for standing in found:
         by_task.setdefault(standing.task, {})[standing.arm] = standing
