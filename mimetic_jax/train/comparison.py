@@ -23,6 +23,7 @@ from mimetic_jax.train.arm import Arm, Source
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import mesh_of
 from mimetic_jax.train.cluster.processes import check_same, is_first, wait_for_all
+from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, Journal
 from mimetic_jax.train.loop import Loop
 from mimetic_jax.train.program import Program
@@ -185,14 +186,11 @@ class Comparison:
             with contextlib.ExitStack() as held:
                 journals, lanes = unit.journals(held, note)
                 Loop(
-                    journals,
-                    unit.arm.program,
-                    unit.arm.data,
+                    Group(unit.arm.program, unit.arm.data, journals, lanes),
                     say=note,
                     diverged=diverged,
                     progress=self._progress,
                     stall_seconds=unit.arm.config.stall_seconds,
-                    lanes=lanes,
                 ).run()
         except OSError as error:
             raise InputError(

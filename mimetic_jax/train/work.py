@@ -56,7 +56,7 @@ class Unit:
     def journals(
         self, held: contextlib.ExitStack, say: Say
     ) -> tuple[list[Journal], list[int] | None]:
-        """Lock the folders and open the journals; see `Loop` for what is returned."""
+        """Lock the folders and open the journals; returns them, and lanes as `Group` takes them."""
         return self.work.journals(self, held, say)
 
 
@@ -189,7 +189,7 @@ class Runs(Work):
                 held.enter_context(locked(run.folder, note))
             start = functools.partial(initial_state, arm.program, arm.config, name, seed, note)
             made = self.made(arm, seed)
-            found.append(RunJournal(run, made, arm.config, arm.program, arm.data, note, start))
+            found.append(RunJournal(run, made, arm.config, arm.program, note, start))
             held.callback(found[-1].close)
         return found, None
 
