@@ -121,8 +121,7 @@ class TextTask(Task):
 
 def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
     """The text of a configuration: as published, or as loaded; a user's text as it is."""
-    info = texts.describe(config.data.name, config.data.dir)
-    return info if dataset is None else texts.sized(info, dataset)
+    return texts.describe(config.data.name, config.data.dir, dataset)
 
 
 def load(config: ConfigDict) -> texts.Corpus:
