@@ -121,9 +121,7 @@ def write_statistics(path: Place | AnyPath, filters: Mapping[str, np.ndarray]) -
         }
         for name, found in filters.items()
     ]
-    place = Place.of(path)
-    place.parent.make()
-    place.write(json.dumps({"unit": "of the weights", "layers": layers}) + "\n")
+    style.put(path, json.dumps({"unit": "of the weights", "layers": layers}) + "\n")
 
 
 def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:

@@ -221,17 +221,22 @@ def write_rows(place: Place, header: Sequence[str], rows: Iterable[Sequence[Any]
     """
     cells = [[_shown(cell) for cell in row] for row in rows]
     entries = range(max(map(len, cells), default=0) - len(header))
-    place.parent.make()
-    place.write(csv_text([*header, *map(str, entries)], cells))
+    put(place, csv_text([*header, *map(str, entries)], cells))
 
 
 def save(figure: Any, place: Place) -> None:
-    """Write a figure as PNG; its folder appears if need be."""
+    """Write a figure as PNG."""
     png = io.BytesIO()
     options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
     figure.savefig(png, format="png", dpi=DPI, **options)
+    put(place, png.getvalue())
+
+
+def put(path: Place | AnyPath, content: str | bytes) -> None:
+    """Write a file; its folder appears if need be."""
+    place = Place.of(path)
     place.parent.make()
-    place.write(png.getvalue())
+    place.write(content)
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:
