@@ -51,9 +51,13 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(self.mixed(*heads).transpose(1, 2).flatten(2))
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The values that each head gathers, [B, H, N, K]."""
         shares = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5).softmax(-1)
-        return self.out((shares @ value).transpose(1, 2).flatten(2))
+        return shares @ value
 
 
 class AttentionBlock(nn.Module):
@@ -207,12 +211,12 @@ class Trainer:
         )
 
 
-def in_torch(params: Any, patch: int) -> dict[str, Tensor]:
-    """Parameters of our ConvNeXt or ViT under PyTorch's names and in its layouts.
+def in_torch(params: Any, patch: int = 1) -> dict[str, Tensor]:
+    """Parameters of our ConvNeXt, ViT or GPT under PyTorch's names and in its layouts.
 
     Args:
         params: a tree of Flax.
-        patch: side of its patches.
+        patch: side of its patches, if it has any.
     """
     found: dict[str, np.ndarray] = {}
     for path, leaf in paths.flatten(params)[0]:
