@@ -149,7 +149,7 @@ class Trainer:
     def alone(self) -> Callable[[int], None]:
         """Returns a function that takes steps of one network, as PyTorch trains by default."""
         network = self.network()
-        optimizer = self._optimizer(network.parameters())
+        optimizer = adamw(network.parameters(), self.config.optimizer)
 
         def step(chosen: Tensor) -> None:
             optimizer.zero_grad()
@@ -165,7 +165,7 @@ class Trainer:
         params, _ = stack_module_state(networks)
         skeleton = copy.deepcopy(networks[0]).to("meta")
         # Adam has no sums over parameters: that of stacked ones is each member's own.
-        optimizer = self._optimizer(params.values())
+        optimizer = adamw(params.values(), self.config.optimizer)
         # Without these, `grad` would also record what it does for a second derivative.
         detached = {name: param.detach() for name, param in params.items()}
 
@@ -199,16 +199,17 @@ class Trainer:
 
         return run
 
-    def _optimizer(self, params: Any) -> torch.optim.Optimizer:
-        rates = self.config.optimizer
-        return torch.optim.AdamW(
-            params,
-            rates.learning_rate,
-            betas=rates.betas,
-            eps=rates.eps,
-            weight_decay=rates.weight_decay,
-            fused=True,
-        )
+
+def adamw(params: Any, rates: ConfigDict) -> torch.optim.Optimizer:
+    """The fused optimizer of `config.optimizer`, at a constant rate."""
+    return torch.optim.AdamW(
+        params,
+        rates.learning_rate,
+        betas=rates.betas,
+        eps=rates.eps,
+        weight_decay=rates.weight_decay,
+        fused=True,
+    )
 
 
 def in_torch(params: Any, patch: int = 1) -> dict[str, Tensor]:

@@ -26,8 +26,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.chunks import Members
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 from papers.record import Figure, Small
 
@@ -97,7 +96,7 @@ def draw(
     if figure.draw == "filters":
         return list(_of_arms(path, queue, wanted, filters.report))
     if figure.draw == "covariance":
-        population = functools.partial(_population, **options)
+        population = functools.partial(mlp_covariance.report, **options)
         return list(_of_arms(path, queue, wanted, population))
     if figure.draw == "gain":
         points = _points(options["points"], options["sources"], queue.results)
@@ -122,15 +121,6 @@ def _of_arms(
                 drawn += 1
     if not drawn:
         raise InputError("nothing is trained in that workdir: nothing to draw")
-
-
-def _population(
-    path: pathlib.Path, comparison: Comparison, workdir: Place, name: str, **options: Any
-) -> tuple[str, list[AnyPath]] | None:
-    population, arm = Members.of(workdir, name), comparison.arms[name]
-    if not population.trained:
-        return None
-    return mlp_covariance.report(path, population, arm, arm.config.members, **options)
 
 
 def _points(
