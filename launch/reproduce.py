@@ -38,6 +38,7 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import os
 import pathlib
 import re
 import sys
@@ -47,6 +48,9 @@ from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+# For each program that it loads from the cache on a CPU, jaxlib logs two errors of 3,000
+# characters, though nothing is wrong: the features that it misses are hints to its own compiler.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from launch.cost import Costs
 from launch.listing import listing

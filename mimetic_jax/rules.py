@@ -204,6 +204,26 @@ class Rule:
         return "l" in _names(self.stored)
 
     @property
+    def matrix(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The stored axes of a kernel's inputs and of its outputs, in their order.
+
+        >>> Rule("qkv", ("query", "key", "value"), "l d (three h k)").matrix
+        ((1,), (2,))
+        >>> Rule("out", "out", "h k d").matrix
+        ((0, 1), (2,))
+        """
+        axes = ROLES[self.roles[0]].split()
+        inputs = axes[:-1] if axes[0] in ("h", "f") else axes[:1]
+        kinds = [
+            None if names == ["l"] else bool(set(names) & set(inputs))
+            for names in map(_names, _groups(self.stored))
+        ]
+        inputs_at, outputs_at = (
+            tuple(at for at, kind in enumerate(kinds) if kind is wanted) for wanted in (True, False)
+        )
+        return inputs_at, outputs_at
+
+    @property
     def joined(self) -> str:
         """A letter per part of an axis with parts of different sizes: "hgg" of (h+2g), or ""."""
         terms = re.findall(r"(\d*)([a-z])", self._sum)

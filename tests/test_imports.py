@@ -53,6 +53,7 @@ ALLOWED = {
         "models",
         "data",
         "weights",
+        "zoo",
     },
     "analysis": {
         "errors",

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
-from mimetic_jax import paths
+from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.rules import Rule
 
 Rules = Sequence[tuple[str, float]]
 
@@ -21,10 +22,6 @@ OPTIMIZERS = ("adam", "adamw", "muon", "sgd")
 
 _HIDDEN = re.compile(r"(?!.*(embed|head|conv|depthwise|position)).*\bkernel")
 """Paths of the kernels that Muon updates: not those of the first and last layer, nor filters."""
-_PROJECTION = re.compile(r"\b(query|key|value)/kernel")
-"""Those of one axis of inputs, [D, H, K]; all others have one of outputs."""
-_STACKED = re.compile(r"\bblocks/")
-"""Those whose first axis is the layer, as a scan stacks them."""
 
 
 def make_optimizer(
@@ -37,6 +34,7 @@ def make_optimizer(
     clip: float = 0.0,
     decay_rules: Rules = (),
     rate_rules: Rules = (),
+    roles: Sequence[Rule] | None = None,
 ) -> optax.GradientTransformation:
     """An optimizer by name.
 
@@ -44,8 +42,9 @@ def make_optimizer(
     - "adam": the same without weight decay.
     - "muon": p ← p − η_t · r(p) · (0.2 √max(m, n) · O + λ · d(p) · p) for each kernel of a hidden
       layer as a matrix of m inputs × n outputs, all heads together, where O is close to U Vᵀ of the
-      singular vectors of its momentum. All other parameters are AdamW's. The factor gives O the
-      root mean square of Adam's updates, so that both take the same η and λ.
+      singular vectors of its momentum. All other parameters are AdamW's, also kernels of more than
+      two axes of which no role says what they are. The factor gives O the root mean square of
+      Adam's updates, so that both take the same η and λ.
     - "sgd": p ← p − η_t · r(p) · clip(g), without momentum.
 
     r and d are factors by the path of a parameter: the first rule that matches, else 1. A
@@ -60,6 +59,8 @@ def make_optimizer(
         clip: largest global gradient norm; 0 for no clipping. PyTorch divides by the norm + 1e-6.
         decay_rules: ordered (regular expression, factor of λ).
         rate_rules: ordered (regular expression, factor of η).
+        roles: roles and layouts of the parameters, which tell Muon a kernel's inputs from its
+            outputs and layers; those that `rewrite` finds unless given.
 
     Raises:
         InputError: for an unknown name, a weight decay where there is none, or a negative weight
@@ -81,7 +82,7 @@ def make_optimizer(
     _check(weight_decay, clip, (*decay_rules, *rate_rules))
     adam = optax.scale_by_adam(*betas, eps=eps)
     direction = (
-        _muon(adam) if name == "muon" else adam,
+        _muon(adam, roles) if name == "muon" else adam,
         _decay_by_rules(weight_decay, decay_rules),
     )
     return optax.chain(
@@ -92,35 +93,63 @@ def make_optimizer(
     )
 
 
-def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
+def _muon(
+    adam: optax.GradientTransformation, roles: Sequence[Rule] | None
+) -> optax.GradientTransformation:
     """Muon's directions of the hidden kernels, Adam's of the rest."""
 
-    def labels(params: Any) -> Any:
-        named, treedef = paths.flatten(params)
-        kinds = ["muon" if _is_matrix(path, leaf) else "adam" for path, leaf in named]
-        return jax.tree.unflatten(treedef, kinds)
+    def both(tree: Any) -> optax.GradientTransformation:
+        named, treedef = paths.flatten(tree)
+        found = _matrices(named, zoo.rules_of(tree) if roles is None else roles)
+        labels = ["muon" if path in found else "adam" for path, _ in named]
 
-    def axes(updates: Any) -> Any:  # those that `labels` chose: the others are masked
-        named, treedef = paths.flatten(updates)
-        return jax.tree.unflatten(treedef, [_axes(path, leaf.ndim) for path, leaf in named])
+        def axes(updates: Any) -> Any:  # of the kernels alone: the rest is masked
+            kernels, of_kernels = paths.flatten(updates)
+            return jax.tree.unflatten(of_kernels, [found[path] for path, _ in kernels])
 
-    def as_large_as_adam(updates: Any, _: Any) -> Any:
-        return jax.tree.map(lambda leaf, at: leaf * _factor(leaf, at), updates, axes(updates))
+        def as_large_as_adam(updates: Any, _: Any) -> Any:
+            return jax.tree.map(lambda leaf, at: leaf * _factor(leaf, at), updates, axes(updates))
 
-    muon = contrib.scale_by_muon(weight_dimension_numbers=axes)
-    muon = optax.chain(muon, optax.stateless(as_large_as_adam))
-    return optax.partition({"muon": muon, "adam": adam}, labels)
+        muon = contrib.scale_by_muon(weight_dimension_numbers=axes)
+        muon = optax.chain(muon, optax.stateless(as_large_as_adam))
+        return optax.partition({"muon": muon, "adam": adam}, jax.tree.unflatten(treedef, labels))
+
+    return optax.GradientTransformation(
+        lambda params: both(params).init(params),
+        lambda updates, state, params=None: both(updates).update(updates, state, params),
+    )
 
 
-def _is_matrix(path: str, leaf: jax.Array) -> bool:
-    return leaf.ndim > 1 + bool(_STACKED.search(path)) and bool(_HIDDEN.fullmatch(path))
+def _matrices(
+    named: Sequence[tuple[str, jax.Array]], roles: Sequence[Rule]
+) -> dict[str, contrib.MuonDimensionNumbers]:
+    """Axes of inputs and of outputs of each hidden kernel, by its path; layers are neither.
 
-
-def _axes(path: str, ndim: int) -> contrib.MuonDimensionNumbers:
-    """Axes of a kernel's inputs and outputs; an axis of layers is neither."""
-    first = int(bool(_STACKED.search(path)))
-    inputs = first + 1 if _PROJECTION.search(path) else ndim - 1
-    return contrib.MuonDimensionNumbers(tuple(range(first, inputs)), tuple(range(inputs, ndim)))
+    Of kernels without a role those of two axes are matrices, and those of three that stand in one
+    stack with kernels that have roles.
+    """
+    found = {}
+    stacks = set()
+    others = []
+    for path, leaf in named:
+        described = ((rule, rule.block(path)) for rule in roles if rule.roles)
+        rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
+        if rule and leaf.ndim == rule.rank:
+            inputs, outputs = rule.matrix
+            for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
+                stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))
+            if _HIDDEN.fullmatch(path):
+                found[path] = contrib.MuonDimensionNumbers(inputs, outputs)
+        elif not rule and _HIDDEN.fullmatch(path):
+            others.append((path, leaf))
+    for path, leaf in others:
+        matrix: tuple[int, ...] = (0, 1) if leaf.ndim == 2 else ()
+        for top, axis, layers in stacks:
+            if path.startswith(f"{top}/") and leaf.ndim == 3 and leaf.shape[axis] == layers:
+                matrix = tuple(at for at in range(3) if at != axis)
+        if matrix:
+            found[path] = contrib.MuonDimensionNumbers(matrix[:1], matrix[1:])
+    return found
 
 
 def _factor(leaf: jax.Array, at: contrib.MuonDimensionNumbers) -> float:

@@ -72,6 +72,7 @@ class Program:
             clip=rates.clip,
             decay_rules=(*rates.decay_rules, *spared),
             rate_rules=rates.rate_rules,
+            roles=self.rules,
         )
         if rates.skip_nonfinite:
             self.optimizer = optax.apply_if_finite(self.optimizer, rates.skip_nonfinite)

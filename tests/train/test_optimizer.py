@@ -8,6 +8,7 @@ import pytest
 
 from mimetic_jax import InputError, paths
 from mimetic_jax.models import ViT
+from mimetic_jax.rules import Rule
 from mimetic_jax.train.optimizer import make_optimizer
 
 PARAMS = {
@@ -170,6 +171,41 @@ def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
         assert (np.diag(sizes) > 0.6).all()
         assert (np.diag(sizes) < 1.3).all()
         np.testing.assert_allclose(sizes, np.diag(np.diag(sizes)), atol=1e-4)
+
+
+def test_muon_takes_axes_from_roles_and_never_guesses_them():
+    """A stack under another name, a kernel of several roles, a gate beside them that has none; and
+    an unknown kernel of four axes, which moves as by AdamW."""
+    random = np.random.default_rng(1)
+    tree = {
+        "layers": {
+            "mixer": {"qkv": {"kernel": random.normal(size=(2, 4, 12))}},
+            "mlp": {"gate": {"kernel": random.normal(size=(2, 4, 6))}},
+        },
+        "last": {"kernel": random.normal(size=(3, 4))},
+        "other": {"kernel": random.normal(size=(2, 2, 3, 3))},
+    }
+    tree = jax.tree.map(jnp.asarray, tree)
+    roles = (Rule("mixer/qkv/kernel", ("query", "key", "value"), "l d (three h k)"),)
+    schedule = optax.constant_schedule(0.01)
+    muon = make_optimizer("muon", schedule, roles=roles)
+    moves, _ = muon.update(tree, muon.init(tree), tree)
+    adamw = make_optimizer("adamw", schedule)
+    theirs, _ = adamw.update(tree, adamw.init(tree), tree)
+    np.testing.assert_allclose(moves["other"]["kernel"], theirs["other"]["kernel"], rtol=1e-6)
+    for layer in range(2):
+        alone = {"a": {"kernel": tree["layers"]["mixer"]["qkv"]["kernel"][layer]}}
+        alone |= {"b": {"kernel": tree["layers"]["mlp"]["gate"]["kernel"][layer]}}
+        alone |= {"c": tree["last"]}
+        expected, _ = muon.update(alone, muon.init(alone), alone)
+        stacked = moves["layers"]
+        for ours, name in ((stacked["mixer"]["qkv"], "a"), (stacked["mlp"]["gate"], "b")):
+            np.testing.assert_allclose(
+                ours["kernel"][layer], expected[name]["kernel"], rtol=1e-4, atol=1e-6
+            )
+        np.testing.assert_allclose(
+            moves["last"]["kernel"], expected["c"]["kernel"], rtol=1e-4, atol=1e-6
+        )
 
 
 def test_adam_is_adamw_without_decay():
