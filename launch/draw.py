@@ -220,9 +220,10 @@ def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
     }
 
 
-def _maps(found: Mapping[str, Network], count: int) -> dict[str, Any]:
+def _each(function: Callable[..., Any], found: Mapping[str, Network], count: int) -> dict[str, Any]:
+    """What a function of a model, its variables and inputs gives of each network."""
     return {
-        label: attention_maps(network.model, network.variables, network.inputs(count))
+        label: function(network.model, network.variables, network.inputs(count))
         for label, network in found.items()
     }
 
@@ -232,30 +233,22 @@ def _products(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
 
 
 def _attention(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return (_maps(found, count),)
+    return (_each(attention_maps, found, count),)
 
 
 def _impulses(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     grid = next(iter(found.values())).arm.program.task.grid()
     if grid is None:
         raise InputError("the model has no grid of patches: there are no offsets to draw")
-    return _maps(found, count), grid
+    return _each(attention_maps, found, count), grid
 
 
 def _ranks(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    ranks = {
-        label: stable_ranks(network.model, network.variables, network.inputs(count))
-        for label, network in found.items()
-    }
-    return (ranks,)
+    return (_each(stable_ranks, found, count),)
 
 
 def _residuals(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    residuals = {
-        label: channel_mixing_residuals(network.model, network.variables, network.inputs(SOLVED))
-        for label, network in found.items()
-    }
-    return (residuals,)
+    return (_each(channel_mixing_residuals, found, SOLVED),)
 
 
 _OF_NETWORKS: dict[str, Callable[[Mapping[str, Network], int], tuple[Any, ...]]] = {
