@@ -1,41 +1,96 @@
-"""Time initializing Llama-7B-sized attention (D 4096, 32 heads, 32 layers) by `method="fast"`.
+"""Attention of the size of Llama-7B's (D 4096, 32 heads, 32 layers): seconds here, or on paper.
 
-    python -m benchmarks.llama
+    taskset -c 0 python -m benchmarks.llama     # one core
+    python -m benchmarks.llama --target=h200    # needs what docs/compile.md installs
 
-Four heads of a layer's query/key and one layer's value/out are measured, the rest is extrapolated:
-a layer is 8 times the former plus the latter, the model 32 layers. The energy that the fast route
-captures is measured on one head, relative to the exact route.
+Here: processor time of one head of query/key, of concrete arrays (LAPACK) and inside `jax.jit` by
+both methods, and of one layer's value/out, with the drawing of their noise. The model has 32 layers
+of 32 heads and one value/out.
+
+On paper: the program of one head by `method="fast"`, compiled for a target, its loop turning as
+often as here. Products are float32's: 67 TFLOP/s of an H100 or H200 (NVIDIA's data sheet), six
+passes of bfloat16 on a TPU. QR and the eigensolver of the block, which are a library's, aren't
+counted, nor is latency.
 """
 
 from __future__ import annotations
 
-import jax
-import numpy as np
+import argparse
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
 
-from benchmarks.timing import seconds
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+
+from mimetic_jax.analysis.compile.hlo import parse
+from mimetic_jax.analysis.compile.kernels import step_kernels
+from mimetic_jax.analysis.compile.roofline import roofline
+from mimetic_jax.analysis.compile.target import Target
 from mimetic_jax.weights import factorize, query_key, value_out
 
-DIM, HEADS, WIDTH, LAYERS, MEASURED = 4096, 32, 128, 32, 4
+DIM, HEADS, WIDTH, LAYERS = 4096, 32, 128, 32
+TURNS = 4
+FLOAT32 = {"h100": 67e12, "h200": 67e12}
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor time of one call, of all threads, and its result."""
+    began = time.process_time()
+    result = jax.block_until_ready(function())
+    return time.process_time() - began, result
+
+
+def here() -> None:
+    """Print seconds on this machine, and how far the products of both methods differ."""
+    key = jax.random.key(0)
+    head = functools.partial(query_key, key, DIM, 1, head_dim=WIDTH)
+    host, joint = timed(head)[0], timed(lambda: value_out(key, DIM, HEADS))[0]
+    total = LAYERS * (HEADS * host + joint) / 60
+    print(f"head: {host:.1f} s; value/out: {joint:.1f} s; {LAYERS} layers: {total:.0f} min")
+    products = []
+    for method in ("exact", "fast"):
+        compiled = jax.jit(functools.partial(head, method=method)).lower().compile()
+        took, (query, keys) = timed(compiled)
+        print(f"head inside jax.jit, {method}: {took:.1f} s")
+        products.append(np.asarray(query[:, 0]) @ np.asarray(keys[:, 0]).T)
+    exact, fast = products
+    apart = np.linalg.norm(fast - exact) / np.linalg.norm(exact)
+    print(f"relative difference of their products: {apart:.0e}")
+
+
+def on_paper(name: str) -> None:
+    """Print the roofline of a head, and of all heads."""
+    target = Target.of(name)
+    (device, *_) = target.devices()
+    shape = (1, DIM, DIM)
+    matrix = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=SingleDeviceSharding(device))
+    with jax.default_device(device):
+        compiled = jax.jit(lambda a: factorize(a, WIDTH, "fast")).lower(matrix).compile()
+    kernels = step_kernels(parse(compiled.as_text() or ""), TURNS)
+    peak = FLOAT32.get(name) or target.chip.flops / 6
+    found = roofline(kernels, dataclasses.replace(target.chip, flops32=peak), 1)
+    flops = sum(kernel.times * kernel.flops.total for kernel in kernels)
+    print(
+        f"{target.chip.name}, {target.compiler}: a head multiplies {flops / 1e9:.0f} GFLOP, at "
+        f"best {1e3 * found.seconds:.1f} ms, bound by {found.bound}; "
+        f"{LAYERS * HEADS} heads {LAYERS * HEADS * found.seconds:.1f} s"
+    )
 
 
 def main() -> None:
-    """Print seconds per layer and for the model, and the captured energy."""
-    key = jax.random.key(0)
-    query_key(key, DIM, num_heads=1, head_dim=WIDTH, method="fast")  # compiles the drawing
-    pair = seconds(lambda: query_key(key, DIM, MEASURED, head_dim=WIDTH, method="fast"))
-    exact = seconds(lambda: query_key(key, DIM, MEASURED, head_dim=WIDTH))
-    joint = seconds(lambda: value_out(key, DIM, HEADS))
-    layer = pair * HEADS / MEASURED + joint
-    noise = np.random.default_rng(0).standard_normal((1, DIM, DIM), np.float32) / DIM**0.5
-    target = 0.7 * noise + 0.7 * np.eye(DIM, dtype=np.float32)
-    energies = [
-        np.linalg.norm(factorize(target, WIDTH, method)[0], axis=1) ** 4  # σ² of each column
-        for method in ("fast", "exact")
-    ]
-    print(f"query/key, per head: fast {pair / MEASURED:.2f} s, exact {exact / MEASURED:.2f} s")
-    print(f"value/out, per layer (full rank, exact): {joint:.1f} s")
-    print(f"per layer: {layer:.0f} s; {LAYERS} layers, estimated: {LAYERS * layer / 60:.1f} min")
-    print(f"energy of the fast route: {energies[0].sum() / energies[1].sum():.4f} of the exact")
+    """Measure here, or compile for --target."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--target", help="h200, h100 or v5e:2x2, of which one chip is used")
+    target = parser.parse_args().target
+    if target:
+        on_paper(target)
+    else:
+        here()
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def test_what_reads_a_tree():
     "call",
     [
         lambda x: weights.anti_correlated(x, x.T),
-        lambda x: weights.factorize(x[None], 2, "fast"),
+        lambda x: weights.factorize(x[None], 1, "fast"),
         lambda x: weights.mean_shift(x),
         lambda x: weights.polar(x[None]),
         lambda x: weights.empirical_covariance(x.reshape(2, 2, 16)),

@@ -42,7 +42,7 @@ class Mimetic(Scheme):
         noise: "normal" or "uniform".
         degenerate: what truncation keeps where α = 0: "first_k" or "random_basis".
         zero_bias: whether the biases of the written kernels become zero.
-        method: "exact", or "fast" for large widths: see `weights.factorize`.
+        method: "exact", or "fast" inside `jax.jit` for large widths: see `weights.factorize`.
         orientation: of value and out: "paper"; or "port", transposed as in the mimetic rows of the
             structured paper's released code: see `weights.value_out`.
 

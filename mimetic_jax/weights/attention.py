@@ -63,7 +63,7 @@ def query_key(
         noise: "normal" (the paper) or "uniform" (the released port), of the same variance.
         degenerate: what truncation keeps when α = 0, where all singular values are equal:
             the "first_k" coordinates (what LAPACK returns, hence the port) or a "random_basis".
-        method: "exact", or "fast" for large D: see `factorize`.
+        method: "exact", or "fast" inside `jax.jit` for large D: see `factorize`.
 
     Returns:
         query [D, H, K] and key [D, G, K], float32.
@@ -130,7 +130,7 @@ def value_out(
             out = Rᵀ, whose product is (R L)ᵀ, as the structured paper's released code stores them
             for its mimetic rows: the same trace and eigenvalues, but a diagonal with a spread of
             0.24 instead of 0.03 (D = 192). Only to reproduce those rows; needs G·K = H·K = D.
-        method: as in `query_key`; at full rank both are exact.
+        method: as in `query_key`; at full rank both use the eigensolver.
 
     Returns:
         value [D, G, K] and out [H, K, D], float32.

@@ -8,13 +8,13 @@ float precision, however small the smallest singular values are.
 Two routes give the same products. *Concrete* arrays go to LAPACK on the host, outside XLA:
 LAPACK calls inside XLA:CPU can wait for threads of the very pool that they fill, and hang.
 *Traced* arrays (a caller's own `jit`, `vmap`, `eval_shape`) stay in the program, with one
-unbatched LAPACK call at a time, which can't hang.
+unbatched LAPACK call at a time, which can't hang. There `method="fast"` replaces the eigensolver by
+matrix products, which accelerators do best.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -28,7 +28,11 @@ from mimetic_jax.host.lapack import leading_eigenvectors
 Array: TypeAlias = jax.Array | np.ndarray
 Method: TypeAlias = Literal["exact", "fast"]
 
-KRYLOV_STEPS = 5
+_DEGREE, _CYCLES, _TOLERANCE = 8, 20, 3e-4
+"""Of `_leading_by_products`: the degree of its polynomials, how many it applies at most, and the
+residual before the last of them, relative to the spread of the block's eigenvalues. The last
+divides it by ten to a hundred; it is no test of the result, since how far rounding lets that fall
+depends on the hardware."""
 
 _LARGEST = 1e9
 """Entries whose squares and their sums float32 holds."""
@@ -44,10 +48,10 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
     Args:
         targets: the matrices A, [B, D, D] float32; concrete or traced.
         rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
-        method: "exact"; or "fast", which finds the leading vectors in a block Krylov space of
-            AᵀA by matrix products, for large D (0.99 of the exact rank-R energy of αZ + βI at
-            D = 2048, R = 128). It is exact where that space would be no smaller than D. Only
-            "exact" can be differentiated: the QR factors of "fast" are ill-conditioned.
+        method: "exact"; or "fast", which finds the leading vectors of traced targets by matrix
+            products, for large D on accelerators. The product is the same to float32's precision
+            (see docs/speed.md). Concrete targets, and traced ones with 8 R > D, go to the
+            eigensolver by either method. Only "exact" can be differentiated.
 
     Returns:
         left [B, D, R] and right [B, D, R] (NumPy arrays if `targets` is concrete).
@@ -71,14 +75,14 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         raise InputError(f"rank {rank} is not between 1 and dim {dim}")
     if method not in ("exact", "fast"):
         raise unknown("method", method, ("exact", "fast"))
-    krylov = method == "fast" and KRYLOV_STEPS * _block_width(rank) < dim
     if isinstance(targets, jax.core.Tracer):
-        one = functools.partial(_factorize_traced, rank=rank, krylov=krylov)
+        fast = method == "fast" and 8 * rank <= dim  # a block of 2R would save too little
+        one = functools.partial(_factorize_traced, rank=rank, fast=fast)
         return jax.lax.map(one, targets.astype(jnp.float32))
-    return _factorize_host(np.asarray(targets), rank, krylov)
+    return _factorize_host(np.asarray(targets), rank)
 
 
-def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.ndarray, np.ndarray]:
+def _factorize_host(targets: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     batch, dim, _ = targets.shape
     left = np.empty((batch, dim, rank), np.float32)
     right = np.empty((batch, dim, rank), np.float32)
@@ -87,12 +91,7 @@ def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.nd
         target = targets[index]
         if not max(target.max(), -target.min()) <= _LARGEST:  # also false for NaN
             raise InputError(f"a matrix to factorize has entries beyond ±{_LARGEST:g}")
-        if krylov:
-            basis = _krylov_basis(target, rank, np, lambda x: np.linalg.qr(x)[0])
-            image = target @ basis
-            vectors = basis @ leading_eigenvectors(image.T @ image, rank)
-        else:
-            vectors = leading_eigenvectors(target.T @ target, rank)
+        vectors = leading_eigenvectors(target.T @ target, rank)
         image = target @ vectors
         root = np.sqrt(_positive(np.linalg.norm(image, axis=0)))
         left[index] = image / root
@@ -103,34 +102,57 @@ def _factorize_host(targets: np.ndarray, rank: int, krylov: bool) -> tuple[np.nd
     return left, right
 
 
-def _factorize_traced(target: jax.Array, rank: int, krylov: bool) -> tuple[jax.Array, jax.Array]:
+def _factorize_traced(target: jax.Array, rank: int, fast: bool) -> tuple[jax.Array, jax.Array]:
     # Full float32 products: TF32 or bf16 passes would break the product law on accelerators.
     with jax.default_matmul_precision("highest"):
-        if krylov:
-            basis = _krylov_basis(target, rank, jnp, lambda x: _traced_qr(x)[0])
-            image = target @ basis
-            vectors = basis @ traced_eigh(image.T @ image)[1][:, ::-1][:, :rank]
+        gram = target.T @ target
+        if fast:
+            vectors = _leading_by_products(gram, rank)
         else:
-            vectors = traced_eigh(target.T @ target)[1][:, ::-1][:, :rank]
+            vectors = traced_eigh(gram)[1][:, ::-1][:, :rank]
         image = target @ vectors
         root = jnp.sqrt(_positive(jnp.linalg.norm(image, axis=0, keepdims=True)))
         return image / root, vectors * root
 
 
-def _krylov_basis(target: Any, rank: int, xp: Any, orthonormal: Callable[[Any], Any]) -> Any:
-    """Orthonormal basis [D, steps · width] of span{GX, G²X, …} for G = AᵀA and a fixed random X.
+def _leading_by_products(gram: jax.Array, rank: int) -> jax.Array:
+    """Eigenvectors [D, R] of the R largest eigenvalues, by Chebyshev-filtered subspace iteration.
 
-    Rayleigh-Ritz in all of it needs far fewer steps than power iteration, which keeps the last
-    block only, because the spectrum of αZ + βI has no gap.
+    A polynomial of the matrix multiplies a block of 2R vectors. It is at most 1 between 0 and the
+    block's smallest Ritz value, and grows fast above it. This repeats until the leading R Ritz
+    vectors are eigenvectors to float32's precision. QR and the eigensolver see only the block.
+
+    Reference: Zhou, Saad, Tiago, Chelikowsky, Self-consistent-field calculations using
+    Chebyshev-filtered subspace iteration, 2006.
     """
-    blocks = [xp.asarray(_sketch(len(target), _block_width(rank)))]
-    for _ in range(KRYLOV_STEPS):
-        blocks.append(orthonormal(target.T @ (target @ blocks[-1])))
-    return orthonormal(xp.concatenate(blocks[1:], axis=1))
 
+    def ritz(block: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        basis = _traced_qr(block)[0]
+        image = gram @ basis
+        values, turn = (x[..., ::-1] for x in traced_eigh(basis.T @ image))
+        return basis @ turn, image @ turn, values
 
-def _block_width(rank: int) -> int:
-    return rank + (rank + 3) // 4
+    def unfinished(state: tuple[Any, ...]) -> jax.Array:
+        cycle, error, *_ = state
+        return (cycle < _CYCLES) & (error > _TOLERANCE)
+
+    def filtered(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        cycle, _, basis, image, values = state
+        # Of a singular target the smallest may be 0; the bound keeps the polynomial finite.
+        half = _positive(jnp.maximum(values[-1], values[0] / 10)) / 2
+        residuals = (image - basis * values[None])[:, :rank]
+        error = jnp.linalg.norm(residuals, axis=0).max() / _positive(values[0] - values[-1])
+
+        def raised(_: Any, terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            return terms[1], 2 * (gram @ terms[1] / half - terms[1]) - terms[0]
+
+        _, block = jax.lax.fori_loop(1, _DEGREE, raised, (basis, image / half - basis))
+        return cycle + 1, error, *ritz(block)
+
+    start = gram @ (gram @ _sketch(len(gram), 2 * rank))
+    state = (0, jnp.float32(jnp.inf), *ritz(start))
+    basis: jax.Array = jax.lax.while_loop(unfinished, filtered, state)[2]
+    return basis[:, :rank]
 
 
 def _sketch(dim: int, width: int) -> np.ndarray:

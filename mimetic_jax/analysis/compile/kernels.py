@@ -111,40 +111,50 @@ def module_of(scope: str) -> str:
     return "other"
 
 
-def step_kernels(module: Module) -> list[Kernel]:
+def step_kernels(module: Module, turns: float | None = None) -> list[Kernel]:
     """The kernels of one step, each as often as loops inside the step run it.
 
     A dispatch runs steps in a loop whose number of turns it is called with: its body is the step. A
     program without such a loop around its products is one step.
+
+    Args:
+        module: the compiled program.
+        turns: of loops that end where their data says so, in a program that is one step.
     """
     loops: list[list[Kernel]] = []
-    whole = list(_kernels(module, module.entry, 1, loops))
+    whole = list(_kernels(module, module.entry, 1, loops, turns))
     steps = [kernels for kernels in loops if any(kernel.flops.total for kernel in kernels)]
     return max(steps, key=len, default=whole)
 
 
 def _kernels(
-    module: Module, computation: Computation, times: float, loops: list[list[Kernel]]
+    module: Module,
+    computation: Computation,
+    times: float,
+    loops: list[list[Kernel]],
+    expected: float | None,
 ) -> Iterator[Kernel]:
+    def inside(name: str, times: float) -> list[Kernel]:
+        return list(_kernels(module, module.computations[name], times, loops, expected))
+
     for instruction in computation.instructions.values():
         if instruction.opcode == "while":
             (body,) = instruction.called("body")
-            turns = _turns(module, computation, instruction)
-            inside = list(_kernels(module, module.computations[body], times * (turns or 1), loops))
+            known = _turns(module, computation, instruction)
+            turns = expected if known is None else known
+            kernels = inside(body, times * (turns or 1))
             if turns is None:
-                loops.append(inside)
-            yield from inside
+                loops.append(kernels)
+            yield from kernels
         elif instruction.opcode == "conditional":
             names = instruction.called(
                 "branch_computations", "true_computation", "false_computation"
             )
-            branches = [
-                list(_kernels(module, module.computations[name], times, loops)) for name in names
-            ]
+            branches = [inside(name, times) for name in names]
             yield from max(branches, key=lambda kernels: sum(k.times * k.bytes for k in kernels))
         elif instruction.opcode in ("call", "async-start"):
             for name in instruction.called("to_apply", "calls"):
-                yield from _kernels(module, module.computations[name], times, loops)
+                yield from inside(name, times)
         elif instruction.target == "AllocateBuffer":
             continue  # writes nothing
         elif instruction.opcode not in _NO_KERNEL and not instruction.opcode.endswith("-done"):

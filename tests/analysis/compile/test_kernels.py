@@ -73,6 +73,7 @@ def test_the_loop_over_steps_is_the_step():
     dispatch = dispatch.replace("%double = f32[100]{0} add(%flat, %flat)", product)
     dispatch = dispatch.replace("  %x = f32[6,100]{1,0} parameter(0)\n", outside)
     assert [kernel.times for kernel in step_kernels(parse(dispatch))] == [1, 1]
+    assert [kernel.times for kernel in step_kernels(parse(dispatch), turns=4)] == [1, 4, 4]
 
 
 @pytest.mark.parametrize("turns", ["2.667", "21"])
