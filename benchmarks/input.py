@@ -49,10 +49,11 @@ class Images:
         return self.labels.tobytes()
 
 
-def photograph(seed: int, height: int = 375, width: int = 500) -> bytes:
+def photograph(seed: int) -> bytes:
     """A JPEG of 1/f noise."""
     from PIL import Image
 
+    height, width = 375, 500
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None]
     amplitude = 1 / np.maximum(np.hypot(rows, columns), 1 / width)
     gray, *colors = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import importlib.util
 import os
 import statistics
@@ -30,13 +31,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.together import Start, group_of
 from configs import mlp_population
 from mimetic_jax.analysis.chips import peak_flops
 from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.train.chunk import initial_members
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.state import stream, streams
+from mimetic_jax.train.group import Group
 from mimetic_jax.train.tasks.images import ImageTask
 
 IMAGES, STEPS, IN_TURN, REPEATS = 10_000, 10, 8, 3
@@ -69,12 +71,11 @@ class Ours:
     Args:
         model: of configs/mlp_population.py.
         images: in the data set.
-        steps: per dispatch.
     """
 
-    def __init__(self, model: str, images: int = IMAGES, steps: int = STEPS) -> None:
+    def __init__(self, model: str, images: int = IMAGES) -> None:
         self.config = mlp_population.get_config(f"model={model},init=default")
-        self.config.max_dispatch = self.steps = steps
+        self.config.max_dispatch = STEPS
         random = np.random.default_rng(0)
         self.pixels = random.integers(0, 256, (images, 32, 32, 3), np.uint8)
         self.labels = random.integers(0, 10, images, np.int32)
@@ -88,39 +89,27 @@ class Ours:
 
     def in_turn(self, members: int) -> Way:
         """A dispatch of one member after the other."""
-        states = [self.program.initial_state(seed) for seed in range(members)]
-        keys = [(stream(seed, "data"), stream(seed, "dropout")) for seed in range(members)]
+        groups = [group_of(self.program, None, [seed]) for seed in range(members)]
 
         def run(steps: int) -> None:
-            count = jnp.int32(steps)
-            for member in range(members):
-                states[member], _ = self.program.run_steps(
-                    states[member], self._arrays, *keys[member], count
-                )
-            jax.block_until_ready(states)
+            jax.block_until_ready([group.steps(self._arrays, steps, [1.0]) for group in groups])
 
-        return Way("ours, one after the other", 1, members * self.config.batch, self.steps, run)
+        return Way("ours, one after the other", 1, members * self.config.batch, STEPS, run)
 
     def together(self, members: int) -> Way:
         """A dispatch of all members."""
-        program, seeds = self.program, np.arange(members)
-        state = initial_members(program, self.config, seeds)
-        data_keys, dropout_keys = (
-            jax.device_put(streams(seeds, name), program.by_member) for name in ("data", "dropout")
-        )
-        ones = jax.device_put(np.ones(members, np.float32), program.by_member)
-        dispatch = program.together(members, self._arrays)
+        seeds = list(range(members))
+        start = functools.partial(initial_members, self.program, self.config, np.array(seeds))
+        chunk: Any = Start(seeds, start)
+        group = Group(self.program, None, [chunk], lanes=seeds)
 
         def run(steps: int) -> None:
-            nonlocal state
-            count = jnp.int32(steps)
-            state, _ = dispatch(state, self._arrays, data_keys, dropout_keys, count, ones)
-            jax.block_until_ready(state)
+            jax.block_until_ready(group.steps(self._arrays, steps, [1.0]))
 
-        analysis = dispatch.memory_analysis()
+        analysis = self.program.together(members, self._arrays).memory_analysis()
         memory = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
         images = members * self.config.batch
-        return Way("ours, at once", members, images, self.steps, run, memory)
+        return Way("ours, at once", members, images, STEPS, run, memory)
 
 
 def theirs(ours: Ours, members: Sequence[int]) -> list[Way]:
@@ -131,7 +120,7 @@ def theirs(ours: Ours, members: Sequence[int]) -> list[Way]:
     trainer = Trainer(ours.config, ours.info, ours.pixels, ours.labels, "cuda" if cuda else "cpu")
     check_same(ours, trainer)
     # On a CPU nothing is gained by a step that isn't waited for, and one of 64 takes seconds.
-    batch, steps = ours.config.batch, ours.steps if cuda else 1
+    batch, steps = ours.config.batch, STEPS if cuda else 1
     ways = [Way("PyTorch, one after the other", 1, batch, steps, trainer.alone())]
     for count in members:
         run = trainer.together(count)

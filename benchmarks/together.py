@@ -10,7 +10,8 @@ run; above 1, training at once is faster.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -39,23 +40,21 @@ def prepared(arguments: str, batch: int, steps: int) -> tuple[Program, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a group asks of a run's journal."""
+    """What a group asks of a journal: seeds, and the state before the first step."""
 
-    program: Program
-    seed: int
+    seeds: Sequence[int]
+    start: Callable[[], TrainState]
 
-    @property
-    def seeds(self) -> list[int]:
-        return [self.seed]
 
-    def start(self) -> TrainState:
-        return self.program.initial_state(self.seed)
+def group_of(program: Program, data: Any, seeds: Iterable[int]) -> Group:
+    """Runs that train at once."""
+    starts: Any = [Start([seed], functools.partial(program.initial_state, seed)) for seed in seeds]
+    return Group(program, data, starts)
 
 
 def dispatches(program: Program, data: Any, seeds: Sequence[int], steps: int) -> Callable[[], Any]:
     """A dispatch of runs that train at once."""
-    starts: Any = [Start(program, seed) for seed in seeds]
-    group = Group(program, data, starts)
+    group = group_of(program, data, seeds)
     arrays = program.feed.session(data, jax.random.key(0), 0, steps).arrays()
     return lambda: group.steps(arrays, steps, [1.0] * len(seeds))
 

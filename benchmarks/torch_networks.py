@@ -51,9 +51,13 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(self.mixed(*heads).transpose(1, 2).flatten(2))
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The values that each head gathers, [B, H, N, K]."""
         shares = (query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5).softmax(-1)
-        return self.out((shares @ value).transpose(1, 2).flatten(2))
+        return shares @ value
 
 
 class AttentionBlock(nn.Module):
@@ -145,7 +149,7 @@ class Trainer:
     def alone(self) -> Callable[[int], None]:
         """Returns a function that takes steps of one network, as PyTorch trains by default."""
         network = self.network()
-        optimizer = self._optimizer(network.parameters())
+        optimizer = adamw(network.parameters(), self.config.optimizer)
 
         def step(chosen: Tensor) -> None:
             optimizer.zero_grad()
@@ -161,7 +165,7 @@ class Trainer:
         params, _ = stack_module_state(networks)
         skeleton = copy.deepcopy(networks[0]).to("meta")
         # Adam has no sums over parameters: that of stacked ones is each member's own.
-        optimizer = self._optimizer(params.values())
+        optimizer = adamw(params.values(), self.config.optimizer)
         # Without these, `grad` would also record what it does for a second derivative.
         detached = {name: param.detach() for name, param in params.items()}
 
@@ -195,24 +199,25 @@ class Trainer:
 
         return run
 
-    def _optimizer(self, params: Any) -> torch.optim.Optimizer:
-        rates = self.config.optimizer
-        return torch.optim.AdamW(
-            params,
-            rates.learning_rate,
-            betas=rates.betas,
-            eps=rates.eps,
-            weight_decay=rates.weight_decay,
-            fused=True,
-        )
+
+def adamw(params: Any, rates: ConfigDict) -> torch.optim.Optimizer:
+    """The fused optimizer of `config.optimizer`, at a constant rate."""
+    return torch.optim.AdamW(
+        params,
+        rates.learning_rate,
+        betas=rates.betas,
+        eps=rates.eps,
+        weight_decay=rates.weight_decay,
+        fused=True,
+    )
 
 
-def in_torch(params: Any, patch: int) -> dict[str, Tensor]:
-    """Parameters of our ConvNeXt or ViT under PyTorch's names and in its layouts.
+def in_torch(params: Any, patch: int = 1) -> dict[str, Tensor]:
+    """Parameters of our ConvNeXt, ViT or GPT under PyTorch's names and in its layouts.
 
     Args:
         params: a tree of Flax.
-        patch: side of its patches.
+        patch: side of its patches, if it has any.
     """
     found: dict[str, np.ndarray] = {}
     for path, leaf in paths.flatten(params)[0]:

@@ -15,10 +15,9 @@ COSTS = pathlib.Path(__file__).with_name("costs.json")
 class Costs:
     """The counted FLOPs of runs."""
 
-    def __init__(self, path: pathlib.Path = COSTS) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._flops: dict[str, dict[str, float]] = (
-            json.loads(path.read_text()) if path.exists() else {}
+            json.loads(COSTS.read_text()) if COSTS.exists() else {}
         )
 
     def seed(self, spec: Spec, arms: Iterable[str]) -> float | None:
@@ -47,5 +46,5 @@ class Costs:
             }
             self._flops.setdefault(entry.spec.key, {}).update(flops)
             text = json.dumps(dict(sorted(self._flops.items())), indent=1, sort_keys=True)
-            (Place(self._path.parent) / self._path.name).write(text + "\n")
+            (Place(COSTS.parent) / COSTS.name).write(text + "\n")
             say(f"{entry.table} row {entry.number}: {sum(flops.values()):.3g} FLOPs a seed")

@@ -112,10 +112,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
             scales = (entry.row.small or table.small for entry in small)
             says = dict.fromkeys(scale.says for scale in scales if scale)
             yield wrapped(f"Scaled down ({'; '.join(says)}):")
-        if table.trials:
-            yield league.task_table(name, results) + "\n"
-        else:
-            yield tables.table(rows, results, marks_of_lines(rows, results), lacking=False) + "\n"
+        yield tables.table(rows, results, marks_of_lines(rows, results), lacking=False) + "\n"
         if doubts := [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in rows if n.row.doubt]:
             yield "\n".join(doubts) + "\n"
         yield _origins(rows, results)

@@ -26,8 +26,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.chunks import Members
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 from papers.record import Figure, Small
 
@@ -97,7 +96,7 @@ def draw(
     if figure.draw == "filters":
         return list(_of_arms(path, queue, wanted, filters.report))
     if figure.draw == "covariance":
-        population = functools.partial(_population, **options)
+        population = functools.partial(mlp_covariance.report, **options)
         return list(_of_arms(path, queue, wanted, population))
     if figure.draw == "gain":
         points = _points(options["points"], options["sources"], queue.results)
@@ -122,15 +121,6 @@ def _of_arms(
                 drawn += 1
     if not drawn:
         raise InputError("nothing is trained in that workdir: nothing to draw")
-
-
-def _population(
-    path: pathlib.Path, comparison: Comparison, workdir: Place, name: str, **options: Any
-) -> tuple[str, list[AnyPath]] | None:
-    population, arm = Members.of(workdir, name), comparison.arms[name]
-    if not population.trained:
-        return None
-    return mlp_covariance.report(path, population, arm, arm.config.members, **options)
 
 
 def _points(
@@ -230,9 +220,10 @@ def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
     }
 
 
-def _maps(found: Mapping[str, Network], count: int) -> dict[str, Any]:
+def _each(function: Callable[..., Any], found: Mapping[str, Network], count: int) -> dict[str, Any]:
+    """What a function of a model, its variables and inputs gives of each network."""
     return {
-        label: attention_maps(network.model, network.variables, network.inputs(count))
+        label: function(network.model, network.variables, network.inputs(count))
         for label, network in found.items()
     }
 
@@ -242,30 +233,22 @@ def _products(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
 
 
 def _attention(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return (_maps(found, count),)
+    return (_each(attention_maps, found, count),)
 
 
 def _impulses(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
     grid = next(iter(found.values())).arm.program.task.grid()
     if grid is None:
         raise InputError("the model has no grid of patches: there are no offsets to draw")
-    return _maps(found, count), grid
+    return _each(attention_maps, found, count), grid
 
 
 def _ranks(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    ranks = {
-        label: stable_ranks(network.model, network.variables, network.inputs(count))
-        for label, network in found.items()
-    }
-    return (ranks,)
+    return (_each(stable_ranks, found, count),)
 
 
 def _residuals(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    residuals = {
-        label: channel_mixing_residuals(network.model, network.variables, network.inputs(SOLVED))
-        for label, network in found.items()
-    }
-    return (residuals,)
+    return (_each(channel_mixing_residuals, found, SOLVED),)
 
 
 _OF_NETWORKS: dict[str, Callable[[Mapping[str, Network], int], tuple[Any, ...]]] = {

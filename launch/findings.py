@@ -114,9 +114,8 @@ def _number(found: re.Match[str], rows: _Rows) -> str:
         return f"{difference:{form}} (n = {difference.n})"
     if not one.runs:
         return f"never (n = {seeds})"
-    sd = f" ± {one.sd:{form}}" if one.sd is not None else ""
     some = f" of {seeds}" if len(one.runs) < seeds else ""
-    return f"{one.mean:{form}}{sd} (n = {len(one.reached)}{some})"
+    return f"{one.shown(form)} (n = {len(one.reached)}{some})"
 
 
 def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> tuple[ArmResult, int]:

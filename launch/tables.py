@@ -141,13 +141,12 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
-    sd = f" ± {ours.sd:{form}}" if ours.sd is not None else ""
     against = {name: _difference(ours, found.get(name), line.examples) for name in BASELINES}
     return (
         line.label,
         line.arm,
         published,
-        f"{ours.mean:{form}}{sd} ({len(ours.reached)})",
+        f"{ours.shown()} ({len(ours.reached)})",
         "" if line.published is None else f"{ours.mean - line.published:+{form}}",
         *(_shown(one, form) for one in against.values()),
         "; ".join(

@@ -1,4 +1,4 @@
-"""Fixtures. No environment variable is set here: the library must work in a clean one."""
+"""Fixtures. No environment variable stays set: the library must work in a clean environment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 from absl.testing import flagsaver
-from jax._src import compiler
 from ml_collections import ConfigDict
 from threadpoolctl import threadpool_limits
 
@@ -25,8 +25,11 @@ from tests.golden import make
 collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"]
 
 
-# XLA's own loops for fusions instead of MLIR's, and one LLVM module for each program.
-CHEAP = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+# XLA's own loops for fusions instead of MLIR's, and one LLVM module for each program, take a third
+# of the time to compile. XLA reads its flags once, when JAX first asks for devices.
+CHEAP = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+with mock.patch.dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {CHEAP}"):
+    jax.devices()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,7 +43,6 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # Most of the suite's time is compilation of programs that run for milliseconds.
     jax.config.update("jax_disable_most_optimizations", True)
-    _compile_cheaply()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,29 +61,6 @@ def rarely_collected() -> None:
     """Modules, tests and traces stay; to look through all of them for garbage took a fifth."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def _compile_cheaply() -> None:
-    """Compile for CPUs with `CHEAP`, a third of the time, also where no compiler options are given.
-
-    There is no public way: `jax.jit` takes compiler options for one function at a time, JAX has no
-    setting for all, and it reads the environment's XLA_FLAGS before a fixture could set them; set
-    outside, they would not be the clean environment that users have. Options that the installed XLA
-    doesn't have are left out.
-    """
-    original = compiler.get_compile_options
-    program = jax.jit(lambda: 0).lower()
-    options: dict[str, Any] = {}
-    for name, value in CHEAP.items():
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            program.compile({name: value})
-            options[name] = value
-
-    def cheap(*arguments: Any, env_options_overrides: Any = None, **rest: Any) -> Any:
-        overrides = options | dict(env_options_overrides or {})
-        return original(*arguments, env_options_overrides=overrides, **rest)
-
-    compiler.get_compile_options = cheap
 
 
 @pytest.fixture

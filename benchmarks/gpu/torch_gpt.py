@@ -6,24 +6,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.torch_networks import MLP, Attention
+
+
+class CausalAttention(Attention):
+    """Attention to earlier tokens, fused."""
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """x + attention(norm1(x)), then x + mlp(norm2(x))."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.attention, self.mlp = CausalAttention(width, heads), MLP(width, 4 * width)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        split = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.drop(self.out(y.transpose(1, 2).flatten(2)))
-        return x + self.drop(self.fc2(functional.gelu(self.fc1(self.norm2(x)))))
+        x = x + self.drop(self.attention(self.norm1(x)))
+        return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class GPT(nn.Module):
@@ -52,7 +56,7 @@ class GPT(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab, width)
         nn.init.normal_(self.embedding.weight, std=0.01)
-        self.bias = nn.Parameter(torch.zeros(vocab))
+        self.decoder_bias = nn.Parameter(torch.zeros(vocab))
         self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(depth)))
         self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
         self.embedding_dropout = embedding_dropout
@@ -62,11 +66,11 @@ class GPT(nn.Module):
         """Logits [B, last, V] of what follows the last tokens of each row."""
         x = self.embedding(tokens)
         if self.training and self.embedding_dropout:
-            kept = functional.dropout(torch.ones_like(self.bias), self.embedding_dropout)
+            kept = functional.dropout(torch.ones_like(self.decoder_bias), self.embedding_dropout)
             x = x * kept[tokens].unsqueeze(-1)
         x = x * x.shape[-1] ** 0.5 + self.positions[: tokens.shape[1]]
         hidden = self.norm(self.blocks(self.drop(x)))[:, -last:]
-        return functional.linear(hidden, self.embedding.weight, self.bias)
+        return functional.linear(hidden, self.embedding.weight, self.decoder_bias)
 
     def loss(self, windows: Tensor, valid: int) -> Tensor:
         """Mean cross-entropy of the last `valid` targets of windows [B, N + 1]."""

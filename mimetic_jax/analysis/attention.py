@@ -201,10 +201,8 @@ def draw(
     matrices = [matrix for group in shown.values() for matrix in group.values()]
     top = style.limit(matrices)
     depth, columns = max(map(len, shown.values())), len(shown)
-    cell = min(1.5, (style.PAGE - 0.9) / columns)
     rows: list[list[object]] = []
-    with style.canvas(cell * columns + 0.9, cell * depth + 0.7) as figure:
-        axes = figure.subplots(depth, columns, squeeze=False)
+    with style.matrices(depth, columns, most=1.5, beside=0.9, above=0.7) as (figure, axes):
         for column, (label, group) in enumerate(shown.items()):
             axes[0, column].set_title(label.replace(", ", "\n"))
             for row, (number, matrix) in enumerate(group.items()):
@@ -216,5 +214,4 @@ def draw(
         figure.colorbar(image, ax=axes, extend="max", shrink=0.8, label="attention", pad=0.01)
         if above := style.of_depth(list(group), min(map(len, maps.values()))):
             figure.suptitle(above)
-        header = ["label", "layer", "query", *map(str, range(max(len(m) for m in matrices)))]
-        return style.write(figure, path, header, rows)
+        return style.write(figure, path, ["label", "layer", "query"], rows)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from mimetic_jax import paths
-from mimetic_jax.analysis import exchangeable
+from mimetic_jax.analysis import exchangeable, style
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.store.places import AnyPath, Place
@@ -205,9 +205,7 @@ def write_statistics(
         sizes = {"members": moments.members, "dim": moments.dim, "hidden": moments.hidden}
         layers.append({"name": name, **sizes, "mean": numbers.mean.tolist(), **pairs})
     unit = "standard deviations of the kernels at initialization"
-    place = Place.of(path)
-    place.parent.make()
-    place.write(json.dumps({"unit": unit, "layers": layers}, indent=1) + "\n")
+    style.put(path, json.dumps({"unit": unit, "layers": layers}, indent=1) + "\n")
 
 
 def _kernels(tree: Any, options: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:

@@ -145,15 +145,9 @@ def draw(
     """
     finished = style.finished(results)
     names = list(dict.fromkeys(result.row for result in finished))
-    columns = min(2, len(names))
-    lines = -(-len(names) // columns)
     rows: list[list[object]] = []
-    width = style.COLUMN if columns == 1 else style.PAGE
-    with style.canvas(width, 2.5 * lines) as figure:
-        panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
-        for axes in panels[len(names) :]:
-            axes.axis("off")
-        for axes, name in zip(panels, names, strict=False):
+    with style.panels(len(names), 2.5, columns=2) as (figure, panels):
+        for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in finished if result.row == name]
             epoch = (epochs or {}).get(name, 0.0)
             panel(axes, name or title, chosen, epoch, since)

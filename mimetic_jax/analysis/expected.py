@@ -85,7 +85,6 @@ def draw(
 
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """
-    count = math.prod(grid)
     panels: list[list[tuple[str, np.ndarray]]] = []
     for gamma in gammas:
         position = sincos_2d(*grid, dim, scale=gamma)
@@ -99,13 +98,13 @@ def draw(
                 for beta in betas
             ]
         )
-    columns = len(panels[0])
-    cell = min(1.5, (style.PAGE - 0.7) / columns)
     rows: list[list[object]] = []
-    with style.canvas(cell * columns + 0.7, (cell + 0.35) * len(panels)) as figure:
+    with style.matrices(len(panels), len(panels[0]), most=1.5, beside=0.7, over=0.35) as (
+        figure,
+        axes,
+    ):
         from matplotlib.colors import LogNorm
 
-        axes = figure.subplots(len(panels), columns, squeeze=False)
         for line, group in zip(axes, panels, strict=True):
             for panel, (label, matrix) in zip(line, group, strict=True):
                 itself, ring = self_and_ring(matrix, grid)
@@ -113,8 +112,7 @@ def draw(
                 panel.set_title(f"{label}\nself {_short(itself)}, ring {_short(ring)}", pad=3)
                 rows += style.matrix_rows((label.replace("$", ""), itself, ring), matrix)
         figure.colorbar(image, ax=axes, extend="min", shrink=0.7, label="attention", pad=0.01)
-        header = ["label", "self", "ring", "query", *map(str, range(count))]
-        return style.write(figure, path, header, rows)
+        return style.write(figure, path, ["label", "self", "ring", "query"], rows)
 
 
 def _short(share: float) -> str:

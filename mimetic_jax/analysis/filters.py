@@ -121,9 +121,7 @@ def write_statistics(path: Place | AnyPath, filters: Mapping[str, np.ndarray]) -
         }
         for name, found in filters.items()
     ]
-    place = Place.of(path)
-    place.parent.make()
-    place.write(json.dumps({"unit": "of the weights", "layers": layers}) + "\n")
+    style.put(path, json.dumps({"unit": "of the weights", "layers": layers}) + "\n")
 
 
 def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:
@@ -144,10 +142,8 @@ def draw(path: Place | AnyPath, states: Mapping[str, Mapping[str, np.ndarray]]) 
         InputError: if matplotlib isn't installed.
     """
     columns = max(len(state) for state in states.values())
-    cell = min(1.6, style.PAGE / columns)
     rows: list[list[Any]] = []
-    with style.canvas(cell * columns + 0.3, (cell + 0.2) * len(states)) as figure:
-        grid = figure.subplots(len(states), columns, squeeze=False)
+    with style.matrices(len(states), columns, most=1.6, beside=0.3, over=0.2) as (figure, grid):
         for axes, (label, state) in zip(grid, states.items(), strict=True):
             axes[0].set_ylabel(label)
             for number, (panel, (name, filters)) in enumerate(

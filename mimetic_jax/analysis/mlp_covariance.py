@@ -28,34 +28,35 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
     """
     comparison.recognize(workdir)
     parts = []
-    for name, arm in comparison.arms.items():
-        population = Members.of(workdir, name)
-        if not population.trained:
-            continue
-        text, written = report(population.folder / "covariance", population, arm)
-        parts += [f"{name}\n{text}", f"written: {', '.join(map(str, written))}"]
+    for name in comparison.arms:
+        path = Members.of(workdir, name).folder / "covariance"
+        if text := report(path, comparison, workdir, name):
+            parts += [f"{name}\n{text[0]}", f"written: {', '.join(map(str, text[1]))}"]
     if not parts:
         raise InputError(f"{workdir} has no population: train one with --config.members=M")
     return "\n".join(parts)
 
 
 def report(
-    path: Place | AnyPath, population: Members, arm: Arm, members: int | None = None, **options: Any
-) -> tuple[str, list[AnyPath]]:
-    """The tables of a population, its picture, and what `schemes.Empirical` draws from.
+    path: Place | AnyPath, comparison: Comparison, workdir: Place, name: str, **options: Any
+) -> tuple[str, list[AnyPath]] | None:
+    """The tables of an arm's population, its picture, and what `schemes.Empirical` draws from.
 
     Args:
         path: of the files, without their suffix.
-        population: the trained members of the arm.
-        arm: whose model says which parameters are an MLP's.
-        members: how many, from member 0 on; all unless given.
+        comparison: of the arm.
+        workdir: of its members.
+        name: of the arm.
         **options: of `figures.covariance.draw`.
 
     Returns:
         The twelve numbers of each layer beside what eqs. 1 and 2 of the paper predict; and
-        PATH.png, PATH.csv and PATH.json.
+        PATH.png, PATH.csv and PATH.json. None where no member is trained.
     """
-    states = moments(population, arm, members)
+    population, arm = Members.of(workdir, name), comparison.arms[name]
+    if not population.trained:
+        return None
+    states = moments(population, arm, arm.config.members or None)
     statistics = style.beside(path, "json")
     write_statistics(statistics, states["initial"], states["trained"])
     return _text(states), [*covariance.draw(path, states, **options), statistics.path]

@@ -173,11 +173,10 @@ def draw(
         view: style.limit(array for (kind, *_), array in seen.items() if kind == view)
         for view in _VIEWS
     }
-    cell = min(0.9, (style.PAGE - 0.9) / len(heads))
-    height = (cell + 0.2) * len(layers) * len(_VIEWS) + 0.55
     rows: list[list[object]] = []
-    with style.canvas(cell * len(heads) + 0.9, height) as figure:
-        axes = figure.subplots(len(layers) * len(_VIEWS), len(heads), squeeze=False)
+    with style.matrices(
+        len(layers) * len(_VIEWS), len(heads), most=0.9, beside=0.9, over=0.2, above=0.55
+    ) as (figure, axes):
         images: dict[str, Any] = {}
         for column, (label, head) in enumerate(heads):
             for at, (number, layer) in enumerate(shown[label].items()):
@@ -204,8 +203,7 @@ def draw(
         ]
         lines += [some] if (some := style.of_depth(layers, depth)) else []
         figure.supxlabel("\n".join(lines), fontsize=7)
-        width = max(array.shape[-1] for array in seen.values())
-        header = ["label", "layer", "head", "view", "hit", "mass", "row", *map(str, range(width))]
+        header = ["label", "layer", "head", "view", "hit", "mass", "row"]
         return style.write(figure, path, header, rows)
 
 

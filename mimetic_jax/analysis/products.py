@@ -223,9 +223,5 @@ def draw(
                 ticks=[-end, 0, end],
                 format="%.2f",
             )
-        header = ["label", "product", "layer", "head", "row", *range(min(clip, _width(shown)))]
-        return style.write(figure, path, [str(name) for name in header], rows)
-
-
-def _width(shown: Mapping[str, Mapping[int, HeadProducts]]) -> int:
-    return max(p.query_key.shape[-1] for group in shown.values() for p in group.values())
+        header = ["label", "product", "layer", "head", "row"]
+        return style.write(figure, path, header, rows)

@@ -115,9 +115,7 @@ def draw(path: Place | AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]
     Reference: Structured Initialization for Vision Transformers, proposition 1.
     """
     rows: list[list[object]] = []
-    width = style.COLUMN if len(residuals) == 1 else style.PAGE
-    with style.canvas(width, 2.4) as figure:
-        panels = figure.subplots(1, len(residuals), sharey=True, squeeze=False)[0]
+    with style.panels(len(residuals), 2.4) as (figure, panels):
         for axes, (label, of_kind) in zip(panels, residuals.items(), strict=True):
             lines = style.line_styles(of_kind)
             for (kind, line), marker in zip(lines.items(), style.MARKERS, strict=False):

@@ -136,8 +136,7 @@ def draw(
     Reference: Structured Initialization for Vision Transformers, proposition 1 and figure 2.
     """
     rows: list[list[object]] = []
-    with style.canvas(style.PAGE, 2.2) as figure:
-        panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+    with style.panels(len(widths), 2.2) as (figure, panels):
         for axes, width in zip(panels, widths, strict=True):
             counts = [impulse_subsets(size, width, size, draws) for size in sizes]
             kinds = {

@@ -70,6 +70,52 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
         yield Figure(figsize=(width, height), layout=layout)
 
 
+@contextlib.contextmanager
+def panels(
+    count: int, height: float, *, columns: int = 0, sharey: bool = True, alone: float = COLUMN
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Panels of lines or points side by side, on the width of a page.
+
+    Args:
+        count: of panels.
+        height: of a row of them, in inches.
+        columns: panels in a row, at most; all in one unless given.
+        sharey: whether they share a vertical axis.
+        alone: width of a single one.
+
+    Yields:
+        The figure and its panels.
+    """
+    columns = min(columns or count, count)
+    rows = -(-count // columns)
+    with canvas(PAGE if columns > 1 else alone, height * rows) as figure:
+        every = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+        for axes in every[count:]:
+            axes.set_visible(False)
+        yield figure, list(every[:count])
+
+
+@contextlib.contextmanager
+def matrices(
+    rows: int, columns: int, *, most: float, beside: float, over: float = 0.0, above: float = 0.0
+) -> Iterator[tuple[Any, Any]]:
+    """Square panels of matrices, as large as a page allows.
+
+    Args:
+        rows, columns: of panels.
+        most: the side of a panel at most, in inches.
+        beside: space at the left and right of all panels.
+        over: space over each row.
+        above: space above and below all panels.
+
+    Yields:
+        The figure and its panels, [rows, columns].
+    """
+    side = min(most, (PAGE - beside) / columns)
+    with canvas(side * columns + beside, (side + over) * rows + above) as figure:
+        yield figure, figure.subplots(rows, columns, squeeze=False)
+
+
 def line_styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Color and dashes per arm: the baselines have their own, the others follow the palette.
 
@@ -144,8 +190,7 @@ def write(
     Args:
         figure: of `canvas`, inside its block.
         path: of the files, without their suffix.
-        header: names of the columns.
-        rows: one observation each; numbers are written with six digits.
+        header, rows: see `write_rows`.
 
     Returns:
         PATH.png and PATH.csv.
@@ -167,18 +212,31 @@ def beside(path: Place | AnyPath, suffix: str) -> Place:
 
 
 def write_rows(place: Place, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write the numbers of a figure as CSV, floating-point numbers with six digits."""
-    place.parent.make()
-    place.write(csv_text(header, ([_shown(cell) for cell in row] for row in rows)))
+    """Write the numbers of a figure as CSV, floating-point numbers with six digits.
+
+    Args:
+        place: of the file.
+        header: names of the columns; those of a matrix's entries, which come last, are numbers.
+        rows: one observation each.
+    """
+    cells = [[_shown(cell) for cell in row] for row in rows]
+    entries = range(max(map(len, cells), default=0) - len(header))
+    put(place, csv_text([*header, *map(str, entries)], cells))
 
 
 def save(figure: Any, place: Place) -> None:
-    """Write a figure as PNG; its folder appears if need be."""
+    """Write a figure as PNG."""
     png = io.BytesIO()
     options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
     figure.savefig(png, format="png", dpi=DPI, **options)
+    put(place, png.getvalue())
+
+
+def put(path: Place | AnyPath, content: str | bytes) -> None:
+    """Write a file; its folder appears if need be."""
+    place = Place.of(path)
     place.parent.make()
-    place.write(png.getvalue())
+    place.write(content)
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:

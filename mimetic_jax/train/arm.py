@@ -9,6 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.train.program import Program
 
 
@@ -25,6 +26,7 @@ class Source:
         self._task, self._config = task, config
         self._dataset = None if given is None else task.load(config, given)
         self.info = task.describe(config, self._dataset)
+        self._placed: dict[Feed, Any] = {}
 
     def load(self) -> None:
         """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
@@ -37,6 +39,12 @@ class Source:
         """The data set, loaded once."""
         self.load()
         return self._dataset
+
+    def placed(self, feed: Feed) -> Any:
+        """The data set where a feed wants it; placed at the first call."""
+        if feed not in self._placed:
+            self._placed[feed] = feed.place(self.dataset)
+        return self._placed[feed]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -63,4 +71,4 @@ class Arm:
     @property
     def data(self) -> Any:
         """The arm's data where its program wants it."""
-        return self.program.placed(self.source.dataset)
+        return self.source.placed(self.program.feed)

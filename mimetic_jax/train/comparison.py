@@ -23,11 +23,11 @@ from mimetic_jax.train.arm import Arm, Source
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import mesh_of
 from mimetic_jax.train.cluster.processes import check_same, is_first, wait_for_all
+from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, Journal
 from mimetic_jax.train.loop import Loop
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say, progress_of
-from mimetic_jax.train.record import Score
 from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
@@ -102,11 +102,6 @@ class Comparison:
         """What is known of the first arm's data."""
         return next(iter(self.arms.values())).source.info
 
-    @property
-    def score(self) -> Score:
-        """The number that is compared."""
-        return next(iter(self.arms.values())).program.task.score
-
     def train(self, workdir: Place | str, only: str = "") -> Results:
         """Train what isn't finished, arm by arm within a seed.
 
@@ -165,10 +160,10 @@ class Comparison:
                 raise preemption.Preempted("stopped between two runs")
             left.difference_update(unit.runs)
             waiting = sum(self.arms[arm].program.steps for arm, _ in left)
-            diverged += self._train(unit, waiting)
+            diverged += self._train(work, unit, waiting)
         return diverged
 
-    def _train(self, unit: Unit, waiting: int) -> list[str]:
+    def _train(self, work: Work, unit: Unit, waiting: int) -> list[str]:
         """Train runs at once; returns those whose loss ceased to be finite."""
         began, stopped = time.perf_counter(), []
         self.say(f"{unit.label}: starts")
@@ -183,16 +178,13 @@ class Comparison:
 
         try:
             with contextlib.ExitStack() as held:
-                journals, lanes = unit.journals(held, note)
+                journals, lanes = work.journals(unit, held, note)
                 Loop(
-                    journals,
-                    unit.arm.program,
-                    unit.arm.data,
+                    Group(unit.arm.program, unit.arm.data, journals, lanes),
                     say=note,
                     diverged=diverged,
                     progress=self._progress,
                     stall_seconds=unit.arm.config.stall_seconds,
-                    lanes=lanes,
                 ).run()
         except OSError as error:
             raise InputError(

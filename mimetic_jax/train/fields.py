@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.ranges import PIXELS, VIEW
-from mimetic_jax.data.recall import sequences
-from mimetic_jax.data.text import dyck
+from mimetic_jax.data.recall import dyck, sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
 from mimetic_jax.typed import NOT_NEGATIVE, SHARE, Range
 

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from optax import ApplyIfFiniteState
 
+from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.journal import History, Journal, Tested
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import TrainState, stream, streams
+from mimetic_jax.train.state import TrainState, order_key, stream, streams
 from mimetic_jax.train.step import Metrics
 from mimetic_jax.train.tasks.task import Evaluation
 
@@ -24,10 +25,14 @@ class Group:
     slot, in which the device goes on for nothing, since with the same slots the others' results
     don't depend on it to the last bit, and nothing compiles again.
 
-    Args:
+    Attributes:
         program: of all runs.
-        data: placed by the program's feed.
         journals: of the runs; several of one run each, or one of all members of a chunk.
+        size: number of slots.
+
+    Args:
+        program, journals: see above.
+        data: placed by the program's feed.
         lanes: seeds by slot; those of the journals unless given.
     """
 
@@ -38,7 +43,7 @@ class Group:
         journals: Sequence[Journal],
         lanes: Sequence[int] | None = None,
     ) -> None:
-        self._program, self._data = program, data
+        self.program, self.journals, self._data = program, journals, data
         self._alone = len(journals) == 1 and lanes is None
         seeds = lanes or [seed for journal in journals for seed in journal.seeds]
         states = [journal.start() for journal in journals]
@@ -53,6 +58,12 @@ class Group:
             )
         self.size = len(seeds)
 
+    def session(self) -> Session:
+        """The data of the steps that are left."""
+        first, feed = self.journals[0], self.program.feed
+        key = order_key(stream(first.seeds[0], "data"))
+        return feed.session(self._data, key, first.step, self.program.steps)
+
     def steps(self, arrays: Any, count: int, rate_scales: Sequence[float]) -> Metrics:
         """Take steps in one dispatch; the metrics are on their way.
 
@@ -61,7 +72,7 @@ class Group:
             count: of steps; 0 compiles.
             rate_scales: factor of the learning rate by journal.
         """
-        program = self._program
+        program = self.program
         if self._alone:
             run, scales = program.run_steps, jnp.float32(rate_scales[0])
         else:
@@ -86,13 +97,13 @@ class Group:
 
     def _tested(self, variables: Any) -> Sequence[Evaluation]:
         if self._alone:
-            return [self._program.test(variables, self._data)]
-        return self._program.test_together(variables, self._data)
+            return [self.program.test(variables, self._data)]
+        return self.program.test_together(variables, self._data)
 
     def state(self, journal: int) -> TrainState:
         """The state of a journal's runs: of a run as it is when it trains alone."""
         if self._stacked:
-            return self._program.member(self._states, jnp.int32(journal))
+            return self.program.member(self._states, jnp.int32(journal))
         return self._states
 
     def skipped(self) -> np.ndarray:

@@ -245,7 +245,6 @@ class RunJournal(Journal):
 
     Args:
         run: which run.
-        data: placed by the program's feed, to name the examples of a step that fails.
         initial: the state before the first step.
     """
 
@@ -255,12 +254,11 @@ class RunJournal(Journal):
         made: Made,
         config: ConfigDict,
         program: Program,
-        data: Any,
         say: Say,
         initial: Callable[[], TrainState],
     ) -> None:
         super().__init__(str(run), [run.seed], run.folder, made, config, program, say)
-        self.run, self._data, self._initial_state = run, data, initial
+        self.run, self._initial_state = run, initial
         self._metrics = run.metrics
         self._window: list[History] = []
         self._skipped = 0
@@ -401,7 +399,7 @@ class RunJournal(Journal):
 
     def _which(self, step: int) -> str:
         key = order_key(stream(self.run.seed, "data"))
-        return self._program.feed.describe_step(self._data, key, step)
+        return self._program.feed.describe_step(key, step)
 
     def _record(self, values: dict[str, Any]) -> None:
         if is_first():

@@ -6,7 +6,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, History, Journal
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Progress, Say, clock
-from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.timing import StallReport, WaitingTime
 
 
@@ -28,34 +25,28 @@ class Loop:
     line, an evaluation or a checkpoint of some run is due.
 
     Args:
-        journals: of the runs, which share the program.
-        program: of all of them.
-        data: placed by the program's feed.
+        group: of the runs.
         say: prints a line of progress.
         diverged: called when a run's loss isn't finite, whose last checkpoint before is kept; the
             other runs go on, unless this raises.
         progress: shows the steps in between.
         stall_seconds: without a step before a line reports it; 0: never.
-        lanes: see `Group`.
     """
 
     def __init__(
         self,
-        journals: Sequence[Journal],
-        program: Program,
-        data: Any,
+        group: Group,
         *,
         say: Say,
         diverged: Callable[[Journal, Diverged], None],
         progress: Progress,
         stall_seconds: float = 0.0,
-        lanes: Sequence[int] | None = None,
     ) -> None:
-        self.journals, self.program, self.data, self.say = journals, program, data, say
-        self.diverged, self.progress, self.stall_seconds = diverged, progress, stall_seconds
-        self.lanes = lanes
-        self.open = dict(enumerate(journals))  # without those that finished or diverged
-        starts = np.cumsum([0, *(len(journal.seeds) for journal in journals)])
+        self.group, self.journals, self.program = group, group.journals, group.program
+        self.say, self.diverged, self.progress = say, diverged, progress
+        self.stall_seconds = stall_seconds
+        self.open = dict(enumerate(self.journals))  # without those that finished or diverged
+        starts = np.cumsum([0, *(len(journal.seeds) for journal in self.journals)])
         self.slots = [slice(a, b) for a, b in itertools.pairwise(starts)]
 
     def run(self) -> None:
@@ -66,10 +57,7 @@ class Loop:
             InputError: if a checkpoint doesn't fit or can't be written.
         """
         feed, end = self.program.feed, self.program.steps
-        self.group = Group(self.program, self.data, self.journals, self.lanes)
-        first = self.journals[0]
-        key = order_key(stream(first.seeds[0], "data"))
-        session = feed.session(self.data, key, first.step, end)
+        session = self.group.session()
         self.waiting, self.stalls = WaitingTime(), StallReport(self.stall_seconds, self.say)
         try:
             if self._running():  # A dispatch of no steps compiles outside the measured time.

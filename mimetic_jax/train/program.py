@@ -13,7 +13,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from mimetic_jax.data.feed.feed import Examples, Feed, Sums, place
+from mimetic_jax.data.feed.feed import Examples, Feed, Sums
+from mimetic_jax.data.feed.held import place
 from mimetic_jax.errors import InputError
 from mimetic_jax.rewrite import Plan, plan, rewrite
 from mimetic_jax.rules import Rule
@@ -122,7 +123,6 @@ class Program:
         self.init_together = jax.jit(lambda keys: jax.lax.map(self.task.init, keys))
         self.states_of = jax.jit(jax.vmap(self.state_of))
         self._together: dict[int, Any] = {}
-        self._placed: Any = None
 
     def draw(self, seed: int) -> dict[str, Any]:
         """The model's variables by its own initialization."""
@@ -167,12 +167,6 @@ class Program:
             InputError: if it finds nothing to write.
         """
         return plan(self.shapes.params, scheme, rules=self.rules, grid=self.task.grid())
-
-    def placed(self, dataset: Any) -> Any:
-        """The data set where the feed wants it; placed at the first call."""
-        if self._placed is None:
-            self._placed = self.feed.place(dataset)
-        return self._placed
 
     def test(self, variables: Any, data: Any) -> Evaluation:
         """Means over the test set, every example counted once."""

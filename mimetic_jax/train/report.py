@@ -72,6 +72,11 @@ class ArmResult:
         values = list(self.reached.values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
+    def shown(self, form: str = "") -> str:
+        """Mean ± sd; with the digits of the score unless a format is given."""
+        form = form or f".{self.score.digits}f"
+        return f"{self.mean:{form}}" + (f" ± {self.sd:{form}}" if self.sd is not None else "")
+
     @property
     def mean_seconds(self) -> float:
         return float(np.mean([record.seconds for record in self.runs.values()]))
@@ -270,7 +275,7 @@ def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
     if any(result.row for result in finished):
         found["row"] = [result.row for result in finished]
     found["arm"] = [result.arm for result in finished]
-    found[score.label] = [_mean_cell(result) for result in finished]
+    found[score.label] = [result.shown() for result in finished]
     found["n"] = [str(len(result.reached)) for result in finished]
     for name in names:
         found[f"Δ {name} [95 % CI]"] = [
@@ -364,11 +369,6 @@ def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]
         **({"steps_to_goal": result.steps_to_goal()} if result.score.goal is not None else {}),
         "steps_to": {baseline.arm: result.steps_to(baseline) for baseline in baselines},
     }
-
-
-def _mean_cell(result: ArmResult) -> str:
-    form = f".{result.score.digits}f"
-    return f"{result.mean:{form}}" + (f" ± {result.sd:{form}}" if result.sd is not None else "")
 
 
 def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:

@@ -42,22 +42,12 @@ class Unit:
     Attributes:
         runs: their arms and seeds.
         arm: the first one's; all share its program and data.
-        work: of which it is a part.
+        label: its name in messages.
     """
 
     runs: tuple[tuple[str, int], ...]
     arm: Arm
-    work: Work
-
-    @property
-    def label(self) -> str:
-        return self.work.label(self.runs)
-
-    def journals(
-        self, held: contextlib.ExitStack, say: Say
-    ) -> tuple[list[Journal], list[int] | None]:
-        """Lock the folders and open the journals; see `Loop` for what is returned."""
-        return self.work.journals(self, held, say)
+    label: str
 
 
 class Work(abc.ABC):
@@ -115,14 +105,10 @@ class Work(abc.ABC):
         """
 
     @abc.abstractmethod
-    def label(self, runs: Sequence[tuple[str, int]]) -> str:
-        """The name of a unit in messages."""
-
-    @abc.abstractmethod
     def journals(
         self, unit: Unit, held: contextlib.ExitStack, say: Say
     ) -> tuple[list[Journal], list[int] | None]:
-        """See `Unit.journals`."""
+        """Lock the folders and open the journals; returns them, and lanes as `Group` takes them."""
 
     def made(self, arm: Arm, seed: int | None) -> Made:
         """What makes the checkpoints of a run, or of members."""
@@ -149,10 +135,10 @@ class Runs(Work):
             left = [run for run in group if not agreed(run.finished())]
             for run in group:
                 if run not in left:
-                    self.say(f"{self.label([(run.arm, run.seed)])}: finished before")
+                    self.say(f"{self._label([run])}: finished before")
             if left:
                 runs = tuple((run.arm, run.seed) for run in left)
-                yield Unit(runs, self.arms[left[0].arm], self)
+                yield Unit(runs, self.arms[left[0].arm], self._label(left))
 
     def unfinished(self) -> set[tuple[str, int]]:
         return {(run.arm, run.seed) for run in self._runs(self.chosen) if not run.finished()}
@@ -172,12 +158,6 @@ class Runs(Work):
             elif run.finished():
                 yield run.arm, str(run.folder), None
 
-    def label(self, runs: Sequence[tuple[str, int]]) -> str:
-        arm, seed = runs[0]
-        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        number = self.chosen.index((arm, seed)) + 1
-        return f"[{number}/{len(self.chosen)}] {arm} seed {seed}{others}"
-
     def journals(
         self, unit: Unit, held: contextlib.ExitStack, say: Say
     ) -> tuple[list[Journal], None]:
@@ -189,9 +169,14 @@ class Runs(Work):
                 held.enter_context(locked(run.folder, note))
             start = functools.partial(initial_state, arm.program, arm.config, name, seed, note)
             made = self.made(arm, seed)
-            found.append(RunJournal(run, made, arm.config, arm.program, arm.data, note, start))
+            found.append(RunJournal(run, made, arm.config, arm.program, note, start))
             held.callback(found[-1].close)
         return found, None
+
+    def _label(self, runs: Sequence[Run]) -> str:
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        number = self.chosen.index((runs[0].arm, runs[0].seed)) + 1
+        return f"[{number}/{len(self.chosen)}] {runs[0]}{others}"
 
     def _runs(self, names: Iterable[tuple[str, int]]) -> list[Run]:
         return [Run.of(self.workdir, arm, seed) for arm, seed in names]
@@ -234,10 +219,17 @@ class Populations(Work):
 
     def units(self) -> Iterator[Unit]:
         for arm in (self.arms[name] for name in dict.fromkeys(arm for arm, _ in self.chosen)):
-            members = Members.of(self.workdir, arm.name)
+            members, number = (
+                Members.of(self.workdir, arm.name),
+                list(self.arms).index(arm.name) + 1,
+            )
             while (first := members.trained) < self.config.members:
                 seeds = range(first, min(first + self._size(arm), self.config.members))
-                yield Unit(tuple((arm.name, seed) for seed in seeds), arm, self)
+                label = (
+                    f"[{number}/{len(self.arms)}] {arm.name} members {first} to {seeds[-1]} of "
+                    f"{self.config.members}"
+                )
+                yield Unit(tuple((arm.name, seed) for seed in seeds), arm, label)
 
     def unfinished(self) -> set[tuple[str, int]]:
         trained = {arm: Members.of(self.workdir, arm).trained for arm in self.arms}
@@ -254,13 +246,6 @@ class Populations(Work):
             members = Members.of(self.workdir, arm)
             if choice := members.choice:
                 yield arm, str(members.folder), choice.made.get("config")
-
-    def label(self, runs: Sequence[tuple[str, int]]) -> str:
-        (arm, first), (_, last) = runs[0], runs[-1]
-        number = list(self.arms).index(arm) + 1
-        return (
-            f"[{number}/{len(self.arms)}] {arm} members {first} to {last} of {self.config.members}"
-        )
 
     def journals(
         self, unit: Unit, held: contextlib.ExitStack, say: Say

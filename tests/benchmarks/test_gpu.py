@@ -249,6 +249,7 @@ def test_the_peer_is_the_same_language_model() -> None:
     """With the same weights, the same logits and loss."""
     torch = pytest.importorskip("torch")
     from benchmarks.gpu import torch_gpt
+    from benchmarks.torch_networks import in_torch
 
     vocab, width, heads, length, valid = 11, 24, 3, 10, 6
     ours = GPT(vocab, width=width, depth=2, heads=heads)
@@ -258,7 +259,8 @@ def test_the_peer_is_the_same_language_model() -> None:
         lambda leaf: np.random.default_rng(leaf.size).normal(0, 0.2, leaf.shape), params
     )
     theirs = torch_gpt.GPT(vocab, width, 2, heads, length, dropout=0.1).eval()
-    theirs.load_state_dict({name: torch.tensor(a).float() for name, a in in_torch(drawn).items()})
+    named = {name: array.float() for name, array in in_torch(drawn).items()}
+    theirs.load_state_dict(named | {"embedding.weight": named.pop("embedding")})
     expected = ours.apply({"params": drawn}, windows[:, :-1], method="logits")[:, -valid:]
     with torch.no_grad():
         logits = theirs(torch.tensor(windows[:, :-1]), valid)
@@ -268,33 +270,6 @@ def test_the_peer_is_the_same_language_model() -> None:
         np.asarray(jax.nn.log_softmax(expected)), windows[:, -valid:, None], axis=-1
     )
     assert float(loss) == pytest.approx(-chosen.mean(), rel=1e-5)
-
-
-def in_torch(params: Any) -> dict[str, np.ndarray]:
-    """Our parameters under PyTorch's names."""
-    found = {
-        "embedding.weight": params["embedding"],
-        "bias": params["decoder_bias"],
-        "norm.weight": params["norm"]["scale"],
-        "norm.bias": params["norm"]["bias"],
-    }
-    for layer in range(2):
-        block, to = params[f"block_{layer}"], f"blocks.{layer}"
-        width = len(block["norm1"]["scale"])
-        roles = [block["attention"][role] for role in ("query", "key", "value")]
-        kernels = [role["kernel"].reshape(width, width) for role in roles]
-        found[f"{to}.qkv.weight"] = np.concatenate(kernels, axis=1).T
-        found[f"{to}.qkv.bias"] = np.concatenate([role["bias"].ravel() for role in roles])
-        out = block["attention"]["out"]
-        found[f"{to}.out.weight"] = out["kernel"].reshape(width, width).T
-        found[f"{to}.out.bias"] = out["bias"]
-        for name in ("fc1", "fc2"):
-            found[f"{to}.{name}.weight"] = block["mlp"][name]["kernel"].T
-            found[f"{to}.{name}.bias"] = block["mlp"][name]["bias"]
-        for name in ("norm1", "norm2"):
-            found[f"{to}.{name}.weight"] = block[name]["scale"]
-            found[f"{to}.{name}.bias"] = block[name]["bias"]
-    return found
 
 
 @pytest.mark.parametrize("task", ["text", "images"])

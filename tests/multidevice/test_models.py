@@ -36,7 +36,7 @@ def trained(name, *axes, accumulate=1):
         dataset, info = data.load_dataset("digits"), data.describe("digits")
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])
     program = program_of(config, info, mesh)
-    placed = program.placed(dataset)
+    placed = program.feed.place(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 3)
     tested = [program.test(each, placed).values["loss"] for each in (state.variables, state.ema)]

@@ -56,7 +56,7 @@ def test_a_comparison_spreads_its_members():
 def test_devices_exchange_nothing():
     arm = Comparison(config_of(8), say=lambda line: None).arms["run"]
     program = arm.program
-    placed = program.placed(arm.source.dataset)
+    placed = arm.data
     arrays = program.feed.session(placed, stream(0, "data"), 0, program.steps).arrays()
     text = program.together(8, arrays).as_text()
     assert not [name for name in ("all-reduce", "all-gather", "all-to-all") if f" {name}(" in text]

@@ -115,6 +115,23 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     assert sides == {"small": 6, "large": 12}
 
 
+def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(tmp_path):
+    config = default("text")
+    config.data.name, config.data.length, config.data.valid = "ptb_word", 8, 8
+    config.batch, config.steps, config.eval.batch = 8, 2, 8
+    config.model.update(width=8, depth=1, heads=1)
+    for name, line in {"one": "x y y\n", "other": "x x y\n"}.items():
+        config.arms[name] = {"data": {"dir": str(tmp_path / name)}}
+        (tmp_path / name).mkdir()
+        for part, lines in {"train": 200, "valid": 40, "test": 40}.items():
+            (tmp_path / name / f"ptb.{part}.txt").write_text(line * lines)
+    comparison = Comparison(config, say=lambda line: None)
+    comparison.open()
+    one, other = comparison.arms.values()
+    assert one.program is other.program
+    assert (one.data.train != other.data.train).any()
+
+
 def test_the_callers_config_stays_as_it_is():
     config = tiny()
     Comparison(config, say=lambda line: None, data=arrays(), model=TinyMLPMixer(2, 8, 1))

@@ -203,7 +203,7 @@ def groups(monkeypatch):
     """What would be trained at once, in order; nothing is trained."""
     found = []
 
-    def trained_at_once(self, unit, waiting):
+    def trained_at_once(self, work, unit, waiting):
         found.append(list(unit.runs))
         return []
 

@@ -348,7 +348,7 @@ def journal_of(comparison, workdir):
     work = comparison.claimed(str(workdir))
     arm, run = comparison.arms["run"], Run.of(str(workdir), "run", 0)
     made = work.made(arm, 0)
-    return RunJournal(run, made, arm.config, arm.program, arm.data, print, lambda: None)
+    return RunJournal(run, made, arm.config, arm.program, print, lambda: None)
 
 
 @pytest.fixture

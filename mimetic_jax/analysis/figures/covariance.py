@@ -71,16 +71,18 @@ def draw(
     corners = [corner for line in panels.values() for corner in line.values()]
     least = min(moments.members for state in states.values() for moments in state.values()) ** -0.5
     bound = max(least, *(corner.largest for corner in corners))
-    cell = min(2.0, (style.PAGE - 1.1) / len(shown))
-    with style.canvas(cell * len(shown) + 1.1, (cell + 0.12) * len(panels) + 0.15) as figure:
-        axes = figure.subplots(len(panels), len(shown), squeeze=False)
+    with style.matrices(len(panels), len(shown), most=2.0, beside=1.1, over=0.12, above=0.15) as (
+        figure,
+        axes,
+    ):
+        dots = figure.get_figwidth() * style.DPI / len(shown)
         for axis, number in zip(axes[0], shown, strict=True):
             axis.set_title(f"layer {number}", pad=12)
         for line, ((form, label), group) in zip(axes, panels.items(), strict=True):
             line[0].set_ylabel(f"{label}, {_FORMS[form]}")
             for axis, corner in zip(line, group.values(), strict=True):
                 image = style.signed(axis, corner.matrix, bound)
-                if len(corner.matrix) > cell * style.DPI:  # more entries than dots
+                if len(corner.matrix) > dots:
                     image.set_interpolation("antialiased")
                     # Means of numbers: those of colors are gray where red and blue alternate.
                     image.set_interpolation_stage("data")

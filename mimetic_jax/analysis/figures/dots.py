@@ -31,9 +31,7 @@ def draw(
     for result in style.finished(results):
         arms.setdefault(result.arm, result)
     rows: list[list[object]] = []
-    height = 0.6 + 0.16 * len(arms)
-    with style.canvas(style.PAGE, height) as figure:
-        panels = figure.subplots(1, len(numbers), sharey=True, squeeze=False)[0]
+    with style.panels(len(numbers), 0.6 + 0.16 * len(arms), alone=style.PAGE) as (figure, panels):
         for axes, (label, number) in zip(panels, numbers.items(), strict=True):
             for place, (name, arm) in enumerate(arms.items()):
                 found = arm.at(number) if number else arm

@@ -52,14 +52,9 @@ def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> l
         raise InputError("there is no gain to draw: no task has runs of the default and another")
     arms = list(dict.fromkeys(gain.arm for gain in gains))
     tasks = list(dict.fromkeys((gain.task, gain.score, gain.higher) for gain in gains))
-    columns = min(columns, len(tasks))
-    lines = -(-len(tasks) // columns)
-    height = lines * (0.6 + 0.14 * len(arms))
-    with style.canvas(style.PAGE, height) as figure:
-        grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
-        for axes in grid.ravel()[len(tasks) :]:
-            axes.set_visible(False)
-        for axes, (task, score, higher) in zip(grid.ravel(), tasks, strict=False):
+    height = 0.6 + 0.14 * len(arms)
+    with style.panels(len(tasks), height, columns=columns, alone=style.PAGE) as (figure, panels):
+        for axes, (task, score, higher) in zip(panels, tasks, strict=True):
             axes.axvline(0, color="#777777", linewidth=0.8)
             for gain in gains:
                 if gain.task == task:
@@ -69,8 +64,8 @@ def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> l
             style.tidy(axes)
             if not higher:
                 axes.invert_xaxis()
-        grid[0, 0].set_yticks(range(len(arms)), labels=arms)
-        grid[0, 0].set_ylim(len(arms) - 0.5, -0.5)
+        panels[0].set_yticks(range(len(arms)), labels=arms)
+        panels[0].set_ylim(len(arms) - 0.5, -0.5)
         header = ["task", "score", "arm", "gain", "low", "high", "n", "p", "side"]
         return style.write(figure, path, header, [_row(gain) for gain in gains])
 

@@ -72,12 +72,10 @@ def draw(
         )
         for number, source in enumerate(sources)
     }
-    panels = list(dict.fromkeys(point.panel for point in points))
-    with style.canvas(style.PAGE if len(panels) > 1 else style.COLUMN, 3.0) as figure:
+    names = list(dict.fromkeys(point.panel for point in points))
+    with style.panels(len(names), 3.0, sharey=False) as (figure, panels):
         shown: dict[str, Any] = {}
-        for axes, panel in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+        for axes, panel in zip(panels, names, strict=True):
             axes.axhline(0, color="#777777", linewidth=0.8)
             for source, (color, marker) in styles.items():
                 chosen = [p for p in points if (p.panel, p.source) == (panel, source)]
@@ -98,7 +96,7 @@ def draw(
             axes.set_title(panel)
             axes.set_xlabel(f"{score} of the default")
             style.tidy(axes)
-        figure.axes[0].set_ylabel(f"gain of {scheme} (points)")
+        panels[0].set_ylabel(f"gain of {scheme} (points)")
         figure.legend(shown.values(), shown, loc="outside upper center", ncols=3, frameon=False)
         header = ["panel", "source", "setting", "default", "reached", "gain", "sd", "n"]
         rows = [

@@ -57,13 +57,8 @@ def draw(
         raise InputError(f"none of these has a number for {label}: {names}")
     flat = [result for result in finished if result.arm in lines]
     rows: list[list[object]] = []
-    width = style.COLUMN if len(boards) == 1 else style.PAGE
-    with style.canvas(width, 2.4) as figure:
-        for axes, (title, found) in zip(
-            figure.subplots(1, len(boards), sharey=True, squeeze=False)[0],
-            boards.items(),
-            strict=True,
-        ):
+    with style.panels(len(boards), 2.4) as (figure, axes_of):
+        for axes, (title, found) in zip(axes_of, boards.items(), strict=True):
             styles = style.line_styles([*found, *(result.arm for result in flat)])
             for number, (name, points) in enumerate(found.items()):
                 points.sort(key=lambda point: point[0])
@@ -85,7 +80,7 @@ def draw(
                 axes.set_xticks(numbers, labels=[f"{x:g}" for x in numbers])
                 axes.minorticks_off()
         style.legend(figure)
-        figure.axes[0].set_ylabel(finished[0].score.label)
+        axes_of[0].set_ylabel(finished[0].score.label)
         return style.write(figure, path, ["panel", "series", "x", "mean", "sd", "n"], rows)
 
 

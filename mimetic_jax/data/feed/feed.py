@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -60,7 +59,7 @@ class Feed(Protocol):
     def sample(self, data: Any, count: int = 1) -> jax.Array:
         """The first test examples, as they are stored; fewer if there are fewer."""
 
-    def describe_step(self, data: Any, key: jax.Array, step: int) -> str:
+    def describe_step(self, key: jax.Array, step: int) -> str:
         """Which examples a step trained on, for an error message."""
 
     def data_bytes(self) -> int:
@@ -84,28 +83,6 @@ class Session(Protocol):
         """Stop the threads."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Unchanging:
-    """A session whose dispatches are all called with the same arrays."""
-
-    held: Any
-    waits: ClassVar[bool] = False
-
-    def arrays(self) -> Any:
-        return self.held
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def close(self) -> None:
-        return None
-
-
-def place(array: Any, sharding: NamedSharding) -> jax.Array:
-    """A host array that every process holds whole, as one global array."""
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-
 def shaped(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
     """The shape of an array on the mesh."""
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
@@ -119,13 +96,6 @@ def labeled_images(
         shaped((count, *image_shape), jnp.uint8, sharding),
         shaped((count,), jnp.int32, sharding),
     )
-
-
-def added(total: Mapping[str, Any], sums: Sums | None) -> dict[str, Any]:
-    """Sums on the host with those of one more batch."""
-    if sums is None:
-        return dict(total)
-    return {name: total.get(name, 0) + value for name, value in jax.device_get(sums).items()}
 
 
 def shown(indices: np.ndarray) -> str:

@@ -74,7 +74,7 @@ class Generated(HeldFeed):
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return self.test_examples((), jnp.arange(count))[0]
 
-    def describe_step(self, data: Any, key: jax.Array, step: int) -> str:
+    def describe_step(self, key: jax.Array, step: int) -> str:
         """Nothing: the step's number says it all."""
         return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums, Unchanging, place
+from mimetic_jax.data.feed.feed import Count, Examples, Session, Sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +29,23 @@ class HeldData:
     train: Any
     test: Any
     batches: tuple[jax.Array, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unchanging:
+    """A session whose dispatches are all called with the same arrays."""
+
+    held: Any
+    waits: ClassVar[bool] = False
+
+    def arrays(self) -> Any:
+        return self.held
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+    def close(self) -> None:
+        return None
 
 
 class HeldFeed:
@@ -59,7 +76,7 @@ class HeldFeed:
         self._count = jax.jit(self._summed, static_argnums=0, out_shardings=self._everywhere)
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
-        return Unchanging(data.train)
+        return _Unchanging(data.train)
 
     def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
         return None
@@ -86,6 +103,11 @@ class HeldFeed:
     ) -> Sums:
         examples = functools.partial(self.test_examples, test)
         return summed(examples, count, variables, numbers, weights)
+
+
+def place(array: Any, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process holds whole, as one global array."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def summed(

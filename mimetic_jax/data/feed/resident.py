@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Examples, Shapes, labeled_images, place, shaped, shown
-from mimetic_jax.data.feed.held import HeldData, HeldFeed
-from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
+from mimetic_jax.data.feed.feed import Examples, Shapes, labeled_images, shaped, shown
+from mimetic_jax.data.feed.held import HeldData, HeldFeed, place
+from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
@@ -74,9 +74,9 @@ class ResidentImages(HeldFeed):
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return data.test[0][:count]
 
-    def describe_step(self, data: HeldData, key: jax.Array, step: int) -> str:
-        orders, first_epoch = self.begin(data.train, key, jnp.int32(step))
-        return shown(np.asarray(batch_indices(orders, first_epoch, step, self.batch)))
+    def describe_step(self, key: jax.Array, step: int) -> str:
+        order = TrainOrder(self.info.num_train, self.batch, 1, key)
+        return shown(order.batch_indices(step))
 
     def data_bytes(self) -> int:
         examples = self.info.num_train + self.info.num_test

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, Shapes, Sums, place, shaped
-from mimetic_jax.data.feed.held import HeldFeed
+from mimetic_jax.data.feed.feed import Count, Examples, Shapes, Sums, shaped
+from mimetic_jax.data.feed.held import HeldFeed, place
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -95,7 +95,7 @@ class TokenRows(HeldFeed):
         count = max(1, min(count, len(tokens) // self.length))
         return tokens[: count * self.length].reshape(count, -1)
 
-    def describe_step(self, data: TextData, key: jax.Array, step: int) -> str:
+    def describe_step(self, key: jax.Array, step: int) -> str:
         first = step % self.steps_per_epoch * self.valid
         return f" (tokens {first} to {first + self.length} of each of {self.batch} rows)"
 

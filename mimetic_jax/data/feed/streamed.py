@@ -18,7 +18,6 @@ from mimetic_jax.data.feed.feed import (
     Session,
     Shapes,
     Sums,
-    added,
     labeled_images,
     shaped,
     shown,
@@ -69,7 +68,8 @@ class StreamedImages:
         strict: bool,
         limits: Limits,
     ) -> None:
-        self.image_shape, self.batch, self.test_batch = image_shape, batch, test_batch
+        self.num_train, self.image_shape = num_train, image_shape
+        self.batch, self.test_batch = batch, test_batch
         self.eval_fraction, self.repeats, self.crops = eval_fraction, repeats, crops
         self.steps_per_epoch = num_train // batch
         self._batched = sharding
@@ -121,17 +121,17 @@ class StreamedImages:
                 images, labels, weights = self._put(batch)
                 sums = self._count(count, variables, (images, labels), weights)
                 # One batch behind, so that decoding goes on while the device counts.
-                total = added(total, pending)
+                total = _added(total, pending)
                 pending = sums
-            return added(total, pending)
+            return _added(total, pending)
 
     def sample(self, data: StreamedDataset, count: int = 1) -> jax.Array:
         count = min(count, len(data.test))
         with self._test_images(Subset(data.test, np.arange(count)), count) as stream:
             return jnp.asarray(next(stream)[0])
 
-    def describe_step(self, data: StreamedDataset, key: jax.Array, step: int) -> str:
-        order = TrainOrder(len(data.train), self.batch, self.repeats, key)
+    def describe_step(self, key: jax.Array, step: int) -> str:
+        order = TrainOrder(self.num_train, self.batch, self.repeats, key)
         return shown(order.batch_indices(step))
 
     def data_bytes(self) -> int:
@@ -152,6 +152,13 @@ class StreamedImages:
     def _put(self, arrays: tuple[np.ndarray, ...]) -> Examples:
         make = functools.partial(jax.make_array_from_process_local_data, self._batched)
         return tuple(make(array) for array in arrays)
+
+
+def _added(total: dict[str, Any], sums: Sums | None) -> dict[str, Any]:
+    """Sums on the host with those of one more batch."""
+    if sums is None:
+        return total
+    return {name: total.get(name, 0) + value for name, value in jax.device_get(sums).items()}
 
 
 class _Streaming:

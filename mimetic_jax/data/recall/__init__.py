@@ -1,1 +1,1 @@
-"""Sequences whose answers are in what comes before, drawn from a key inside the step."""
+"""Sequences that are drawn from a key inside the step: copying, recall, brackets."""

@@ -28,7 +28,23 @@ Sequence: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sequences:
+class Drawn:
+    """A distribution of sequences.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def fingerprint(self) -> str:
+        """Differs where sequences do."""
+        return hashlib.md5(repr(self).encode(), usedforsecurity=False).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sequences(Drawn):
     """What the sets have in common.
 
     Args:
@@ -40,9 +56,6 @@ class _Sequences:
     vocabulary: Annotated[int, VOCABULARY] = 16
     test_at: Annotated[tuple[int, ...], TIMES] = (1, 2, 4)
     num_test: Annotated[int, NUM_TEST] = 256
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def times(self) -> tuple[int, ...]:
@@ -61,10 +74,6 @@ class _Sequences:
     def example(self, key: jax.Array, times: int = 1) -> Sequence:
         """A sequence at a multiple of the length."""
         raise NotImplementedError
-
-    def fingerprint(self) -> str:
-        """Differs where sequences do."""
-        return hashlib.md5(repr(self).encode(), usedforsecurity=False).hexdigest()
 
     def _tested(self) -> str:
         lengths = ", ".join(f"{self.inputs(times):,}" for times in self.times)
@@ -142,7 +151,7 @@ class Associative(_Sequences):
     queries: Annotated[int, PAIRS] = 8
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         keys, pairs = self.vocabulary // 2, self.times[-1] * self.pairs
         if pairs > keys:
             raise InputError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from mimetic_jax.data.home import check_unused, expanded
 from mimetic_jax.data.remote import REMOTE, hint
 from mimetic_jax.data.text.text_files import LEVELS, load_own
-from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of, sized
+from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
 from mimetic_jax.errors import InputError, unknown
 
 _PYTHON_DOCS = "python_docs"
@@ -75,28 +76,35 @@ _KNOWN = {
 }
 
 
-def describe(name: str, data_dir: str | None = None) -> TextInfo:
-    """The size of a published text, from its name alone: no file of it is opened.
+def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = None) -> TextInfo:
+    """The size of a text: as loaded, or else as published, from its name alone.
 
-    "python_docs" is counted in the installed Python, as each version has its own text. A text of
-    one's own is read.
+    "python_docs", of which each version of Python has its own text, and a text of one's own are
+    loaded for it.
 
     >>> describe("ptb_word").vocabulary
     10000
 
     Raises:
-        InputError: the name is unknown, or this Python has no documentation; or as `load_own`.
+        InputError: the name is unknown; or as `load_text` where the text is loaded.
     """
-    if name == _PYTHON_DOCS:
-        check_unused(name, data_dir, "text_char or text_word")
-        info = TextInfo(name, "char", 0, 0, 0, 0, "pydoc_data.topics of CPython")
-        return sized(info, _python_docs())
-    if name in LEVELS:
-        corpus = load_own(name, data_dir)
-        return sized(TextInfo(corpus.name, LEVELS[name], 0, 0, 0, 0, str(data_dir)), corpus)
-    if name not in _KNOWN:
+    if name in _KNOWN:
+        info = _KNOWN[name]
+    elif name == _PYTHON_DOCS or name in LEVELS:
+        corpus = load_text(name, data_dir) if corpus is None else corpus
+        source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
+        info = TextInfo(corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source)
+    else:
         raise unknown("text", name, [*names(), *LEVELS])
-    return _KNOWN[name]
+    if corpus is None:
+        return info
+    return dataclasses.replace(
+        info,
+        vocabulary=len(corpus.vocabulary),
+        num_train=len(corpus.train),
+        num_valid=len(corpus.valid),
+        num_test=len(corpus.test),
+    )
 
 
 def names() -> tuple[str, ...]:

@@ -99,17 +99,6 @@ class Corpus:
         return digest.hexdigest()[:16]
 
 
-def sized(info: TextInfo, corpus: Corpus) -> TextInfo:
-    """The info with the numbers of tokens of a loaded text."""
-    return dataclasses.replace(
-        info,
-        vocabulary=len(corpus.vocabulary),
-        num_train=len(corpus.train),
-        num_valid=len(corpus.valid),
-        num_test=len(corpus.test),
-    )
-
-
 def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 

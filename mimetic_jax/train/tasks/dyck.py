@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.generated import Generated
-from mimetic_jax.data.text.dyck import Dyck
+from mimetic_jax.data.recall.dyck import Dyck
 from mimetic_jax.errors import unknown
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.tasks.recall import AnswersTask, generated

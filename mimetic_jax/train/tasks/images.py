@@ -18,7 +18,6 @@ from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.data.home import check_unused
 from mimetic_jax.errors import InputError
-from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
@@ -44,11 +43,9 @@ class ImageTask(Task):
     ) -> None:
         size = config.data.size
         shape = (size, size, info.image_shape[-1]) if size else info.image_shape
-        fields = config.model.to_dict()
-        model = Model.of(fields.pop("name"), fields, num_classes=info.num_classes)
-        super().__init__(model, shape, jnp.float32, info.num_classes, mesh)
+        super().__init__(config, shape, jnp.float32, mesh, num_classes=info.num_classes)
         self.info = dataclasses.replace(info, image_shape=shape)
-        self.batch = self.per_step = config.batch
+        self.per_step = self.batch
         self.augmentation = device_augmentation(config, info)
         self.mixing = datasets.Mixing(**config.data.mix)
         self.smoothing, self.eval_fraction = config.label_smoothing, config.data.eval_fraction

@@ -14,7 +14,6 @@ from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.generated import Generated
 from mimetic_jax.data.recall.sequences import SETS
 from mimetic_jax.errors import unknown
-from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import RECALL, Score
 from mimetic_jax.train.step import Metrics
@@ -39,18 +38,13 @@ class AnswersTask(Task):
     def __init__(
         self, config: ConfigDict, tokens: int, length: int, mesh: Mesh | None = None
     ) -> None:
-        fields = config.model.to_dict()
-        model = Model.of(fields.pop("name"), fields, vocab=tokens)
-        super().__init__(model, (length,), jnp.int32, tokens, mesh)
-        self.batch, self.length = config.batch, length
+        super().__init__(config, (length,), jnp.int32, mesh, vocab=tokens)
+        self.length = length
         self.per_step = config.batch * length
 
     def asked(self, inputs: jax.Array, targets: jax.Array) -> jax.Array:
         """Whether an answer counts, [B, N]."""
         raise NotImplementedError
-
-    def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Examples:
-        return examples
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array

@@ -10,6 +10,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.errors import InputError, said_by
@@ -51,6 +52,14 @@ class Task:
         per_step: how many of these a step trains on.
         model: the module with its traits.
         input_shape: of one example.
+        batch: examples per step.
+
+    Args:
+        config: of an arm.
+        input_shape: see above.
+        input_dtype: of an example.
+        mesh: of devices; None for one.
+        outputs: the model's field for the number of its outputs, with that number.
     """
 
     score: Score
@@ -59,18 +68,21 @@ class Task:
 
     def __init__(
         self,
-        model: Model,
+        config: ConfigDict,
         input_shape: tuple[int, ...],
         input_dtype: Any,
-        outputs: int,
         mesh: Mesh | None,
+        **outputs: int,
     ) -> None:
-        self.model, self.input_shape, self._input_dtype = model, input_shape, input_dtype
-        self._outputs, self._mesh = outputs, mesh
+        fields = config.model.to_dict()
+        self.model = Model.of(fields.pop("name"), fields, **outputs)
+        self.input_shape, self._input_dtype, self._mesh = input_shape, input_dtype, mesh
+        (self._outputs,) = outputs.values()
+        self.batch = config.batch
 
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
-        """The batch that `loss` takes, augmented by one key per step and example."""
-        raise NotImplementedError
+        """The batch that `loss` takes; where it is augmented, by one key per step and example."""
+        return examples
 
     def loss(
         self, params: Any, model_state: Any, batch: Any, key: jax.Array

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, PERPLEXITY
 from mimetic_jax.train.step import Metrics
@@ -34,17 +33,12 @@ class TextTask(Task):
     unit = "tokens"
 
     def __init__(self, config: ConfigDict, info: texts.TextInfo, mesh: Mesh | None = None) -> None:
-        fields = config.model.to_dict()
-        model = Model.of(fields.pop("name"), fields, vocab=info.vocabulary)
-        super().__init__(model, (config.data.length,), jnp.int32, info.vocabulary, mesh)
-        self.info, self.batch = info, config.batch
+        super().__init__(config, (config.data.length,), jnp.int32, mesh, vocab=info.vocabulary)
+        self.info = info
         self.length, self.valid = config.data.length, config.data.valid
         self.per_step = config.batch * config.data.valid
         self.score = BITS if info.level == "char" else PERPLEXITY
         self.chunk_bytes = 2**27  # of logits on a device
-
-    def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Examples:
-        return examples
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
@@ -89,7 +83,7 @@ class TextTask(Task):
         return task
 
     def output_shape(self) -> tuple[int, ...]:
-        return 1, self.length, self.info.vocabulary
+        return 1, self.length, self._outputs
 
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  {self._unit_name} {self._units(means['loss']):.3f}"
@@ -121,8 +115,7 @@ class TextTask(Task):
 
 def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
     """The text of a configuration: as published, or as loaded; a user's text as it is."""
-    info = texts.describe(config.data.name, config.data.dir)
-    return info if dataset is None else texts.sized(info, dataset)
+    return texts.describe(config.data.name, config.data.dir, dataset)
 
 
 def load(config: ConfigDict) -> texts.Corpus:

@@ -7,20 +7,20 @@ is the mask.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.typed import SHARE, Range, check_fields
+from mimetic_jax.data.recall.sequences import NUM_TEST, Drawn
+from mimetic_jax.typed import SHARE, Range
 
 PAIRS = Range(1, 2**20)  # a vocabulary of twice as many
 DEPTH = Range(1, 10**6)  # of a stack per word
 
 
 @dataclasses.dataclass(frozen=True)
-class Dyck:
+class Dyck(Drawn):
     """A distribution of masked words.
 
     Args:
@@ -44,10 +44,7 @@ class Dyck:
     open_probability: Annotated[float, SHARE] = 0.6
     max_depth: Annotated[int, DEPTH] = 4
     mask_probability: Annotated[float, SHARE] = 0.5
-    num_test: Annotated[int, Range(1, 10**6)] = 1024
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    num_test: Annotated[int, NUM_TEST] = 1024
 
     def __str__(self) -> str:
         return (
@@ -75,10 +72,6 @@ class Dyck:
         closing = tokens >= self.pairs
         hidden = jax.random.bernoulli(mask_key, self.mask_probability, tokens.shape) & closing
         return jnp.where(hidden, self.vocabulary, tokens), tokens
-
-    def fingerprint(self) -> str:
-        """Differs where words do."""
-        return hashlib.md5(repr(self).encode(), usedforsecurity=False).hexdigest()
 
 
 def dyck(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.data.text.dyck import Dyck, dyck
+from mimetic_jax.data.recall.dyck import Dyck, dyck
 
 WORDS = 400
 KEYS = jax.random.split(jax.random.key(1), WORDS)
