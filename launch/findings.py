@@ -5,8 +5,9 @@ paired difference of two arms with its interval and number of seeds,
 `{evidence/text row 3: mimetic - row 2: default}` for that to another row's arm, and
 `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a
 row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
-`to goal` the steps to the goal of the score. `{verdicts}` is the table of all comparisons of the
-papers' methods.
+`to goal` the steps to the goal of the score. In a task of the league every arm has its own row:
+`{league/text: mimetic}`, `{league/text: mimetic - default}` and `{league/text: mimetic - noise}`.
+`{verdicts}` is the table of all comparisons of the papers' methods.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pathlib
 import re
 from collections.abc import Iterator, Mapping
 
+from launch.league import Standing, standings
 from launch.marks import marks_of_lines, runs_of
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
@@ -30,6 +32,8 @@ _PLACE = re.compile(
     r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?(?: (?P<number>at \w+|to goal))?\}"
 )
 
+_STANDING = re.compile(r"\{(?P<task>league/\w+): (?P<arm>\w+)(?: - (?P<than>default|noise))?\}")
+
 
 def findings(results: Results, page: pathlib.Path) -> str:
     """A page with its numbers.
@@ -40,6 +44,7 @@ def findings(results: Results, page: pathlib.Path) -> str:
     rows = _Rows(results)
     try:
         text = _PLACE.sub(lambda found: _number(found, rows), page.read_text())
+        text = _STANDING.sub(lambda found: _standing(found, rows), text)
     except InputError as error:
         raise InputError(f"{page}: {error}") from error
     return text.replace("{verdicts}", _table(rows))
@@ -51,6 +56,7 @@ class _Rows:
     def __init__(self, results: Results) -> None:
         self._results = results
         self._arms: dict[tuple[Spec, tuple[str, ...]], dict[str, ArmResult]] = {}
+        self._standings: dict[str, dict[str, Standing]] = {}
 
     def arms(self, entry: Entry) -> Mapping[str, ArmResult]:
         """By name; the configuration is loaded once for all places that name its row."""
@@ -60,6 +66,12 @@ class _Rows:
             runs = runs_of(entry.spec, self._results, marks)
             self._arms[key] = {arm: ArmResult(arm, lines) for arm, lines in runs.items()}
         return self._arms[key]
+
+    def standings(self, task: str) -> Mapping[str, Standing]:
+        """Of a task of the league, by arm."""
+        if task not in self._standings:
+            self._standings[task] = {one.arm: one for one in standings(task, self._results)}
+        return self._standings[task]
 
 
 def _table(rows: _Rows) -> str:
@@ -116,6 +128,21 @@ def _number(found: re.Match[str], rows: _Rows) -> str:
         return f"never (n = {seeds})"
     some = f" of {seeds}" if len(one.runs) < seeds else ""
     return f"{one.shown(form)} (n = {len(one.reached)}{some})"
+
+
+def _standing(found: re.Match[str], rows: _Rows) -> str:
+    if found["task"] not in TABLES:
+        raise InputError(f"{found[0]}: unknown table {found['task']}")
+    known = rows.standings(found["task"])
+    if found["arm"] not in known:
+        raise InputError(f"{found[0]}: no runs of {found['arm']}; there are those of {[*known]}")
+    one = known[found["arm"]]
+    if not found["than"]:
+        return f"{one.result.shown()} (n = {len(one.result.reached)})"
+    difference = one.gain if found["than"] == "default" else one.structure
+    if difference is None:
+        raise InputError(f"{found[0]}: no seed has runs of both arms")
+    return f"{difference:.{one.result.score.digits}f} (n = {difference.n})"
 
 
 def _arm(found: re.Match[str], row: str, name: str, rows: _Rows) -> tuple[ArmResult, int]:
