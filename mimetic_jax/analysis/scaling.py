@@ -147,13 +147,14 @@ def block_bytes(
     *,
     tensor: int = 1,
     dropout: bool = False,
+    gated: bool = False,
     flash: bool = False,
 ) -> float:
     """Bytes per token that a block saves for its backward pass, as JAX's derivatives do.
 
     In the precision of the computation: what two norms take and return, query, key, value, what is
-    attended, what GELU takes and returns, and probabilities. In float32 always: the softmax's
-    exponentials.
+    attended, what GELU takes and returns, and probabilities. Of SwiGLU what it takes twice and
+    returns, and three of the gate's SiLU. In float32 always: the softmax's exponentials.
 
     Args:
         length: N, tokens that a token attends to.
@@ -163,6 +164,7 @@ def block_bytes(
         itemsize: bytes of a number of the computation.
         tensor: devices over which heads and hidden units are sharded.
         dropout: masks of one byte, two of the width.
+        gated: SwiGLU in place of GELU.
         flash: attention that keeps no probabilities.
 
     Example:
@@ -171,7 +173,7 @@ def block_bytes(
     """
     scores = 4 * heads if flash else heads * (length * (itemsize + 4) + 8)
     whole = 4 * width * itemsize + 2 * width * dropout
-    return whole + (itemsize * (4 * width + 2 * hidden) + scores) / tensor
+    return whole + (itemsize * (4 * width + (6 if gated else 2) * hidden) + scores) / tensor
 
 
 # Leaves whose computation, gathers and sums are float32 in any precision.
@@ -258,6 +260,7 @@ def work(
         size,
         tensor=tensor,
         dropout=sizes.dropout,
+        gated=sizes.gated,
         flash=flash and size < 4 and head % 8 == 0 and head <= 128,
     )
     in_hand = part * saved * (1.5 if sizes.remat else 0.5)
@@ -271,9 +274,10 @@ def work(
         buffers += max(0.0, 2 * min(task.chunk_bytes, logits) - in_hand)
     else:
         activations += 2 * 4 * examples * math.prod(task.input_shape)
-    # Forward one sum after attention and one after the MLP; backward one before the MLP and one
-    # for each of query, key and value. Recomputing a block repeats that after attention.
-    sums = sizes.depth * (7 if sizes.remat else 6)
+    # Forward one sum after attention and one after the MLP; backward one before the MLP, two before
+    # SwiGLU, and one for each of query, key and value. Recomputing a block repeats that after
+    # attention.
+    sums = sizes.depth * (6 + sizes.gated + sizes.remat)
     return Work(
         mesh=mesh,
         batch=config.batch,

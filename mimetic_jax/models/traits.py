@@ -27,6 +27,7 @@ class Sizes:
         scan: whether the blocks are one loop.
         remat: whether the backward pass recomputes each block.
         dropout: whether blocks keep dropout masks.
+        gated: whether the MLP has a gate, as SwiGLU.
     """
 
     length: int
@@ -37,6 +38,7 @@ class Sizes:
     scan: bool = False
     remat: bool = False
     dropout: bool = False
+    gated: bool = False
 
     @classmethod
     def of(cls, model: Any, length: int) -> Sizes:
@@ -50,6 +52,7 @@ class Sizes:
             scan=model.scan,
             remat=model.remat,
             dropout=bool(getattr(model, "dropout", False)),
+            gated=bool(getattr(model, "swiglu", False)),
         )
 
 

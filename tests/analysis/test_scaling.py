@@ -151,6 +151,7 @@ def saved_bytes(config):
         (text, {"dtype": "bfloat16"}),
         (text, {"dropout": 0.1, "mlp_ratio": 2.0}),
         (text, {"remat": True}),
+        (text, {"swiglu": True, "dtype": "bfloat16"}),
     ],
 )
 def test_a_block_saves_what_jax_saves(make, model):
@@ -160,7 +161,8 @@ def test_a_block_saves_what_jax_saves(make, model):
     config = make(**model)
     length, size = (65 if make is images else 48), (2 if "dtype" in model else 4)
     hidden, heads = int(64 * config.model.mlp_ratio), config.model.heads
-    saved = block_bytes(length, 64, hidden, heads, size, dropout=bool(config.model.dropout))
+    options = {"dropout": bool(config.model.dropout), "gated": "swiglu" in model}
+    saved = block_bytes(length, 64, hidden, heads, size, **options)
     expected = length * (64 * size if config.model.remat else saved)
     # What JAX saves beside is masks and the constants that they select, which XLA makes anew.
     beside = 0 if make is images or config.model.remat else 5 * heads * length
