@@ -53,9 +53,6 @@ ENTRANTS = {
 }
 """What each arm is, in words."""
 
-LEADING = ("mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
-"""The four that gain most on text and images at 400 and 160 steps: they train longer too."""
-
 _STRUCTURED = {
     *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
     *("polar", "mimetic_zero_mlp", "mimetic_mean_shift", "mimetic_mup", "language", "vision"),
@@ -69,6 +66,9 @@ def _of(*names: str) -> tuple[str, ...]:
     return (*names, *(f"norm_matched_{name}" for name in names if name in _STRUCTURED))
 
 
+LEADING = ("mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
+"""Those that train longer too: ahead on digits or text, without near copies of mimetic."""
+
 _ARMS = {
     "vit": _of(*_ANY, *_ATTENTION, *_VIT),
     # An impulse takes as many positions as a head has channels, and the digits have half of them.
@@ -77,7 +77,7 @@ _ARMS = {
     "deep_gpt": _of(*_ANY, *_ATTENTION, "vision", "complete_p"),
     "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
     "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
-    "leading": ("default", *LEADING),
+    "leading": _of("default", *LEADING),
 }
 
 
