@@ -532,10 +532,10 @@ def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
         "mimetic_mean_shift": (before, (own, shift), {}),
         "mimetic_mup": (before, (own,), by_width),
     }
-    if kind == "vit":
-        found["sincos"] = (before, (), {})
-        found["impulse"] = ((), (Impulse(),), {})
-    return found
+    if kind == "gpt":
+        strong = mimetic_language(beta_vo=-0.4)
+        return found | {"strong": ((), (strong,), {}), "strong_mup": ((), (strong,), by_width)}
+    return found | {"sincos": (before, (), {}), "impulse": ((), (Impulse(),), {})}
 
 
 BASE_WIDTH, BASE_DEPTH = 16, 2

@@ -41,11 +41,17 @@ _VIT = {
     "impulse": "impulse attention",
 }
 
+_GPT = {
+    "vision": "mimetic attention, with the constants for images",
+    "strong": "mimetic attention for text with twice the -I in value/out: beta_vo=-0.4",
+    "strong_mup": "the same with the rates of muP",
+}
+
 ENTRANTS = {
     **_ANY,
     **_ATTENTION,
     **_VIT,
-    "vision": "mimetic attention, with the constants for images",
+    **_GPT,
     "complete_p": "CompleteP: muP, and the ends of branches start and learn as 1/L",
     "impulse_mean_shift": "impulse token mixing, and a mean in MLPs",
     "conv": "filters with the covariance of trained ones",
@@ -56,7 +62,7 @@ ENTRANTS = {
 _STRUCTURED = {
     *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
     *("polar", "mimetic_zero_mlp", "mimetic_mean_shift", "mimetic_mup", "language", "vision"),
-    *("impulse", "impulse_mean_shift", "conv", "conv_mean_shift"),
+    *("strong", "strong_mup", "impulse", "impulse_mean_shift", "conv", "conv_mean_shift"),
 }
 """Those whose control is noise of their norms; entries of the others are independent already."""
 
@@ -73,8 +79,8 @@ _ARMS = {
     "vit": _of(*_ANY, *_ATTENTION, *_VIT),
     # An impulse takes as many positions as a head has channels, and the digits have half of them.
     "small_vit": _of(*_ANY, *_ATTENTION, "sincos", "language"),
-    "gpt": _of(*_ANY, *_ATTENTION, "vision"),
-    "deep_gpt": _of(*_ANY, *_ATTENTION, "vision", "complete_p"),
+    "gpt": _of(*_ANY, *_ATTENTION, *_GPT),
+    "deep_gpt": _of(*_ANY, *_ATTENTION, *_GPT, "complete_p"),
     "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
     "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
     "leading": _of("default", *LEADING),
