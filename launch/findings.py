@@ -6,7 +6,8 @@ paired difference of two arms with its interval and number of seeds,
 `{evidence/text row 3: mimetic}` for an arm's mean ± sd; `row 3 scaled` means the scaled form of a
 row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
 `to goal` the steps to the goal of the score. In a task of the league every arm has its own row:
-`{league/text: mimetic}`, `{league/text: mimetic - default}` and `{league/text: mimetic - noise}`.
+`{league/text: mimetic}`, `{league/text: mimetic - default}`, or `- mup` for another arm, and
+`{league/text: mimetic - noise}`.
 `{verdicts}` is the table of all comparisons of the papers' methods.
 """
 
@@ -32,7 +33,7 @@ _PLACE = re.compile(
     r"(?: - (?:row (?P<other>\d+): )?(?P<theirs>\w+))?(?: (?P<number>at \w+|to goal))?\}"
 )
 
-_STANDING = re.compile(r"\{(?P<task>league/\w+): (?P<arm>\w+)(?: - (?P<than>default|noise))?\}")
+_STANDING = re.compile(r"\{(?P<task>league/\w+): (?P<arm>\w+)(?: - (?P<than>\w+))?\}")
 
 
 def findings(results: Results, page: pathlib.Path) -> str:
@@ -134,12 +135,15 @@ def _standing(found: re.Match[str], rows: _Rows) -> str:
     if found["task"] not in TABLES:
         raise InputError(f"{found[0]}: unknown table {found['task']}")
     known = rows.standings(found["task"])
-    if found["arm"] not in known:
-        raise InputError(f"{found[0]}: no runs of {found['arm']}; there are those of {[*known]}")
+    than = found["than"]
+    for arm in (found["arm"], than if than != "noise" else found["arm"]):
+        if arm and arm not in known:
+            raise InputError(f"{found[0]}: no runs of {arm}; there are those of {', '.join(known)}")
     one = known[found["arm"]]
-    if not found["than"]:
+    if not than:
         return f"{one.result.shown()} (n = {len(one.result.reached)})"
-    difference = one.gain if found["than"] == "default" else one.structure
+    structure = than == "noise"
+    difference = one.structure if structure else one.result.versus(known[than].result)
     if difference is None:
         raise InputError(f"{found[0]}: no seed has runs of both arms")
     return f"{difference:.{one.result.score.digits}f} (n = {difference.n})"

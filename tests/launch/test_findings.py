@@ -254,3 +254,13 @@ def test_a_place_without_runs_is_one_line(place, words, tmp_path, found):
     page.write_text(place)
     with pytest.raises(InputError, match=words):
         findings.findings(found, page)
+
+
+def test_the_readme_copies_its_numbers_from_the_pages():
+    (section,) = re.findall(
+        r"\n## Which scheme when\n(.*?)\n## ", (ROOT / "README.md").read_text(), re.S
+    )
+    intervals = re.findall(r"[+-][\d.]+ \[[^\]]+\]", section)
+    assert len(intervals) > 5
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    assert [interval for interval in intervals if interval not in pages] == []
