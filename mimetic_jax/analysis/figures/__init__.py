@@ -31,7 +31,7 @@ From training, `results` being what `train.report.ArmResult` reads of finished r
     sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
     dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
-    forest(path, gains, *, columns=4)
+    forest(path, gains, *, columns=6)
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
 before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.

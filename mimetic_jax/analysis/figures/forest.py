@@ -31,7 +31,7 @@ class Gain:
     higher: bool = True
 
 
-def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 4) -> list[AnyPath]:
+def draw(path: Place | AnyPath, gains: Sequence[Gain], *, columns: int = 6) -> list[AnyPath]:
     """Draw a panel per task and a line per arm, the better to the right.
 
     A filled dot is a difference that holds (`Difference.side`): blue better, red worse. A hollow
