@@ -64,8 +64,7 @@ def _filled(results: Results, source: str) -> str:
     shown = _LEAGUE.format(table=league.league_table(results)) if ran else _NO_LEAGUE
     entrants = "\n".join(f"- `{arm}`: {text}" for arm, text in ENTRANTS.items())
     text = findings(results, _SOURCES / source)
-    long = league.league_table(results, long=True)
-    return text.replace("{league}", shown).replace("{entrants}", entrants).replace("{long}", long)
+    return text.replace("{league}", shown).replace("{entrants}", entrants)
 
 
 def _paper(name: str, results: Results, records: Sequence[recipes.Record]) -> Iterator[str]:

@@ -167,14 +167,14 @@ def _reached(curve: Sequence[tuple[int, float]], target: float, higher: bool) ->
     return None
 
 
-def league(results: Results, *, long: bool = False) -> list[Standing]:
-    """All arms of all tasks that have runs, or of the long ones; a line per arm and task."""
-    return [standing for task in _tasks(long) for standing in standings(task, results)]
+def league(results: Results) -> list[Standing]:
+    """All arms of all tasks that have runs, but for the long ones; a line per arm and task."""
+    return [standing for task in _tasks() for standing in standings(task, results)]
 
 
-def _tasks(long: bool) -> Iterator[str]:
+def _tasks() -> Iterator[str]:
     for name, table in TABLES.items():
-        if table.trials and (name.partition("/")[2] in LONG) == long:
+        if table.trials and name.partition("/")[2] not in LONG:
             yield name
 
 
@@ -196,13 +196,13 @@ def gains(results: Results) -> list[Gain]:
     ]
 
 
-def league_table(results: Results, *, long: bool = False) -> str:
+def league_table(results: Results) -> str:
     """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
 
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
-    found = [standing for standing in league(results, long=long) if standing.arm in ENTRANTS]
+    found = [standing for standing in league(results) if standing.arm in ENTRANTS]
     by_task: dict[str, dict[str, Standing]] = {}
     for standing in found:
         by_task.setdefault(standing.task, {})[standing.arm] = standing
