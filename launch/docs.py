@@ -60,11 +60,13 @@ def pages(results: Results) -> dict[pathlib.Path, str]:
 
 def _filled(results: Results, source: str) -> str:
     """A page with its numbers, with the league and what its entrants are where it says so."""
-    ran = bool(league.league(results))
-    shown = _LEAGUE.format(table=league.league_table(results)) if ran else _NO_LEAGUE
-    entrants = "\n".join(f"- `{arm}`: {text}" for arm, text in ENTRANTS.items())
     text = findings(results, _SOURCES / source)
-    return text.replace("{league}", shown).replace("{entrants}", entrants)
+    if "{league}" in text:
+        ran = bool(league.league(results))
+        shown = _LEAGUE.format(table=league.league_table(results)) if ran else _NO_LEAGUE
+        text = text.replace("{league}", shown)
+    entrants = "\n".join(f"- `{arm}`: {text}" for arm, text in ENTRANTS.items())
+    return text.replace("{entrants}", entrants)
 
 
 def _paper(name: str, results: Results, records: Sequence[recipes.Record]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from launch import league
-from launch.marks import marks_of_lines, runs_of
+from launch.marks import counted, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
@@ -144,9 +144,7 @@ def _ours(
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
-    known = marks_of_lines(rows, results)
-    for entry in rows:
-        runs = runs_of(entry.spec, results, known.get(entry.spec, {}))
+    for entry, runs in counted(rows, results):
         default, mimetic = runs.get("default", {}), runs.get("mimetic", {})
         if shared := sorted(default.keys() & mimetic.keys()):
             base, ours = (

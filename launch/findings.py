@@ -7,8 +7,8 @@ paired difference of two arms with its interval and number of seeds,
 row, `at 500` in the end the evaluation after that step, `at x2` the score on another test set, and
 `to goal` the steps to the goal of the score. In a task of the league every arm has its own row:
 `{league/text: mimetic}`, `{league/text: mimetic - default}`, or `- mup` for another arm, and
-`{league/text: mimetic - noise}`.
-`{verdicts}` is the table of all comparisons of the papers' methods.
+`{league/text: mimetic - noise}`. `{verdicts}` is the table of all comparisons of the papers'
+methods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from launch.league import Standing, standings
-from launch.marks import marks_of_lines, runs_of
+from launch.marks import counted
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
 from launch.tables import noise_of, what_pays
@@ -63,8 +63,7 @@ class _Rows:
         """By name; the configuration is loaded once for all places that name its row."""
         key = entry.spec, entry.init
         if key not in self._arms:
-            marks = marks_of_lines([entry], self._results).get(entry.spec, {})
-            runs = runs_of(entry.spec, self._results, marks)
+            ((_, runs),) = counted([entry], self._results)
             self._arms[key] = {arm: ArmResult(arm, lines) for arm, lines in runs.items()}
         return self._arms[key]
 
@@ -134,16 +133,14 @@ def _number(found: re.Match[str], rows: _Rows) -> str:
 def _standing(found: re.Match[str], rows: _Rows) -> str:
     if found["task"] not in TABLES:
         raise InputError(f"{found[0]}: unknown table {found['task']}")
-    known = rows.standings(found["task"])
-    than = found["than"]
-    for arm in (found["arm"], than if than != "noise" else found["arm"]):
-        if arm and arm not in known:
+    known, than = rows.standings(found["task"]), found["than"]
+    for arm in {found["arm"], than} - {None, "noise"}:
+        if arm not in known:
             raise InputError(f"{found[0]}: no runs of {arm}; there are those of {', '.join(known)}")
     one = known[found["arm"]]
     if not than:
         return f"{one.result.shown()} (n = {len(one.result.reached)})"
-    structure = than == "noise"
-    difference = one.structure if structure else one.result.versus(known[than].result)
+    difference = one.structure if than == "noise" else one.result.versus(known[than].result)
     if difference is None:
         raise InputError(f"{found[0]}: no seed has runs of both arms")
     return f"{difference:.{one.result.score.digits}f} (n = {difference.n})"

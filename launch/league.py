@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from launch.marks import marks_of_lines, runs_of
+from launch.marks import counted
 from launch.registry import Entry, entries
 from launch.results import Results
 from launch.tables import noise_of, what_pays
@@ -86,8 +86,7 @@ def chosen(rows: Sequence[Entry], results: Results) -> list[Entry]:
     Of a text the loss on the validation text decides, else the score; of equal ones the middle row.
     """
     of_trials = trials(rows)
-    marks = marks_of_lines(of_trials, results)
-    runs = [runs_of(trial.spec, results, marks.get(trial.spec, {})) for trial in of_trials]
+    runs = [of_arms for _, of_arms in counted(of_trials, results)]
     best: dict[str, int] = {}
     for arm in dict.fromkeys(arm for trial in of_trials for arm in trial.init):
         found = [
@@ -115,11 +114,9 @@ def _goodness(run: Record) -> float:
 def standings(task: str, results: Results) -> list[Standing]:
     """The arms of a task that have runs at their own best, controls too, the default first."""
     rows = entries(task)
-    picked = chosen(rows, results)
-    marks = marks_of_lines(picked, results)
     found: dict[str, Standing] = {}
-    for entry in picked:
-        for arm, runs in runs_of(entry.spec, results, marks.get(entry.spec, {})).items():
+    for entry, of_arms in counted(chosen(rows, results), results):
+        for arm, runs in of_arms.items():
             runs = {seed: run for seed, run in runs.items() if seed not in TABLES[task].trials}
             edge = entry.number in (1, len(rows)) and len(rows) > 1
             if runs:
@@ -239,11 +236,10 @@ def task_table(task: str, results: Results) -> str:
 def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
     ours, gain, structure = standing.result, standing.gain, standing.structure
     form = f".{ours.score.digits}f"
-    sd = f" ± {ours.sd:{form}}" if ours.sd is not None else ""
     return (
         f"`{standing.arm}`",
         table.rows[standing.row - 1].label.removeprefix("learning rate ") + "*" * standing.edge,
-        f"{ours.mean:{form}}{sd} ({len(ours.reached)})",
+        f"{ours.shown()} ({len(ours.reached)})",
         f"{gain:{form}}" if gain else "",
         f"{gain.p:.2g}" if gain and gain.p is not None else "",
         f"{structure:{form}}" if structure else "",

@@ -96,6 +96,14 @@ def runs_of(
     return {arm: records for arm, records in found.items() if records}
 
 
+def counted(
+    rows: Sequence[Entry], results: Results
+) -> list[tuple[Entry, dict[str, dict[int, Record]]]]:
+    """Rows, each with its runs of today's configuration by arm and seed; see `runs_of`."""
+    marks = marks_of_lines(rows, results)
+    return [(row, runs_of(row.spec, results, marks.get(row.spec, {}))) for row in rows]
+
+
 def stale(lines: Sequence[Line], marks: Mapping[str, Mark]) -> int:
     """How many lines are of another configuration than today's."""
     return sum(line.arm in marks and marks[line.arm].result != line.digest for line in lines)

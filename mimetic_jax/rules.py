@@ -14,7 +14,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -213,15 +213,12 @@ class Rule:
         ((0, 1), (2,))
         """
         axes = ROLES[self.roles[0]].split()
-        inputs = axes[:-1] if axes[0] in ("h", "f") else axes[:1]
-        kinds = [
-            None if names == ["l"] else bool(set(names) & set(inputs))
-            for names in map(_names, _groups(self.stored))
-        ]
-        inputs_at, outputs_at = (
-            tuple(at for at, kind in enumerate(kinds) if kind is wanted) for wanted in (True, False)
+        inputs = set(axes[:-1] if axes[0] in ("h", "f") else axes[:1])
+        groups = [set(_names(group)) for group in _groups(self.stored)]
+        return (
+            tuple(at for at, names in enumerate(groups) if names & inputs),
+            tuple(at for at, names in enumerate(groups) if names != {"l"} and not names & inputs),
         )
-        return inputs_at, outputs_at
 
     @property
     def joined(self) -> str:
@@ -459,6 +456,17 @@ class Leaf:
         if isinstance(self.sizes, InputError):
             raise self.sizes
         return self.sizes
+
+
+def describing(path: str, rules: Iterable[Rule]) -> tuple[Rule, str] | None:
+    """The first of some rules that describes a leaf, and the path of its block.
+
+    >>> query = Rule("query/kernel", "query", "d h k")
+    >>> describing("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
+    True
+    """
+    found = ((rule, rule.block(path)) for rule in rules)
+    return next(((rule, block) for rule, block in found if block is not None), None)
 
 
 @functools.cache

@@ -19,7 +19,7 @@ import numpy as np
 
 from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rules import ROLES, Leaf, Rule
+from mimetic_jax.rules import ROLES, Leaf, Rule, describing
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.typed import shown
@@ -79,9 +79,8 @@ class Tree:
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         for index, (path, value) in enumerate(named):
-            described = ((rule, rule.block(path)) for rule in self.rules)
-            rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
-            if rule:
+            if described := describing(path, self.rules):
+                rule, block = described
                 claims.append((index, block, rule, np.shape(value)))
             elif (
                 _ATTENTION_NAMES.search(path)

@@ -14,7 +14,7 @@ from optax import contrib
 
 from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import Rule, describing
 
 Rules = Sequence[tuple[str, float]]
 
@@ -128,21 +128,21 @@ def _matrices(
     Of kernels without a role those of two axes are matrices, and those of three that stand in one
     stack with kernels that have roles.
     """
+    having = [rule for rule in roles if rule.roles]
+    described = {path: describing(path, having) for path, _ in named}
     found = {}
     stacks = set()
-    others = []
     for path, leaf in named:
-        described = ((rule, rule.block(path)) for rule in roles if rule.roles)
-        rule, block = next(((r, b) for r, b in described if b is not None), (None, ""))
+        rule, block = described[path] or (None, "")
         if rule and leaf.ndim == rule.rank:
             inputs, outputs = rule.matrix
             for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
                 stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))
             if _HIDDEN.fullmatch(path):
                 found[path] = contrib.MuonDimensionNumbers(inputs, outputs)
-        elif not rule and _HIDDEN.fullmatch(path):
-            others.append((path, leaf))
-    for path, leaf in others:
+    for path, leaf in named:
+        if described[path] or not _HIDDEN.fullmatch(path):
+            continue
         matrix: tuple[int, ...] = (0, 1) if leaf.ndim == 2 else ()
         for top, axis, layers in stacks:
             if path.startswith(f"{top}/") and leaf.ndim == 3 and leaf.shape[axis] == layers:

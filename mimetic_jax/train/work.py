@@ -219,10 +219,8 @@ class Populations(Work):
 
     def units(self) -> Iterator[Unit]:
         for arm in (self.arms[name] for name in dict.fromkeys(arm for arm, _ in self.chosen)):
-            members, number = (
-                Members.of(self.workdir, arm.name),
-                list(self.arms).index(arm.name) + 1,
-            )
+            members = Members.of(self.workdir, arm.name)
+            number = list(self.arms).index(arm.name) + 1
             while (first := members.trained) < self.config.members:
                 seeds = range(first, min(first + self._size(arm), self.config.members))
                 label = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import Rule, describing
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 _DRAWN = frozenset().union(*_PAIRS)
@@ -66,8 +66,8 @@ def _described(leaves: tuple[tuple[str, int], ...], rules: tuple[Rule, ...]) -> 
     """The leaves that the rules describe; none without two kernels that are drawn together."""
     found = {}
     for path, rank in leaves:
-        rule = next((rule for rule in rules if rule.block(path) is not None), None)
-        if rule and (not rule.roles or rule.rank == rank):
-            found[path] = rule
+        described = describing(path, rules)
+        if described and (not described[0].roles or described[0].rank == rank):
+            found[path] = described[0]
     roles = {role for rule in found.values() for role in rule.roles}
     return found if any(pair <= roles for pair in _PAIRS) else {}
