@@ -272,8 +272,9 @@ def _nearest(annotation: Any, value: Any) -> Any:
     inner, within = _parts(annotation)
     if typing.get_origin(inner) in (typing.Union, types.UnionType):
         for part in typing.get_args(inner):
-            if _parts(part)[0] in (int, float) and _is_number(value):
-                return _with(part, within)
+            nearest = _nearest(_with(part, within), value)
+            if _parts(nearest)[0] in (int, float) and _is_number(value):
+                return nearest
     return annotation
 
 
