@@ -117,7 +117,7 @@ def values(block: Block, role: str) -> np.ndarray:
     """
     array = block[role]
     if isinstance(array, jax.core.Tracer):
-        raise InputError(f"its {role} has no values yet: read them outside of jit, vmap and grad")
+        raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")
     return np.asarray(array, float)
 
 

@@ -308,8 +308,7 @@ class Tree:
         )
 
     def _suggestion(self) -> str:
-        ranks = (np.ndim(leaf) for leaf in self.leaves)
-        return suggestion(zip(self.paths, ranks, strict=True))
+        return suggestion(zip(self.paths, map(np.shape, self.leaves), strict=True))
 
     def _hint(self, scheme: Scheme | None = None) -> str:
         """Advice to use another table of the zoo, by which the scheme finds something."""

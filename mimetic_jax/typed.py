@@ -83,6 +83,7 @@ POSITIVE = Range(0, above=True)
 NOT_NEGATIVE = Range(0)
 COUNT = Range(1)
 SHARE = Range(0, 1)
+SEED = Range(0, 2**32 - 1)  # JAX's keys have no others
 
 
 def check_fields(instance: Any) -> None:

@@ -73,7 +73,18 @@ ALLOWED = {
     },
     "command": {
         *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
-        *("check", "fit", "models", "rewrite", "rules", "schemes", "table", "torch", "zoo"),
+        *(
+            "check",
+            "fit",
+            "models",
+            "rewrite",
+            "rules",
+            "schemes",
+            "table",
+            "torch",
+            "typed",
+            "zoo",
+        ),
     },
     "exits": {"errors"},
     "__init__": {

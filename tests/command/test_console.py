@@ -85,6 +85,8 @@ def test_a_model_is_found_in_the_current_folder(
         (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
         (["plan", "digits_vit:width=x"], "width"),
         (["plan", "nowhere.py"], "there is no config file 'nowhere.py'"),
+        (["configs", "images"], "mimetic configs takes no arguments, but got 'images'"),
+        (["rewrite", "a.npz", "b.npz", "--seed=4294967296"], "--seed 4294967296 is not an integer"),
         (["download", "cifar11", "--data-dir=x"], "did you mean 'cifar10'"),
         (["prepare", "cifar10", "--data-dir="], "--data_dir is empty"),
     ],
