@@ -84,6 +84,7 @@ def test_a_model_is_found_in_the_current_folder(
         (["train", "digits_vit", "--target=h200"], "--target is for compile and plan, not for tr"),
         (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
         (["plan", "digits_vit:width=x"], "width"),
+        (["plan", "digits_vit", "--config=foo"], "there is no config file 'foo'"),
         (["plan", "nowhere.py"], "there is no config file 'nowhere.py'"),
         (["configs", "images"], "mimetic configs takes no arguments, but got 'images'"),
         (["rewrite", "a.npz", "b.npz", "--seed=4294967296"], "--seed 4294967296 is not an integer"),
