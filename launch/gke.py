@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import yaml
@@ -29,8 +29,16 @@ from launch import local
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
 
-PORT = 8476
-BAD_INPUT = 2
+SHAPES = {
+    # Kubernetes adds suffixes to the name, and the result must fit into 63 characters.
+    "name": ("[a-z]([a-z0-9-]{0,38}[a-z0-9])?", "at most 40 of a-z, 0-9 and -, a letter first"),
+    "image": ("[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]+)?", "an image"),
+    "tpu": ("[a-z][a-z0-9-]*", "an accelerator"),
+    "gpu": ("[a-z][a-z0-9-]*", "an accelerator"),
+    "topology": ("[0-9]+(x[0-9]+)+", "a topology such as 4x4"),
+    "restarts": ("0|[1-9][0-9]*", "a number of restarts"),
+    "claim": ("[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "the name of a PersistentVolumeClaim"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,29 +71,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         usage="python launch/gke.py OPTIONS -- FLAGS OF MAIN.PY",
         allow_abbrev=False,
     )
-    # Kubernetes adds suffixes to the name, and the result must fit into 63 characters.
-    name = _shaped(
-        "[a-z]([a-z0-9-]{0,38}[a-z0-9])?",
-        "a name of at most 40 characters of a-z, 0-9 and -, starting with a letter",
-    )
-    image = _shaped("[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]+)?", "an image")
-    accelerator = _shaped("[a-z][a-z0-9-]*", "an accelerator")
-    topology = _shaped("[0-9]+(x[0-9]+)+", "a topology such as 4x4")
-    claim = _shaped("[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "the name of a PersistentVolumeClaim")
-    restarts = _shaped("0|[1-9][0-9]*", "a number of restarts")
-    parser.add_argument("--name", required=True, type=name, help="of the run")
-    parser.add_argument("--image", required=True, type=image, help="that the cluster can pull")
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--tpu", type=accelerator, help="accelerator, such as tpu-v5-lite-podslice")
-    kind.add_argument("--gpu", type=accelerator, help="accelerator, such as nvidia-h100-80gb")
-    parser.add_argument("--topology", type=topology, help="of the TPU slice, such as 4x4")
+    parser.add_argument("--name", required=True, help="of the run")
+    parser.add_argument("--image", required=True, help="in a registry that the cluster reads")
+    kind.add_argument("--tpu", help="accelerator of the node pool, such as tpu-v5-lite-podslice")
+    kind.add_argument("--gpu", help="accelerator of the node pool, such as nvidia-h100-80gb")
+    parser.add_argument("--topology", help="of the TPU slice, such as 4x4")
     parser.add_argument("--hosts", type=local.count, default=1, help="pods, one per node (1)")
     parser.add_argument("--chips", type=local.count, help="per pod (8 for --gpu, 4 for --tpu)")
     parser.add_argument("--spot", action="store_true", help="use a spot node pool")
-    parser.add_argument("--restarts", type=restarts, default="3", help="not for preemption (3)")
-    parser.add_argument("--claim", type=claim, help="PersistentVolumeClaim, mounted at /mnt/data")
+    parser.add_argument("--restarts", default="3", help="after failures but for preemption (3)")
+    parser.add_argument("--claim", help="a PersistentVolumeClaim, mounted at /mnt/data")
     parser.add_argument("--dry-run", action="store_true", help="print the manifest, do nothing")
     options = parser.parse(arguments)
+    for name, (pattern, words) in SHAPES.items():
+        value = getattr(options, name)
+        if value is not None and not re.fullmatch(pattern, value):
+            raise InputError(f"--{name} {value!r} is not {words}")
     if options.tpu and not options.topology:
         raise InputError(f"--tpu={options.tpu} needs --topology")
     for flag in options.flags:
@@ -94,23 +96,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _shaped(pattern: str, words: str) -> Callable[[str], str]:
-    """The type of an option whose text matches a pattern."""
-
-    def shaped(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {words}")
-        return text
-
-    return shaped
-
-
 def manifest(options: argparse.Namespace) -> str:
     """The JobSet as a document of YAML."""
-    document = yaml.dump(
+    return yaml.dump(
         jobset(options), Dumper=_Dumper, explicit_start=True, sort_keys=False, width=sys.maxsize
-    )
-    return document.rstrip()
+    ).rstrip()
 
 
 class _Dumper(yaml.SafeDumper):
@@ -149,7 +139,7 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
         "completions": options.hosts,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [preempted, exited(local.STOPPED), exited(BAD_INPUT)]},
+        "podFailurePolicy": {"rules": [preempted, exited(local.STOPPED), exited(2)]},
         "template": {"spec": _pod(options)},
     }
     failure_policy = {
@@ -171,20 +161,27 @@ def jobset(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _pod(options: argparse.Namespace) -> dict[str, Any]:
-    spot = "cloud.google.com/gke-spot"
+    args = [flag.replace("$", "$$") for flag in options.flags]  # Kubernetes expands $(NAME)
     if options.tpu:
         resource, chips = "google.com/tpu", options.chips or 4
         selector = {
             "cloud.google.com/gke-tpu-accelerator": options.tpu,
             "cloud.google.com/gke-tpu-topology": options.topology,
         }
+        args += ["--distributed"] if options.hosts > 1 else []
     else:
         resource, chips = "nvidia.com/gpu", options.chips or 8
         selector = {"cloud.google.com/gke-accelerator": options.gpu}
+        if options.hosts > 1:
+            args += [
+                f"--coordinator={options.name}-main-0-0.{options.name}:8476",
+                f"--num_processes={options.hosts}",
+                "--process_id=$(JOB_COMPLETION_INDEX)",
+            ]
     container = {
         "name": "main",
         "image": options.image,
-        "args": _arguments(options),
+        "args": args,
         "resources": {"limits": {resource: chips}},
     }
     pod = {
@@ -194,29 +191,13 @@ def _pod(options: argparse.Namespace) -> dict[str, Any]:
         "containers": [container],
     }
     if options.spot:
-        selector[spot] = "true"
-        pod["tolerations"] = [
-            {"key": spot, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-        ]
+        spot = {"key": "cloud.google.com/gke-spot", "value": "true"}
+        selector[spot["key"]] = spot["value"]
+        pod["tolerations"] = [{**spot, "operator": "Equal", "effect": "NoSchedule"}]
     if options.claim:
         container["volumeMounts"] = [{"name": "data", "mountPath": "/mnt/data"}]
         pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": options.claim}}]
     return pod
-
-
-def _arguments(options: argparse.Namespace) -> list[str]:
-    """The arguments of main.py; each $ is doubled, because Kubernetes expands $(NAME)."""
-    flags = [flag.replace("$", "$$") for flag in options.flags]
-    if options.hosts == 1:
-        return flags
-    if options.tpu:
-        return [*flags, "--distributed"]
-    return [
-        *flags,
-        f"--coordinator={options.name}-main-0-0.{options.name}:{PORT}",
-        f"--num_processes={options.hosts}",
-        "--process_id=$(JOB_COMPLETION_INDEX)",
-    ]
 
 
 if __name__ == "__main__":
