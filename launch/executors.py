@@ -17,7 +17,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from mimetic_jax.errors import InputError
+from launch.gke import manifest, parse
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.train.cluster.preemption import EXIT_CODE
 from mimetic_jax.train.store.places import Place
 
@@ -100,14 +101,11 @@ def gke(calls: Sequence[Call], options: Sequence[str]) -> str:
     """Manifests to pipe into kubectl, one per call.
 
     Raises:
-        InputError: for options that launch/gke/run.sh refuses.
+        InputError: for options that launch/gke.py refuses.
     """
-
-    def manifest(call: Call) -> str:
-        given = [f"--name={call.name}", *options, "--dry-run", "--", *call.flags]
-        return _output(["bash", "launch/gke/run.sh", *given])
-
-    return "\n".join(f"---\n{manifest(call)}" for call in calls)
+    with blaming("launch/gke.py"):
+        given = [[f"--name={call.name}", *options, "--", *call.flags] for call in calls]
+        return "\n".join(manifest(parse(arguments)) for arguments in given)
 
 
 def local(calls: Sequence[Call], logs: Place, at_once: int, say: Say = print) -> int:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 STOPPED = 75
@@ -23,23 +24,32 @@ PATIENCE = 10  # seconds; a process that waits in a collective ignores SIGTERM
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad input is one line."""
+    """Options, then -- and flags of main.py. Bad input is one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The options, with the flags of main.py as `flags`."""
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        options, unknown = self.parse_known_args(arguments[:end])
+        if unknown:
+            self.error(f"unknown option {unknown[0]!r}: flags of main.py come after --")
+        options.flags = list(arguments[end + 1 :])
+        if not options.flags:
+            self.error("give the flags of main.py after --")
+        return options
 
 
 def count(text: str) -> int:
     """A positive number."""
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def main() -> int:
     """Run the processes; returns the exit code."""
-    arguments = sys.argv[1:]
-    end = arguments.index("--") if "--" in arguments else len(arguments)
     parser = Parser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -50,11 +60,7 @@ def main() -> int:
     parser.add_argument("--port", type=count, help="of the coordinator (a free one)")
     parser.add_argument("--logs", default="runs/local", help="folder of a log each (%(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    options, unknown = parser.parse_known_args(arguments[:end])
-    if unknown:
-        parser.error(f"unknown option '{unknown[0]}': flags of main.py come after --")
-    if not (flags := arguments[end + 1 :]):
-        parser.error("give the flags of main.py after --")
+    options = parser.parse(sys.argv[1:])
     if not pathlib.Path("main.py").is_file():
         parser.error("run this from the root of the repository: there is no main.py here")
     port = options.port or free_port()
@@ -63,7 +69,7 @@ def main() -> int:
     environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}
     joined = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={options.processes}"]
     commands = [
-        [sys.executable, "main.py", *joined, f"--process_id={process}", *flags]
+        [sys.executable, "main.py", *joined, f"--process_id={process}", *options.flags]
         for process in range(options.processes)
     ]
     logs = [pathlib.Path(options.logs, f"{process}.log") for process in range(options.processes)]

@@ -95,6 +95,42 @@ TABLES = {
             ),
         ),
     ),
+    "positions": Table(
+        "copying 8 tokens by a transformer of 2 layers with learned or rotary positions: does "
+        "structure hurt there too?",
+        "",
+        _COPYING,
+        _UNIT,
+        tuple(
+            Row(
+                f"{positions} positions, learning rate {rate}",
+                f"gpt,positions={positions},rate={rate}",
+                arms=("mimetic", "strong", "vision", *_OF_NORMS),
+                doubt="the default's best rate of 1e-3, 3e-3, 1e-2 and 3e-2 at seed 10 is 1e-2; "
+                "those of the other arms weren't searched",
+            )
+            for positions in ("learned", "rotary")
+            for rate in ("3e-3", "1e-2")
+        ),
+        flags=("--config.eval.every=10",),
+    ),
+    "induction": Table(
+        "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
+        "positions",
+        "",
+        "configs/recall.py",
+        _UNIT,
+        (
+            Row(
+                "learning rate 1e-3",
+                "gpt,data=induction,length=8,vocabulary=8,steps=1600,rate=1e-3",
+                arms=("mimetic", "strong", "vision", *_OF_NORMS),
+                doubt="the default's best rate of 3e-4, 1e-3 and 3e-3 at seed 10; those of the "
+                "other arms weren't searched",
+            ),
+        ),
+        flags=("--config.batch=128", "--config.data.num_test=1000"),
+    ),
     "copying_rates": Table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
         "",

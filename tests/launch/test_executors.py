@@ -56,7 +56,7 @@ def test_names_for_kubernetes_are_valid_and_different() -> None:
         (["--to=slurm", "--launcher=--account='a"], "No closing quotation"),
         (["--workdir="], "--workdir is empty"),
         (["--data_dir="], "--data_dir= is empty"),
-        (["--to=gke", "--launcher=--gpu=g"], "run.sh: --image is missing"),
+        (["--to=gke", "--launcher=--image=i"], "launch/gke.py: one of the arguments --tpu --gpu"),
         (["--arms=mimetik"], "did you mean 'mimetic'"),
         (["--row=widht=1"], "did you mean 'width'"),
         ([f"--row={ROWS[0]}"], "rows must be different"),

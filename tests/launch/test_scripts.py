@@ -14,10 +14,9 @@ import sys
 import time
 
 import pytest
-import yaml
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-SHELL = ("slurm.sbatch", "tpu_vm.sh", "gke/run.sh")
+SHELL = ("slurm.sbatch", "tpu_vm.sh")
 SCRIPTS = ("local.py", *SHELL)
 HARMLESS = "awk bash cat date env gzip mkdir rm sed seq sleep tail tar touch wc"
 MAIN = """
@@ -212,9 +211,8 @@ ENOUGH = {
     "local.py": ["2", "--port=1"],
     "slurm.sbatch": [],
     "tpu_vm.sh": ["keep", "--name=vit", "--zone=z"],
-    "gke/run.sh": ["--name=vit", "--image=i", "--gpu=nvidia-l4"],
 }
-TOOLS = {"slurm.sbatch": "sbatch", "tpu_vm.sh": "gcloud", "gke/run.sh": "kubectl"}
+TOOLS = {"slurm.sbatch": "sbatch", "tpu_vm.sh": "gcloud"}
 
 
 def mistaken(sandbox: Sandbox, script: str, *arguments: str, **environment: str) -> str:
@@ -238,11 +236,7 @@ def test_flags_and_folder_are_required(sandbox: Sandbox, script: str) -> None:
     assert "after --" in mistaken(sandbox, script, *ENOUGH[script])
     assert "unknown option '--typo'" in mistaken(sandbox, script, *ENOUGH[script], "--typo")
     (sandbox.root / "main.py").unlink()
-    (sandbox.root / "launch/gke/jobset.yaml").unlink()
     assert "root of the repository" in mistaken(sandbox, script, *ENOUGH[script], "--", *FLAGS)
-
-
-GKE = ("gke/run.sh", "--name=a", "--image=i", "--gpu=g")
 
 
 @pytest.mark.parametrize(
@@ -254,21 +248,6 @@ GKE = ("gke/run.sh", "--name=a", "--image=i", "--gpu=g")
         (["slurm.sbatch", "--array=none.tsv"], "none.tsv"),
         (["tpu_vm.sh", "start"], "'start'"),
         (["tpu_vm.sh", "logs", "--zone=z"], "--name"),
-        (["gke/run.sh", "--name=A_b", "--image=i", "--gpu=g", "--", "x"], "'A_b'"),
-        (["gke/run.sh", "--name=a", "--image=i", "--", "x"], "--tpu or --gpu"),
-        (["gke/run.sh", "--name=a", "--image=i", "--tpu=t", "--", "x"], "--topology"),
-        *(
-            ([*GKE, f"--{option}={value}", "--dry-run", "--", "x"], f"--{option} '")
-            for option, values in (
-                ("image", ("i\n                  command: [id]", "i}, {name: x", "i # x", "*x")),
-                ("gpu", ("i: x",)),
-                ("topology", ("i x",)),
-                ("claim", ('i"',)),
-            )
-            for value in values
-        ),
-        ([*GKE, "--dry-run", "--", "--a=b\nc"], "flag '--a=b?c' has a control character"),
-        ([*GKE, "--dry-run", "--", "--a=\x1b[0m"], "has a control character"),
     ],
 )
 def test_errors_name_what_was_given(sandbox: Sandbox, arguments: list[str], words: str) -> None:
@@ -488,112 +467,6 @@ def test_worker_restarts_a_stopped_run(sandbox: Sandbox) -> None:
     sandbox.run("tpu_vm.sh", "worker", "--", *FLAGS)
     assert sandbox.calls() == ["main.py --distributed " + " ".join(FLAGS)] * 3
     assert (sandbox.root / "runs/tpu_vm.ended").read_text() == "2\n"
-
-
-# gke
-
-
-def manifest(sandbox: Sandbox, *options: str, flags: tuple[str, ...] = FLAGS) -> dict:
-    done = sandbox.run("gke/run.sh", "--name=vit", "--image=i", *options, "--dry-run", "--", *flags)
-    assert done.returncode == 0, done.stderr
-    assert "@" not in re.sub(r"^#.*$", "", done.stdout, flags=re.M)
-    return yaml.safe_load(done.stdout)
-
-
-def job_of(filled: dict) -> dict:
-    return filled["spec"]["replicatedJobs"][0]["template"]["spec"]
-
-
-def test_gke_dry_run_is_the_template_filled_in(sandbox: Sandbox) -> None:
-    options = ["--name=vit", "--image=i", "--gpu=nvidia-l4", "--chips=1", "--restarts=5"]
-    before = sandbox.listing()
-    done = sandbox.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS)
-    template = (ROOT / "launch/gke/jobset.yaml").read_text()
-    for name in ("TOLERATIONS", "MOUNTS", "VOLUMES"):
-        template = re.sub(rf"^ *@{name}@\n", "", template, flags=re.M)
-    values = {
-        "NAME": "vit",
-        "IMAGE": "i",
-        "HOSTS": "1",
-        "RESTARTS": "5",
-        "RESOURCE": "nvidia.com/gpu",
-        "CHIPS": "1",
-        "SELECTOR": "cloud.google.com/gke-accelerator: nvidia-l4",
-        "ARGS": ("\n" + 20 * " ").join(f'- "{flag}"' for flag in FLAGS),
-    }
-    for name, value in values.items():
-        template = template.replace(f"@{name}@", value)
-    assert done.stdout == template
-    assert sandbox.listing() == before
-
-
-def test_gke_tpu_slice_discovers_its_processes(sandbox: Sandbox) -> None:
-    options = ["--tpu=tpu-v5-lite-podslice", "--topology=4x4", "--hosts=4", "--spot"]
-    job = job_of(manifest(sandbox, *options))
-    assert job["parallelism"] == job["completions"] == 4
-    pod = job["template"]["spec"]
-    assert pod["nodeSelector"] == {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-        "cloud.google.com/gke-tpu-topology": "4x4",
-        "cloud.google.com/gke-spot": "true",
-    }
-    assert pod["tolerations"][0]["key"] == "cloud.google.com/gke-spot"
-    (container,) = pod["containers"]
-    assert container["resources"]["limits"] == {"google.com/tpu": 4}
-    assert container["args"] == [*FLAGS, "--distributed"]
-
-
-def test_gke_gpu_pods_get_their_coordinator(sandbox: Sandbox) -> None:
-    pod = job_of(manifest(sandbox, "--gpu=g", "--hosts=2", "--claim=c"))["template"]["spec"]
-    assert pod["containers"][0]["args"] == [
-        *FLAGS,
-        "--coordinator=vit-main-0-0.vit:8476",
-        "--num_processes=2",
-        "--process_id=$(JOB_COMPLETION_INDEX)",
-    ]
-    assert pod["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
-    assert pod["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/mnt/data"}]
-
-
-def test_gke_flags_survive_yaml_and_kubernetes(sandbox: Sandbox) -> None:
-    flags = ("--a=$(HOME) & \"x\" 'y' \\", "--b=@NAME@: {#}")
-    filled = sandbox.run(
-        "gke/run.sh", "--name=vit", "--image=i", "--gpu=g", "--dry-run", "--", *flags
-    ).stdout
-    args = job_of(yaml.safe_load(filled))["template"]["spec"]["containers"][0]["args"]
-    assert [flag.replace("$$", "$") for flag in args] == list(flags)
-    assert "$$(HOME)" in args[0]  # which Kubernetes turns into $(HOME)
-
-
-def test_gke_restarts_what_was_stopped_and_never_bad_input(sandbox: Sandbox) -> None:
-    filled = manifest(sandbox, "--gpu=g")
-    pods = job_of(filled)["podFailurePolicy"]["rules"]
-    assert job_of(filled)["template"]["spec"]["restartPolicy"] == "Never"  # which those rules need
-
-    def action(code: int) -> str:
-        """JobSet's action after an exit code, from the message of Kubernetes."""
-        rule = next(
-            (i for i, r in enumerate(pods) if code in r.get("onExitCodes", {}).get("values", [])),
-            None,
-        )
-        for policy in filled["spec"]["failurePolicy"]["rules"] if rule is not None else ():
-            message = f"failed with exit code {code} matching FailJob rule at index {rule}"
-            if any(re.search(p, message) for p in policy["onJobFailureMessagePatterns"]):
-                return policy["action"]
-        return "counts"
-
-    assert action(75) == "RestartJobSetAndIgnoreMaxRestarts"
-    assert action(2) == "FailJobSet"
-    assert action(1) == "counts"
-
-
-def test_gke_gives_the_manifest_to_kubectl(sandbox: Sandbox) -> None:
-    sandbox.stub("kubectl", 'echo "$@" >> calls; cat > applied')
-    options = ["--name=vit", "--image=i", "--gpu=g"]
-    assert sandbox.run("gke/run.sh", *options, "--", *FLAGS).returncode == 0
-    assert sandbox.calls() == ["apply -f -"]
-    printed = sandbox.run("gke/run.sh", *options, "--dry-run", "--", *FLAGS).stdout
-    assert (sandbox.root / "applied").read_text() == printed
 
 
 # Dockerfile
