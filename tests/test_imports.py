@@ -72,19 +72,8 @@ ALLOWED = {
         "train",
     },
     "command": {
-        *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
-        *(
-            "check",
-            "fit",
-            "models",
-            "rewrite",
-            "rules",
-            "schemes",
-            "table",
-            "torch",
-            "typed",
-            "zoo",
-        ),
+        *("errors", "exits", "extras", "version", "data", "host", "train", "analysis", "typed"),
+        *("check", "fit", "models", "rewrite", "rules", "schemes", "table", "torch", "zoo"),
     },
     "exits": {"errors"},
     "__init__": {
