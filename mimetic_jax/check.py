@@ -11,7 +11,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.extras import need
-from mimetic_jax.pairs import Layer, Pair, attention_pairs
+from mimetic_jax.pairs import Layer, Pair, attention_pairs, values
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block
@@ -210,7 +210,7 @@ def check(
     ):
         pairs = layer.query_key, layer.value_out
         dim = next(pair.left.shape[1] for pair in pairs if pair)
-        with blaming(layer.path):
+        with blaming(layer.name or "attention"):
             query_key, value_out = (_alignments(pair) if pair else () for pair in pairs)
         one_out = value_out[0] if value_out else None
         layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
@@ -230,9 +230,9 @@ def check(
 
 
 def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
-    written, read = (np.asarray(block[role], float) for role in ("ssm_b", "ssm_c"))
+    written, read = (values(block, role) for role in ("ssm_b", "ssm_c"))
     log_decay, bias = (
-        np.asarray(block[role], float) if role in block else None
+        values(block, role) if role in block else None
         for role in ("ssm_a_states" if "ssm_a_states" in block else "ssm_a", "ssm_dt_bias")
     )
     with blaming(path):

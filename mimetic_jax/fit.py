@@ -179,7 +179,7 @@ def fit(
     for layer in attention_pairs(
         params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
     ):
-        with blaming(layer.path):
+        with blaming(layer.name or "attention"):
             pairs = (_fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out))
             layers.append(LayerFit(layer.path, layer.index, *pairs))
     if not layers:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError, blaming
@@ -108,9 +109,21 @@ def attention_pairs(
             yield LayerPairs(path, index, query_key, value_out)
 
 
+def values(block: Block, role: str) -> np.ndarray:
+    """The array of a role in float64.
+
+    Raises:
+        InputError: it is traced.
+    """
+    array = block[role]
+    if isinstance(array, jax.core.Tracer):
+        raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")
+    return np.asarray(array, float)
+
+
 def _query_key(block: Block) -> Pair:
     sizes = pair_sizes(block, "query", "key")
-    query_DxHxK, key_DxGxK = (np.asarray(block[role], float) for role in ("query", "key"))
+    query_DxHxK, key_DxGxK = (values(block, role) for role in ("query", "key"))
     key_DxHxK = key_DxGxK.repeat(sizes["num_heads"] // sizes["num_kv_heads"], axis=1)
     return Pair(query_DxHxK.swapaxes(0, 1), key_DxHxK.swapaxes(0, 1), sizes["num_kv_heads"])
 
@@ -118,7 +131,7 @@ def _query_key(block: Block) -> Pair:
 def _value_out(block: Block) -> Pair:
     sizes = pair_sizes(block, "out", "value")
     dim, groups, width = sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
-    value_DxGxK, out_HxKxD = (np.asarray(block[role], float) for role in ("value", "out"))
+    value_DxGxK, out_HxKxD = (values(block, role) for role in ("value", "out"))
     # Query heads of a group read the same value.
     out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
     return Pair(value_DxGxK.reshape(1, dim, -1), out_GxKxD.reshape(1, -1, dim).swapaxes(1, 2), 1)

@@ -15,7 +15,8 @@ T = TypeVar("T")
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The leaves of a tree with their paths as "a/b/c", and its structure.
 
-    Dictionaries, Flax boxes, NNX states, dataclasses and lists each add a name to the path; the
+    Dictionaries, Flax boxes, NNX states, dataclasses and lists each add a name to the path, and
+    keys that are tuples, as of `flax.traverse_util.flatten_dict`, one for each of their names; the
     attribute in which a box stores its array, `value` without others beside it, doesn't.
 
     >>> flatten({"block": [{"kernel": 1.0}]})[0]
@@ -57,7 +58,7 @@ def family(path: str) -> str:
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')
     """
-    names = (re.sub(r"_?\d+$", "", name) or "#" for name in path.split("/"))
+    names = (re.sub(r"_?\d+$", "", name) or "#" * bool(name) for name in path.split("/"))
     return re.sub(r"\d+", "#", "/".join(names))
 
 
@@ -105,4 +106,11 @@ def _path_name(path: tuple[Any, ...], alone: bool) -> str:
     """A JAX key path as "a/b/c"; `alone` if it leads to the only leaf of its node."""
     # A box holds one array; a dataclass with the kernels of attention has a value among others.
     boxed = alone and getattr(path[-1], "name", None) == "value"
-    return jax.tree_util.keystr(path[:-1] if boxed else path, simple=True, separator="/")
+    names = (name for key in (path[:-1] if boxed else path) for name in _names(key))
+    return jax.tree_util.keystr(tuple(names), simple=True, separator="/")
+
+
+def _names(key: Any) -> Iterable[Any]:
+    """The keys in a key of a dictionary: in `flax.traverse_util.flatten_dict`'s it is a tuple."""
+    name = getattr(key, "key", None)
+    return map(jax.tree_util.DictKey, name) if isinstance(name, tuple) else (key,)

@@ -72,6 +72,10 @@ each column and number of state, `ssm_dt_bias` the bias of Δ before softplus,
 _FUSED = {2: "two", 3: "three"}
 _GROUPED = "(h+2g)"
 """H query heads, G key heads and G value heads along one axis."""
+GROUPED_ADVICE = (
+    "with fewer heads of key and value than of query give attention_rules(…, grouped=True) and "
+    "num_kv_heads"
+)
 _JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
 """Parts of different sizes along one axis. Their letters are einops' name for that axis."""
 _GIVEN = {"h": "num_heads", "g": "num_kv_heads"}
@@ -312,7 +316,13 @@ class Rule:
                 if self.joined in names:
                     parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.joined))
                     problem = f"{' and '.join(parts)} do not fit"
-                raise InputError(f"{problem} the {size} columns of {path}")
+                advice = f"; {GROUPED_ADVICE}" if "three" in names else ""
+                raise InputError(f"{problem} the {size} columns of {path}{advice}")
+            if "three" in names and given["g"] not in (None, given["h"]):
+                raise InputError(
+                    f"num_kv_heads {given['g']}, but {path} has as many heads of key as of query "
+                    f"by its layout {self.layout!r}; {GROUPED_ADVICE}"
+                )
             found |= dict.fromkeys(open_names, size // product)
         return found
 

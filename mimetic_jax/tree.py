@@ -10,7 +10,7 @@ import itertools
 import re
 import zlib
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Self
 
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 
 from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rules import ROLES, Leaf, Rule, describing
+from mimetic_jax.rules import GROUPED_ADVICE, ROLES, Leaf, Rule, describing
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.typed import shown
@@ -42,6 +42,7 @@ _SAME_SIZES = (
     ("value", "value_bias", "gk"),
     ("query", "out", "h"),
     ("key", "value", "g"),
+    ("value", "out", "k"),
 )
 """Axes that two roles of an attention layer share. (Those of a product are checked where it is
 computed.)"""
@@ -62,6 +63,12 @@ class Tree:
         num_heads: int | None,
         num_kv_heads: int | None,
     ) -> None:
+        named, self._treedef = paths.flatten(params)
+        if any(not path for path, _ in named):
+            raise InputError(
+                f"{shown(params)} is not a tree of parameters: give a dictionary of arrays or "
+                "another pytree, such as model.init(key, x)['params']"
+            )
         self.rules: Sequence[Rule] = zoo.rules_of(params) if rules is None else rules
         if not isinstance(self.rules, Sequence) or not all(
             isinstance(rule, Rule) for rule in self.rules
@@ -70,7 +77,6 @@ class Tree:
         given = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
         counts(**{name: count for name, count in given.items() if count is not None})
         self._heads = {"h": num_heads, "g": num_kv_heads or num_heads}
-        named, self._treedef = paths.flatten(params)
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
@@ -95,7 +101,7 @@ class Tree:
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
         path = self.paths[index]
-        if re.search(r"(^|/)opt_state/", path):
+        if re.search(r"(^|/)(opt_state|mu|nu|trace)/", path):
             raise InputError(
                 f"{path} is an optimizer's moment, not a weight: give the parameters alone, such "
                 "as state.params"
@@ -270,7 +276,7 @@ class Tree:
                     raise InputError(
                         f"{one.path} of shape {one.shape} and {other.path} of shape {other.shape} "
                         f"have different heads by their layouts {one.rule.layout!r} and "
-                        f"{other.rule.layout!r}{_hint_of_scan(leaves.values())}"
+                        f"{other.rule.layout!r}{_hint_of_heads(leaves.values())}"
                     )
 
     def _check_described(self) -> None:
@@ -293,6 +299,8 @@ class Tree:
         if roles_to_write(scheme, _KERNELS) and (call := self._suggestion()):
             return f"{message}: give {call}"
         every = sorted(scheme.writes(frozenset(ROLES)))
+        if not every:
+            return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
         kernels = [role for role in every if not role.endswith("_bias")]
         return (
             f"{message}: no rule gives one of them the role {' or '.join(kernels or every)}; put "
@@ -300,8 +308,7 @@ class Tree:
         )
 
     def _suggestion(self) -> str:
-        ranks = (np.ndim(leaf) for leaf in self.leaves)
-        return suggestion(zip(self.paths, ranks, strict=True))
+        return suggestion(zip(self.paths, map(np.shape, self.leaves), strict=True))
 
     def _hint(self, scheme: Scheme | None = None) -> str:
         """Advice to use another table of the zoo, by which the scheme finds something."""
@@ -353,10 +360,12 @@ def _check_keys_differ(blocks: Sequence[str]) -> None:
             )
 
 
-def _hint_of_scan(leaves: Iterable[Leaf]) -> str:
-    """Advice for layers of `nn.scan` with flattened heads, whose kernels have as many axes as those
-    of one layer with heads apart."""
+def _hint_of_heads(leaves: Collection[Leaf]) -> str:
+    """Advice for a fused kernel of grouped heads, and for layers of `nn.scan` with flattened heads,
+    whose kernels have as many axes as those of one layer with heads apart."""
     shapes = {(leaf.shape[0], len(leaf.shape) + leaf.role.endswith("_bias")) for leaf in leaves}
+    if any("three" in leaf.rule.layout for leaf in leaves):
+        return f"; {GROUPED_ADVICE}"
     if len(shapes) > 1:
         return ""
     return (

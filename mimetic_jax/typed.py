@@ -83,6 +83,7 @@ POSITIVE = Range(0, above=True)
 NOT_NEGATIVE = Range(0)
 COUNT = Range(1)
 SHARE = Range(0, 1)
+SEED = Range(0, 2**32 - 1)  # JAX's keys have no others
 
 
 def check_fields(instance: Any) -> None:
@@ -272,8 +273,9 @@ def _nearest(annotation: Any, value: Any) -> Any:
     inner, within = _parts(annotation)
     if typing.get_origin(inner) in (typing.Union, types.UnionType):
         for part in typing.get_args(inner):
-            if _parts(part)[0] in (int, float) and _is_number(value):
-                return _with(part, within)
+            nearest = _nearest(_with(part, within), value)
+            if _parts(nearest)[0] in (int, float) and _is_number(value):
+                return nearest
     return annotation
 
 

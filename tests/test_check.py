@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, check
+from mimetic_jax import InputError, check, fit
 from mimetic_jax.models import Mamba
 from mimetic_jax.schemes import Mimetic, MimeticSSM
 
@@ -95,11 +95,19 @@ def test_the_picture_has_a_point_for_each_head():
     [
         ({"mlp": {"kernel": np.ones((4, 4))}}, "no attention with a query and key"),
         ({"qkv": {"kernel": np.ones((4, 12))}}, "no rule describes qkv/kernel"),
+        (object(), "is not a tree of parameters"),
+        ({role: {"kernel": np.full((4, 1, 4), np.nan)} for role in ("query", "key")}, "^attention"),
     ],
 )
 def test_bad_input_is_one_line(tree, words):
     with pytest.raises(InputError, match=words):
         check(tree)
+
+
+def test_traced_weights_have_no_values():
+    for read in (check, fit):
+        with pytest.raises(InputError, match=r"^layer_0: query has no values yet"):
+            jax.jit(read)(jax.tree.map(jnp.asarray, params()))
 
 
 def test_weights_that_are_not_finite_are_named():

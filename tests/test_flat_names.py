@@ -1,9 +1,11 @@
 """Flat names of PyTorch, and models that don't divide logits by √K."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
 from mimetic_jax import attention_rules, check, rewrite
 from mimetic_jax.schemes import Mimetic
@@ -30,6 +32,16 @@ def test_one_set_of_rules_is_for_trees_and_for_flat_names():
         # PyTorch's x @ Wᵀ: the map from a token to the output of its value.
         assert np.trace(qkv[2 * D :].T @ proj.T) / D == pytest.approx(-0.4, abs=0.1)
         assert not new[f"blocks.{i}.attn.qkv.bias"].any()
+
+
+def test_names_in_tuples_are_those_of_the_tree():
+    tree = nn.MultiHeadDotProductAttention(H).init(KEY, jnp.ones((1, 2, D)))
+    flat = rewrite(KEY, traverse_util.flatten_dict(tree), Mimetic())
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        traverse_util.unflatten_dict(flat),
+        rewrite(KEY, tree, Mimetic()),
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

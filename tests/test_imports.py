@@ -72,7 +72,7 @@ ALLOWED = {
         "train",
     },
     "command": {
-        *("errors", "exits", "extras", "version", "data", "host", "train", "analysis"),
+        *("errors", "exits", "extras", "version", "data", "host", "train", "analysis", "typed"),
         *("check", "fit", "models", "rewrite", "rules", "schemes", "table", "torch", "zoo"),
     },
     "exits": {"errors"},

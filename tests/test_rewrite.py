@@ -309,6 +309,11 @@ def test_a_plan_keeps_the_numbers_that_layers_share():
             "Mimetic matches nothing among the paths mlp/kernel",
         ),
         ({}, "matches nothing among the paths .none."),
+        (nn.Dense(3), r"^Dense\(.* is not a tree of parameters"),
+        (
+            [{}, [{"mu": {"key": {"kernel": jnp.ones((4, 2, 2))}}}]],
+            "1/0/mu/.* is an optimizer's moment",
+        ),
         ({"attn": {"qkv": {"kernel": jnp.ones((4, 12))}}}, "no rule describes attn/qkv/kernel"),
         (
             {"query": {"kernel": jnp.ones((4, 4))}, "key": {"kernel": jnp.ones((4, 4))}},
@@ -393,6 +398,18 @@ def test_fused_kernels_hold_what_separate_ones_would(layout, shape):
             drawn = Mimetic()(block_key(KEY, "attn", layer), block, Context())
             trees = [{role: {"kernel": x} for role, x in each.items()} for each in (found, drawn)]
             assert_same_products(*trees)
+
+
+@pytest.mark.parametrize("scheme", [Mimetic(), Mimetic(alpha_vo=None, beta_vo=None)])
+@pytest.mark.parametrize("groups", [None, 1])
+def test_fewer_heads_of_key_and_value_in_a_fused_kernel_are_not_misread(scheme, groups):
+    """Four heads of query and one of key and value have 48 columns, as three times four of 4."""
+    layers = {"qkv": {"kernel": jnp.ones((32, 48))}, "proj": {"kernel": jnp.ones((32, 32))}}
+    rules = attention_rules(fused="qkv", out="proj", flat=True)
+    with pytest.raises(InputError, match="grouped=True"):
+        mimetic_jax.plan({"attn": layers}, scheme, num_heads=4, num_kv_heads=groups, rules=rules)
+    with pytest.raises(InputError, match=r"flat=True, grouped=True\), num_heads=…, num_kv_heads=…"):
+        mimetic_jax.plan({"attn": layers}, scheme)
 
 
 def test_blocks_are_what_schemes_see():

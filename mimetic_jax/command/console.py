@@ -43,11 +43,10 @@ def main() -> None:
         if argv and argv[0] in _OTHERS:
             _OTHERS[argv[0]](argv[1:])
             return
-        if argv == ["configs"]:
-            print(shipped.listing())
-            return
-        if argv == ["--version"]:
-            print(f"mimetic {__version__}")
+        if argv and argv[0] in ("configs", "--version"):
+            if argv[1:]:
+                raise InputError(f"mimetic {argv[0]} takes no arguments, but got {argv[1]!r}")
+            print(shipped.listing() if argv == ["configs"] else f"mimetic {__version__}")
             return
         # Afterwards, as importing JAX takes a second.
         from mimetic_jax.command import experiment

@@ -204,10 +204,11 @@ def _check_config(config: Any) -> None:
 
 
 def _config_argument(argv: Sequence[str]) -> str | None:
+    found = None  # the last one, as for every flag
     for argument, following in zip(argv, [*argv[1:], ""], strict=True):
         if match := re.fullmatch(r"--?config(=(?P<value>.*))?", argument):
-            return following if match["value"] is None else match["value"]
-    return None
+            found = following if match["value"] is None else match["value"]
+    return found
 
 
 def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None:

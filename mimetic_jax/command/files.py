@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.fit import fit
 from mimetic_jax.models.tensor_files import mapped, parts, read_file
 from mimetic_jax.rewrite import plan, rewrite_in_place
+from mimetic_jax.typed import SEED, converted
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
@@ -45,14 +46,20 @@ def rewrite_file(argv: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     options, given = _parsed(parser, argv)
-    scheme, key = parse_scheme(options.scheme), jax.random.key(options.seed)
+    scheme, seed = (
+        parse_scheme(options.scheme),
+        converted("--seed", Annotated[int, SEED], options.seed),
+    )
+    if not options.dry_run:
+        _check_new(options.file, options.out)
     planned = plan(read(options.file), scheme, grid=options.grid, **given)
     print(planned, flush=True)
     if options.dry_run:
         return
-    _check_new(options.file, options.out)
     with _beside(options.out) as unfinished:
-        _write(options.file, unfinished, key, scheme, {"grid": options.grid, **given})
+        _write(
+            options.file, unfinished, jax.random.key(seed), scheme, {"grid": options.grid, **given}
+        )
     out = options.out
     if options.file.endswith(_INDEX):
         out = os.path.join(out, os.path.basename(options.file))
@@ -121,6 +128,8 @@ def _check_new(file: str, out: str) -> None:
     if os.path.lexists(out):
         raise InputError(f"{out} exists: give a new name")
     suffixes = (".npz", ".safetensors", _PICKLED)
+    if not os.path.isdir(folder := os.path.dirname(os.path.abspath(out))):
+        raise InputError(f"there is no folder {folder}")
     alike = next((suffix for suffix in suffixes if file.endswith(suffix)), None)
     if alike and not out.endswith(alike):
         kind = alike if isinstance(alike, str) else " or ".join(alike)
@@ -131,8 +140,6 @@ def _check_new(file: str, out: str) -> None:
 def _beside(out: str) -> Iterator[str]:
     """A name beside OUT, whose content becomes OUT when all of it is written."""
     folder = os.path.dirname(os.path.abspath(out))
-    if not os.path.isdir(folder):
-        raise InputError(f"there is no folder {folder}")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".mimetic-") as hidden:
         unfinished = os.path.join(hidden, os.path.basename(out))
         yield unfinished
@@ -142,10 +149,12 @@ def _beside(out: str) -> Iterator[str]:
 def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(f"mimetic {command}", description=description)
     parser.add_argument("file", metavar="FILE", help=_FILES)
-    # The second names are those in error messages.
-    parser.add_argument("--heads", "--num_heads", type=int, help="of query")
+    # The other names are those in error messages.
+    parser.add_argument("--heads", "--num_heads", "--num-heads", type=int, help="of query")
     parser.add_argument(
-        "--kv-heads", "--num_kv_heads", type=int, help="of key and value, where they are fewer"
+        *("--kv-heads", "--num_kv_heads", "--num-kv-heads"),
+        type=int,
+        help="of key and value, where they are fewer",
     )
     parser.add_argument(
         "--rules",

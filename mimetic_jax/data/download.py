@@ -123,7 +123,7 @@ def _show(line: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; bad input is reported in one line, with exit status 2."""
     parser = argparse.ArgumentParser(
-        prog="python -m mimetic_jax.data.download",
+        prog="mimetic download",
         description="Download a data set's own files, once.",
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(sorted(REMOTE))}")

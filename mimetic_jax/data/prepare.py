@@ -100,7 +100,7 @@ def _build(name: str, root: Path, manual: Path) -> None:
 def main(arguments: Sequence[str] | None = None, *, build: Build | None = None) -> None:
     """Run the command line; bad input is reported in one line, with exit status 2."""
     parser = argparse.ArgumentParser(
-        prog="python -m mimetic_jax.data.prepare",
+        prog="mimetic prepare",
         description="Prepare a data set once, through TFDS, to be read without TensorFlow.",
     )
     known = [name for name in names() if describe(name).tfds]

@@ -94,15 +94,15 @@ REMOTE = {
         ),
     ),
 }
-"""Files of each data set that `python -m mimetic_jax.data.download` knows."""
+"""Files of each data set that `mimetic download` knows."""
 
 
 def hint(name: str, data_dir: str | None) -> str:
     """The command that downloads a data set, for errors; "" where there is none.
 
     >>> hint("cifar10", "~/data")
-    'python -m mimetic_jax.data.download cifar10 --data_dir=~/data'
+    'mimetic download cifar10 --data-dir=~/data'
     """
     if name not in REMOTE:
         return ""
-    return f"python -m mimetic_jax.data.download {name} --data_dir={data_dir or 'DIR'}"
+    return f"mimetic download {name} --data-dir={data_dir or 'DIR'}"

@@ -341,6 +341,8 @@ def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
     """
     several = scheme if isinstance(scheme, tuple) else (scheme,)
     for one in several:
+        if not isinstance(one, Scheme) and callable(one) and hasattr(one, "__name__"):
+            raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
         if not isinstance(one, Scheme):
             raise InputError(
                 f"{shown(one)} is not a scheme: use one of {', '.join(sorted(_REGISTRY))}, or a "

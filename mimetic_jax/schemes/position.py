@@ -47,7 +47,8 @@ class SinCos(Scheme):
         if context.grid is None:
             raise InputError(
                 f"{N} positions aren't a square grid, with or without a class token, or aren't the "
-                "tree's only ones: give grid=(h, w), or the part of the tree that has them"
+                "tree's only ones: give grid=(h, w), or the part of the tree that has them; "
+                "for text SinCos(axes=1)"
             )
         h, w = context.grid
         if not 0 <= N - h * w <= 2:

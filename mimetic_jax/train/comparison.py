@@ -76,6 +76,11 @@ class Comparison:
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         check_settings()
+        if not isinstance(config, ConfigDict):
+            raise InputError(
+                f"the config is a {type(config).__name__}, not a ConfigDict: start from "
+                "mimetic_jax.command.shipped.load('images') or from that of a config file"
+            )
         if data is not None or model is not None:
             config = _with_own(config, data, model)
         self.config = config

@@ -11,12 +11,13 @@ from ml_collections import ConfigDict
 from optax import Schedule
 
 from mimetic_jax import schemes
-from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.errors import InputError, blaming, check_given, unknown
 from mimetic_jax.extras import need
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
 from mimetic_jax.train.settings import setting
+from mimetic_jax.typed import shown
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
@@ -27,6 +28,7 @@ def arms(config: ConfigDict) -> dict[str, ConfigDict]:
             one that all arms share, or has another type.
     """
     if not config.arms:
+        schemes.as_tuple(tuple(config.scheme))
         return {"run": config}
     shared = config.copy_and_resolve_references()
     shared.arms = Config()
@@ -42,6 +44,10 @@ def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> C
         if name in overrides:
             raise InputError(f"arm {arm} sets {name}, which all arms of a comparison share")
     _check_names(arm, config, overrides)
+    with blaming(f"arm {arm}"):
+        if not isinstance(given := overrides.get("scheme", ()), tuple | list):
+            raise InputError(f"scheme {shown(given)} is not a tuple of schemes: (Mimetic(),) is")
+        schemes.as_tuple((*config.scheme, *given))
     result = config.copy_and_resolve_references()
     try:
         result.update(overrides)
@@ -118,7 +124,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     _check_expressions("mesh.rules", config.mesh.rules)
     if config.members:
         _check_population(config)
-    schemes.as_tuple(config.scheme)
     if config.tensorboard:
         need("tensorboard=True", "tensorboard")
 

@@ -16,7 +16,7 @@ from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.ranges import PIXELS, VIEW
 from mimetic_jax.data.recall import dyck, sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
-from mimetic_jax.typed import NOT_NEGATIVE, SHARE, Range
+from mimetic_jax.typed import NOT_NEGATIVE, SEED, SHARE, Range
 
 Affects = frozenset[str]
 
@@ -38,7 +38,6 @@ STEPS = Range(0, 2**31 - 1)  # the counter of steps has 32 bits
 EPOCHS = Range(0, 10**6)
 AT_ONCE = Range(1, 10**6)  # arrays of that length are on the device
 DEVICES = Range(1, 2**20)
-SEED = Range(0, 2**32 - 1)  # JAX's keys have no others
 
 MODEL_RANGES = {
     "depth": Range(1, 1_000),

@@ -49,6 +49,7 @@ from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_GPT2
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
+from mimetic_jax.zoo.nanogpt import NANOGPT, PYTORCH_NANOGPT
 from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_GPT2
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
@@ -58,6 +59,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "BIG_VISION": BIG_VISION,
     "HUGGING_FACE": HUGGING_FACE,
     "HUGGING_FACE_GPT2": HUGGING_FACE_GPT2,
+    "NANOGPT": NANOGPT,
     "BONSAI": BONSAI,
     "BONSAI_MAMBA2": BONSAI_MAMBA2,
     "TUNIX": TUNIX,
@@ -76,6 +78,7 @@ TABLES: Mapping[str, tuple[Rule, ...]] = {
     "STATE_SPACES_MAMBA2": STATE_SPACES_MAMBA2,
     "PYTORCH": PYTORCH,
     "PYTORCH_GPT2": PYTORCH_GPT2,
+    "PYTORCH_NANOGPT": PYTORCH_NANOGPT,
 }
 """All tables by name."""
 
@@ -151,9 +154,11 @@ __all__ = [
     "MAXTEXT",
     "MAXTEXT_GPT3",
     "MAXTEXT_LLAMA",
+    "NANOGPT",
     "NOTES",
     "PYTORCH",
     "PYTORCH_GPT2",
+    "PYTORCH_NANOGPT",
     "STATE_SPACES_MAMBA2",
     "TABLES",
     "TUNIX",

@@ -1,8 +1,10 @@
-"""Which table of rules fits a tree: names decide, shapes only by their number of axes."""
+"""Which table of rules fits a tree: names decide, then the number of axes and the widths."""
 
 from __future__ import annotations
 
 import functools
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,9 @@ from mimetic_jax.rules import Rule, describing
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 _DRAWN = frozenset().union(*_PAIRS)
+_ATTENTION = _PAIRS[0] | _PAIRS[1]
+
+_Leaves = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
@@ -21,7 +26,8 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
 
     Attention or state space layers must be among them. A leaf counts if its path matches and its
     rank is that of the layout; leaves of rules without a role count too, as they show whose names
-    these are. The first table is preferred to others that describe no more.
+    these are. Of tables that describe as much, those are left out by which an attention layer would
+    have several widths; the first one of the rest is preferred.
 
     Args:
         params: a parameter tree.
@@ -31,9 +37,10 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
         InputError: if others describe as much as the best, in other ways; or if they describe
             attention that the best doesn't.
     """
-    leaves = tuple((path, np.ndim(leaf)) for path, leaf in paths.flatten(params)[0])
+    leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
     found = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
-    best = max(found, key=lambda name: len(found[name]))
+    fits = {name: _one_width(leaves, tuple(tables[name])) for name, rules in found.items() if rules}
+    best = max(found, key=lambda name: (len(found[name]), fits.get(name, False)))
     if not found[best]:
         return None
     stock = next(iter(tables))
@@ -47,7 +54,8 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
             )
         for path in described.keys() | found[best].keys():
             alike = _agree(described.get(path), found[best].get(path))
-            if len(described) == len(found[best]) and not alike:
+            equal = len(described) == len(found[best]) and fits[name] == fits[best]
+            if equal and not alike:
                 raise InputError(
                     f"zoo.{best} and zoo.{name} fit this tree equally well, but differ in {path}: "
                     f"give rules=zoo.{best} or rules=zoo.{name}"
@@ -62,12 +70,24 @@ def _agree(one: Rule | None, other: Rule | None) -> bool:
 
 
 @functools.lru_cache(maxsize=128)  # every scheme of a tuple, plan and check ask for the same tree
-def _described(leaves: tuple[tuple[str, int], ...], rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
+def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     """The leaves that the rules describe; none without two kernels that are drawn together."""
     found = {}
-    for path, rank in leaves:
+    for path, shape in leaves:
         described = describing(path, rules)
-        if described and (not described[0].roles or described[0].rank == rank):
+        if described and (not described[0].roles or described[0].rank == len(shape)):
             found[path] = described[0]
     roles = {role for rule in found.values() for role in rule.roles}
     return found if any(pair <= roles for pair in _PAIRS) else {}
+
+
+@functools.lru_cache(maxsize=128)
+def _one_width(leaves: _Leaves, rules: tuple[Rule, ...]) -> bool:
+    """Whether the kernels of each attention layer, read by the rules, have the same width."""
+    found, widths = _described(leaves, rules), defaultdict(set)
+    for path, shape in leaves:
+        if path in found and _ATTENTION & set((rule := found[path]).roles):
+            inputs, outputs = rule.matrix
+            axes = outputs if rule.role == "out" else inputs
+            widths[rule.block(path)].add(math.prod(shape[axis] for axis in axes))
+    return all(len(sizes) == 1 for sizes in widths.values())

@@ -128,7 +128,7 @@ def test_the_command_line_and_the_errors_name_each_other(server, tmp_path, capsy
     server("thing.bin", b"content")
     download.main(["thing", f"--data_dir={tmp_path}"])
     assert f"train with --config.data.dir={tmp_path}" in capsys.readouterr().out
-    command = rf"python -m mimetic_jax.data.download {{}} --data_dir={tmp_path}"
+    command = rf"mimetic download {{}} --data-dir={tmp_path}"
     for load, name in (
         (load_dataset, "cifar10"),
         (load_dataset, "tiny_imagenet"),

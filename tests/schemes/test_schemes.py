@@ -273,6 +273,8 @@ def test_shared_bases_are_no_schemes():
         ),
         (lambda: schemes.to_dict(Mimetic(beta_vo=abs)), "Mimetic.beta_vo is a function"),
         (lambda: schemes.as_tuple((Mimetic(), None)), "None is not a scheme"),
+        (lambda: schemes.as_tuple(Mimetic), r"call it, Mimetic\(\)"),
+        (lambda: Mimetic(alpha_qk=-1), r"alpha_qk -1 is not a finite number of [^,]* 1,000,000 \("),
         (lambda: Mimetic(alpha_vo=None), "alpha_vo=None and beta_vo=-0.4"),
         (lambda: SinCos(axes=3), "axes 3"),
         (lambda: Mimetic().writes(frozenset({"query", "value"})), "only query was found"),

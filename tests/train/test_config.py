@@ -52,6 +52,9 @@ def test_arms_override_what_they_name(tiny):
         ({"seeds": (0, 1)}, "arm bad sets seeds, which all arms of a comparison share"),
         ({"members": 16, "batch": 8}, "arm bad sets members, which all arms"),
         (3, "arm bad is 3, not the fields that it overrides"),
+        ({"scheme": ("mimetic",)}, "arm bad: 'mimetic' is not a scheme"),
+        ({"scheme": (Mimetic,)}, r"arm bad: Mimetic is not a scheme: call it, Mimetic\(\)"),
+        ({"scheme": Mimetic()}, r"arm bad: scheme Mimetic\(.* is not a tuple of schemes"),
     ],
 )
 def test_bad_arms(tiny, overrides, words):
@@ -83,7 +86,6 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
         ({"seeds": ()}, r"seeds \(\) must be different numbers, at least one"),
         ({"seeds": (1, 1)}, r"seeds \(1, 1\)"),
         ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
-        ({"scheme": ("mimetic",)}, "'mimetic' is not a scheme"),
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),
         ({"name": " "}, "name is empty: the workdir is runs/NAME"),

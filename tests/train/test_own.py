@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import itertools
@@ -35,6 +36,13 @@ def arrays(name="dots", seed=0):
     images = random.integers(0, 100, (48, 6, 6, 3)) + 150 * labels[:, None, None, None]
     images = images.clip(0, 255).astype(np.uint8)
     return ImageDataset(name, images[:32], labels[:32], images[32:], labels[32:], 2)
+
+
+ONE = {
+    "num_classes": 1,
+    "train_labels": np.zeros(32, np.int32),
+    "test_labels": np.zeros(16, np.int32),
+}
 
 
 def tiny():
@@ -130,6 +138,19 @@ def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(tmp_path):
     one, other = comparison.arms.values()
     assert one.program is other.program
     assert (one.data.train != other.data.train).any()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Comparison("images"), "the config is a str, not a ConfigDict"),
+        (lambda: comparison().train(None), "workdir None is not a path"),
+        (lambda: comparison(data=dataclasses.replace(arrays(), **ONE)), "dots has one class"),
+    ],
+)
+def test_what_is_no_config_no_workdir_and_nothing_to_learn(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
 
 
 def test_the_callers_config_stays_as_it_is():

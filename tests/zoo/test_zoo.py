@@ -443,6 +443,14 @@ CASES = {
         position=("transformer/wpe/embedding", "nd"),
         bias="bias",
     ),
+    "flax_nanogpt": Case(
+        "NANOGPT",
+        "{}",
+        layers("attn/c_attn attn/c_proj", ("td,dw->tw", "tq,qd->td")),
+        mlp=in_out("{}/mlp/c_fc", "{}/mlp/c_proj"),
+        position=("wpe/embedding", "nd"),
+        bias="bias",
+    ),
     "easylm": Case(
         "EASYLM_LLAMA",
         "transformer/h/{}",
@@ -630,6 +638,15 @@ CASES = {
             bias="bias",
         ),
         table="PYTORCH_GPT2",
+    ),
+    "nanogpt": dataclasses.replace(
+        pytorch(
+            "transformer/h/{}",
+            fused("attn/c_attn", "attn/c_proj"),
+            mlp=out_in("transformer/h/{}/mlp/c_fc", "transformer/h/{}/mlp/c_proj"),
+            position=("transformer/wpe/weight", "nd"),
+        ),
+        table="PYTORCH_NANOGPT",
     ),
 }
 

@@ -97,7 +97,7 @@ def _divided(path: Path, files: list[str]) -> list[str]:
         ends = text.count("\n")
         raise InputError(
             f"{path} can't be split at line ends: it has {len(text):,} characters and "
-            f"{ends:,} line ends"
+            f"{ends:,} line ends; break it into lines, or give train.txt, valid.txt and test.txt"
         )
     return texts
 

@@ -20,6 +20,7 @@ from etils import epath
 from mimetic_jax.data.home import AnyPath, expanded, reached
 from mimetic_jax.errors import InputError, check_given
 from mimetic_jax.host import files
+from mimetic_jax.typed import shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Place:
         """
         if isinstance(path, Place):
             return path
-        if not isinstance(path, str):
+        if isinstance(path, os.PathLike):
             return cls(pathlib.Path(path))
+        if not isinstance(path, str):
+            raise InputError(f"workdir {shown(path)} is not a path")
         check_given("workdir", path)
         return cls(_bucket(path) if "://" in path else expanded(path))
 

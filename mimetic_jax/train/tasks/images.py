@@ -158,6 +158,11 @@ def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
         raise InputError(
             f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
         )
+    if (config.data.classes or info.num_classes) == 1:
+        raise InputError(
+            f"{info.name} has one class, which leaves nothing to learn: give two or more (of a "
+            "folder, the one that has a folder per class)"
+        )
     for name in ("mean", "std"):
         if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
             raise InputError(f"data.{name} has {count} numbers for {info.image_shape[-1]} channels")

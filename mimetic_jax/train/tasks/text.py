@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
+from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, PERPLEXITY
 from mimetic_jax.train.step import Metrics
@@ -115,7 +116,10 @@ class TextTask(Task):
 
 def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
     """The text of a configuration: as published, or as loaded; a user's text as it is."""
-    return texts.describe(config.data.name, config.data.dir, dataset)
+    info = texts.describe(config.data.name, config.data.dir, dataset)
+    if info.vocabulary == 1:
+        raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
+    return info
 
 
 def load(config: ConfigDict) -> texts.Corpus:

@@ -159,6 +159,12 @@ def test_a_text_shorter_than_a_window(text):
         quiet(text(**{"data.length": 10_000, "data.valid": 1})).open()
 
 
+def test_a_text_of_one_token(text, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n" * 9_000)
+    with pytest.raises(InputError, match="blank has one token alone"):
+        quiet(text(**{"data.dir": str(tmp_path / "blank.txt"), "data.name": "text_char"}))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("batch", "accumulate"), [(32, 1), (64, 2), (128, 4)])
 def test_a_step_over_the_vocabulary_of_wikitext_103_fits(batch, accumulate):
