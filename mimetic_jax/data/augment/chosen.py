@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ import jax.numpy as jnp
 
 TURNS = "turns_"
 """Names the scope of a loop whose number of turns the data decides, before the expected number."""
+
+BEYOND = 3
+"""Standard deviations beyond the expected number of images that a GPU takes at once."""
 
 
 def where_chosen(
@@ -21,9 +25,9 @@ def where_chosen(
 ) -> jax.Array:
     """`operation(image, *arguments)` where it is chosen, else the image.
 
-    Under `vmap` a `lax.cond` computes both branches for every image. On CPUs and TPUs this is a
-    loop over the images that are chosen, one after the other. A GPU would wait for each turn of it,
-    and computes the operation for every image.
+    Under `vmap` a `lax.cond` computes both branches for every image. This is a loop over those that
+    are chosen: on CPUs and TPUs one after the other. A GPU, which waits for each turn of a loop,
+    takes as many at once as are chosen in nearly every batch.
 
     Args:
         chosen: bool [].
@@ -52,21 +56,29 @@ def where_chosen(
 
         chosen, images, arguments = jax.tree.map(each, tuple(batched), (chosen, images, arguments))
 
-        def one_by_one() -> jax.Array:
-            first = jnp.argsort(~chosen)
+        first, count = jnp.argsort(~chosen), chosen.sum()
 
+        def in_turns(turns: jax.Array, expected: float, places: Any, apply: Any) -> jax.Array:
             def turn(index: jax.Array, images: jax.Array) -> jax.Array:
-                at = first[index]
-                image, own = jax.tree.map(lambda values: values[at], (images, arguments))
-                return images.at[at].set(operation(image, *own))
+                at = places[index]
+                some, own = jax.tree.map(lambda values: values[at], (images, arguments))
+                return images.at[at].set(apply(some, *own))
 
-            with jax.named_scope(f"{TURNS}{share * size:.4g}"):
-                return jax.lax.fori_loop(0, chosen.sum(), turn, images)
+            with jax.named_scope(f"{TURNS}{expected:.4g}"):
+                return jax.lax.fori_loop(0, turns, turn, images)
 
-        def at_once() -> jax.Array:
-            everywhere = jax.vmap(operation)(images, *arguments)
-            return jnp.where(chosen[:, None, None, None], everywhere, images)
+        def one_by_one() -> jax.Array:
+            return in_turns(count, share * size, first, operation)
 
-        return jax.lax.platform_dependent(cuda=at_once, rocm=at_once, default=one_by_one), True
+        def many_at_once() -> jax.Array:
+            expected = share * size
+            piece = max(math.ceil(expected + BEYOND * math.sqrt(expected * (1 - share))), 1)
+            # Nothing is written to places outside the batch: those beyond the chosen images.
+            ranks = jnp.arange(-(-size // piece) * piece)
+            places = jnp.where(ranks < count, first[ranks], size).reshape(-1, piece)
+            return in_turns(-(-count // piece), 1, places, jax.vmap(operation))
+
+        at_once = {"cuda": many_at_once, "rocm": many_at_once}
+        return jax.lax.platform_dependent(**at_once, default=one_by_one), True
 
     return changed(chosen, image, arguments)

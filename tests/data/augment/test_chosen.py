@@ -1,5 +1,7 @@
 """Operations for the images that chose them, against `lax.cond` of one image after the other."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,9 +59,19 @@ def test_one_choice_or_one_image_for_all_and_batches_of_batches():
     np.testing.assert_array_equal(twice[1], jnp.where(by_image, IMAGES, every))
 
 
-@pytest.mark.parametrize(("platform", "loops"), [("cpu", True), ("tpu", True), ("cuda", False)])
-def test_gpus_compute_all_images_at_once(platform, loops):
+@pytest.mark.parametrize(("platform", "turns"), [("cpu", 3), ("tpu", 3), ("cuda", 1)])
+def test_loops_name_the_turns_that_are_expected(platform, turns):
     traced = jax.jit(jax.vmap(changed)).trace(CHOSEN, IMAGES, FACTORS)
     program = traced.lower(lowering_platforms=(platform,)).as_text(debug_info=True)
-    assert ("stablehlo.while" in program) == loops
-    assert (f"{TURNS}3/" in program) == loops
+    assert "stablehlo.while" in program
+    assert re.findall(rf"{TURNS}(\d+)/", program)[0] == str(turns)
+
+
+@pytest.mark.parametrize("beyond", [-0.9, 0.0, 3.0], ids=["pieces of 2", "of 3", "of all"])
+@pytest.mark.parametrize("chosen", [CHOSEN, CHOSEN & False, CHOSEN | True], ids=["3", "0", "6"])
+def test_gpus_change_the_same_images_in_pieces(chosen, beyond, monkeypatch):
+    monkeypatch.setattr("mimetic_jax.data.augment.chosen.BEYOND", beyond)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *, cuda, **_: cuda())
+    found = jax.jit(jax.vmap(changed))(chosen, IMAGES, FACTORS)
+    every = IMAGES * FACTORS[:, None, None, None] + 1
+    np.testing.assert_array_equal(found, np.where(chosen[:, None, None, None], every, IMAGES))
