@@ -104,7 +104,7 @@ TABLES = {
         tuple(
             Row(
                 f"{positions} positions, learning rate {rate}",
-                f"gpt,positions={positions},rate={rate}",
+                f"gpt,positions={positions},steps=200,rate={rate}",
                 arms=("mimetic", "strong", "vision", *_OF_NORMS),
                 doubt="the default's best rate of 1e-3, 3e-3, 1e-2 and 3e-2 at seed 10 is 1e-2; "
                 "those of the other arms weren't searched",
@@ -112,7 +112,7 @@ TABLES = {
             for positions in ("learned", "rotary")
             for rate in ("3e-3", "1e-2")
         ),
-        flags=("--config.eval.every=10",),
+        flags=("--config.eval.every=20",),
     ),
     "induction": Table(
         "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
