@@ -58,7 +58,7 @@ def family(path: str) -> str:
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')
     """
-    names = (re.sub(r"_?\d+$", "", name) or "#" * bool(name) for name in path.split("/"))
+    names = (re.sub(r"_?\d+$", "", name) or (name and "#") for name in path.split("/"))
     return re.sub(r"\d+", "#", "/".join(names))
 
 

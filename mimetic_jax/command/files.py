@@ -46,10 +46,8 @@ def rewrite_file(argv: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     options, given = _parsed(parser, argv)
-    scheme, seed = (
-        parse_scheme(options.scheme),
-        converted("--seed", Annotated[int, SEED], options.seed),
-    )
+    scheme = parse_scheme(options.scheme)
+    key = jax.random.key(converted("--seed", Annotated[int, SEED], options.seed))
     if not options.dry_run:
         _check_new(options.file, options.out)
     planned = plan(read(options.file), scheme, grid=options.grid, **given)
@@ -57,9 +55,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
     if options.dry_run:
         return
     with _beside(options.out) as unfinished:
-        _write(
-            options.file, unfinished, jax.random.key(seed), scheme, {"grid": options.grid, **given}
-        )
+        _write(options.file, unfinished, key, scheme, {"grid": options.grid, **given})
     out = options.out
     if options.file.endswith(_INDEX):
         out = os.path.join(out, os.path.basename(options.file))

@@ -44,13 +44,13 @@ from mimetic_jax.zoo.easylm import EASYLM_LLAMA
 from mimetic_jax.zoo.equinox import EQUINOX, EQUINOX_STACKED
 from mimetic_jax.zoo.flax import FLAX_STACKED
 from mimetic_jax.zoo.gemma import GEMMA
+from mimetic_jax.zoo.gpt2 import HUGGING_FACE_GPT2, NANOGPT, PYTORCH_GPT2, PYTORCH_NANOGPT
 from mimetic_jax.zoo.haiku import HAIKU
-from mimetic_jax.zoo.hugging_face import HUGGING_FACE, HUGGING_FACE_GPT2
+from mimetic_jax.zoo.hugging_face import HUGGING_FACE
 from mimetic_jax.zoo.keras import KERAS
 from mimetic_jax.zoo.mamba import BONSAI_MAMBA2, STATE_SPACES_MAMBA2
 from mimetic_jax.zoo.maxtext import MAXTEXT, MAXTEXT_GPT3, MAXTEXT_LLAMA
-from mimetic_jax.zoo.nanogpt import NANOGPT, PYTORCH_NANOGPT
-from mimetic_jax.zoo.pytorch import PYTORCH, PYTORCH_GPT2
+from mimetic_jax.zoo.pytorch import PYTORCH
 from mimetic_jax.zoo.tunix import TUNIX
 from mimetic_jax.zoo.vit_jax import BIG_VISION
 

@@ -39,10 +39,11 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
     """
     leaves = tuple((path, np.shape(leaf)) for path, leaf in paths.flatten(params)[0])
     found = {name: _described(leaves, tuple(rules)) for name, rules in tables.items()}
-    fits = {name: _one_width(leaves, tuple(tables[name])) for name, rules in found.items() if rules}
-    best = max(found, key=lambda name: (len(found[name]), fits.get(name, False)))
-    if not found[best]:
+    most = max(map(len, found.values()))
+    if not most:
         return None
+    fits = {name: _one_width(leaves, of) for name, of in found.items() if len(of) == most}
+    best = max(fits, key=lambda name: fits[name])
     stock = next(iter(tables))
     others = {name: rules for name, rules in found.items() if name not in (stock, best)}
     for name, described in others.items() if best != stock else ():
@@ -54,8 +55,7 @@ def chosen(params: Any, tables: Mapping[str, Sequence[Rule]]) -> str | None:
             )
         for path in described.keys() | found[best].keys():
             alike = _agree(described.get(path), found[best].get(path))
-            equal = len(described) == len(found[best]) and fits[name] == fits[best]
-            if equal and not alike:
+            if fits.get(name) == fits[best] and not alike:
                 raise InputError(
                     f"zoo.{best} and zoo.{name} fit this tree equally well, but differ in {path}: "
                     f"give rules=zoo.{best} or rules=zoo.{name}"
@@ -81,10 +81,9 @@ def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     return found if any(pair <= roles for pair in _PAIRS) else {}
 
 
-@functools.lru_cache(maxsize=128)
-def _one_width(leaves: _Leaves, rules: tuple[Rule, ...]) -> bool:
-    """Whether the kernels of each attention layer, read by the rules, have the same width."""
-    found, widths = _described(leaves, rules), defaultdict(set)
+def _one_width(leaves: _Leaves, found: Mapping[str, Rule]) -> bool:
+    """Whether the kernels of each attention layer, read by their rules, have the same width."""
+    widths = defaultdict(set)
     for path, shape in leaves:
         if path in found and _ATTENTION & set((rule := found[path]).roles):
             inputs, outputs = rule.matrix

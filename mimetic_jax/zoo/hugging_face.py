@@ -104,23 +104,3 @@ Read from: transformers 4.57.6 models/*/modeling_flax_*.py; erfanzar/EasyDeL
 easydel/{modules/*/modeling_*,layers/attention/_unified,layers/linears/_linear}.py (090a03b);
 jax-ml/bonsai bonsai/models/*/modeling.py (3628425).
 """
-
-HUGGING_FACE_GPT2: tuple[Rule, ...] = (
-    Rule(r"attn/c_attn/kernel", ("query", "key", "value"), "(three h k) d"),
-    Rule(r"attn/c_attn/bias", ("query_bias", "key_bias", "value_bias"), "(three h k)"),
-    Rule(r"attn/c_proj/kernel", "out", "d (h k)"),
-    Rule(r"attn/c_proj/bias", "out_bias", "d"),
-    Rule(r"crossattention/.*", ()),
-    *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", transposed=True),
-    Rule(r"wpe/embedding", "position", "n d"),
-)
-"""GPT-2 of Hugging Face's Flax models and of EasyDeL.
-
-Blocks are transformer/h/N (h/N in the bare model). FlaxConv1D stores its kernel as (out, in)
-and transposes it in use, the opposite of both nn.Dense and PyTorch's Conv1D; c_attn holds
-query, key and value one after the other: [3 D, D]. Give `num_heads`. Positions are wpe/embedding
-[N, D], for text: `SinCos(axes=1)`. Cross-attention keeps its initialization.
-
-Read from: huggingface/transformers src/transformers/models/gpt2/modeling_flax_gpt2.py (21a7f4b);
-erfanzar/EasyDeL easydel/modules/gpt2/modeling_gpt2.py (090a03b).
-"""

@@ -60,21 +60,3 @@ models/{vision_transformer,swin_transformer}.py; timm 1.0.31 models/{vision_tran
 swin_transformer}.py; transformers 5.24 models/*/modeling_*.py; equimo 1.1.0
 models/vit.py and layers/attention.py.
 """
-
-PYTORCH_GPT2: tuple[Rule, ...] = (
-    _rule("attn/c_attn/weight", _QKV, "d (three h k)"),
-    _rule("attn/c_attn/bias", _QKV_BIASES, "(three h k)"),
-    _rule("attn/c_proj/weight", "out", "(h k) d"),
-    _rule("attn/c_proj/bias", "out_bias", "d"),
-    Rule("crossattention/.*", ()),
-    *mlp_rules(first="mlp/c_fc", second="mlp/c_proj", kernel="weight"),
-    Rule("wpe/weight", "position", "n d"),
-)
-"""GPT-2 in PyTorch, Hugging Face's.
-
-Its Conv1D stores weights (in, out), unlike all other layers: attn.c_attn.weight is [D, 3 D]. Give
-`num_heads`. Positions are wpe.weight [N, D], for text: `SinCos(axes=1)`. Cross-attention keeps its
-initialization.
-
-Read from: transformers 5.24 models/gpt2/modeling_gpt2.py and pytorch_utils.py.
-"""
