@@ -177,7 +177,7 @@ TABLES = {
             )
         ),
         controls=(),
-        flags=_OFTEN,
+        flags=("--config.eval.every=10",),
     ),
     "induction_rates": Table(
         "learning rates of induction, a transformer of 2 layers with sinusoidal positions: their "
@@ -187,7 +187,7 @@ TABLES = {
         _UNIT,
         _rates(_INDUCTION, "default", rates=("3e-4", "1e-3", "3e-3")),
         controls=(),
-        flags=_LARGE,
+        flags=(*_LARGE, "--config.eval.every=50"),
     ),
 }
 
