@@ -1,41 +1,34 @@
-"""The whole registry on a page: every table and row, published numbers, state and cost."""
+"""The whole registry on a page: every table and row, published numbers, and state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launch.cost import Costs
 from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
-from mimetic_jax.analysis.hours import duration
-from mimetic_jax.analysis.scaling import UTILIZATION
 from mimetic_jax.train.store.lock import held
 from mimetic_jax.train.store.places import Place
 from papers import PAPERS, TABLES
 from papers.record import Table
 
 
-def listing(results: Results, workdir: Place, costs: Costs, speed: float) -> Iterator[str]:
+def listing(results: Results, workdir: Place) -> Iterator[str]:
     """A line for each row.
 
     Args:
         results: that say how many seeds are done.
         workdir: where runs may be under way.
-        costs: of rows.
-        speed: of this device, in FLOP/s of a matrix product.
     """
     for name, paper in PAPERS.items():
         yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
         for key, table in paper.TABLES.items():
-            yield from _table(f"{name}/{key}", table, results, workdir, costs, speed)
+            yield from _table(f"{name}/{key}", table, results, workdir)
         for key, figure in paper.FIGURES.items():
             yield f"  {key}: {figure.title}" + (f" (needs {figure.needs})" if figure.needs else "")
         yield ""
 
 
-def _table(
-    name: str, table: Table, results: Results, workdir: Place, costs: Costs, speed: float
-) -> Iterator[str]:
+def _table(name: str, table: Table, results: Results, workdir: Place) -> Iterator[str]:
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
     option = "; --small" * bool(small)
@@ -50,7 +43,6 @@ def _table(
             numbers or "no number",
             state or (f"needs {entry.row.needs}" if entry.row.needs else "not run"),
             f"small: {scaled.removeprefix('done, ')}" if scaled else "",
-            _cost(entry, costs, speed),
         )
         yield f"    {entry.number:>2} {entry.row.label}: {'; '.join(filter(None, parts))}"
 
@@ -78,11 +70,3 @@ def _state(entry: Entry, results: Results, workdir: Place) -> str:
     if lines == every:
         return f"done, {results.seeds(entry.spec, entry.init)} seeds"
     return progress or "begun" * bool(begun)
-
-
-def _cost(entry: Entry, costs: Costs, speed: float) -> str:
-    flops = costs.seed(entry.spec, entry.init)
-    if flops is None:
-        return ""
-    every = flops * len(SEEDS)
-    return f"{every:.1e} FLOPs, {duration(every / (UTILIZATION * speed))} here"

@@ -4,21 +4,17 @@
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table1 --data_dir=DIR --to=slurm --launcher="--gpus=1"
-    python launch/reproduce.py --budget=45m --data_dir=DIR
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7
     python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
-Without a name: every table and row, its published numbers, how many seeds are done, and what it
-costs. With the name of a table, of a figure or of a paper: train what the results lack, then show
-published and ours side by side, or draw the figure. With a config file: the same for rows of
-your own, each with arguments of that file; their lines are in WORKDIR/results, unless --results
-names another folder.
---small scales rows to what one CPU trains in minutes; such runs stay apart. --budget trains the
-most valuable missing rows of the whole registry, or of the name, for so long: first seeds first,
-and of those the cheapest rows. --file names what a row starts from: pretrained weights, or the
-workdir of a first stage.
+Without a name: every table and row, its published numbers, and how many seeds are done. With the
+name of a table, of a figure or of a paper: train what the results lack, then show published and
+ours side by side, or draw the figure. With a config file: the same for rows of your own, each with
+arguments of that file; their lines are in WORKDIR/results, unless --results names another folder.
+--small scales rows to what one CPU trains in minutes; such runs stay apart. --file names what a row
+starts from: pretrained weights, or the workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
@@ -37,12 +33,10 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import os
 import pathlib
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -52,7 +46,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 # characters, though nothing is wrong: the features that it misses are hints to its own compiler.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from launch.cost import Costs
 from launch.listing import listing
 from launch.registry import Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
@@ -94,7 +87,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", default="", help="default: 0,1,2, or the config file's")
     parser.add_argument("--members", type=int, help="of each population; default: the config's")
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
-    parser.add_argument("--budget", default="", help="stop after so long: 45m, 2h, 300s")
     parser.add_argument("--to", choices=("local", "slurm", "gke", "table"), default="local")
     parser.add_argument(
         *("--data_dir", "-d"),
@@ -111,9 +103,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument(
         "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
-    )
-    parser.add_argument(
-        "--count", action="store_true", help="count FLOPs of new rows, but for the league"
     )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -141,21 +130,13 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     """Run the command; returns the exit code."""
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
-    clock = _Clock(duration(flags.budget))
     if flags.members is not None and flags.members < 1:
         raise InputError(f"--members={flags.members}: a population has at least 1 member")
     results = Results(flags.results)
     if flags.docs:
         return _write_docs(results, say)
-    if flags.count:
-        every = _entries("", [], False)
-        Costs().count([entry for entry in every if not TABLES[entry.table].trials], say)
-        return 0
-    if not flags.name and not flags.budget:
-        from mimetic_jax.analysis.hours import product_speed
-
-        _, speed = product_speed()
-        for line in listing(results, flags.workdir, Costs(), speed):
+    if not flags.name:
+        for line in listing(results, flags.workdir):
             say(line)
         return 0
     if flags.own:
@@ -174,10 +155,10 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     compared = [entry for entry in wanted if entry.table not in leagues]
     code = 0
     if compared or not leagues:
-        code = _reproduce(compared, results, clock, flags, say)
+        code = _reproduce(compared, results, flags, say)
     for name, rows in leagues.items():
         if code in (0, 1):  # not stopped
-            code = max(code, _choose(name, rows, results, clock, flags, say))
+            code = max(code, _choose(name, rows, results, flags, say))
     return code
 
 
@@ -205,17 +186,6 @@ def _entries(name: str, rows: Sequence[int], small: bool) -> list[Entry]:
     return [e for table in chosen for e in (scaled_entries(table) if small else entries(table))]
 
 
-class _Clock:
-    """How much of a budget is left, in seconds; 0 without one."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ends = time.monotonic() + seconds if seconds else 0.0
-
-    @property
-    def left(self) -> float:
-        return max(1e-3, self._ends - time.monotonic()) if self._ends else 0.0
-
-
 def _tables(rows: Sequence[Entry]) -> list[str]:
     return list(dict.fromkeys(entry.table for entry in rows))
 
@@ -224,7 +194,6 @@ def _choose(
     name: str,
     rows: Sequence[Entry],
     results: Results,
-    clock: _Clock,
     flags: argparse.Namespace,
     say: Say,
 ) -> int:
@@ -232,9 +201,9 @@ def _choose(
     from launch import league
     from mimetic_jax.train.cluster import preemption
 
-    _, code = _train(league.trials(rows), [], results, clock, flags, say)
+    _, code = _train(league.trials(rows), [], results, flags, say)
     if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
-        _, of_picked = _train(picked, _seeds(flags.seeds), results, clock, flags, say)
+        _, of_picked = _train(picked, _seeds(flags.seeds), results, flags, say)
         code = max(code, of_picked)
     if flags.to in ("local", "table"):  # manifests alone go into a pipe
         say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
@@ -245,7 +214,6 @@ def _train(
     wanted: Sequence[Entry],
     seeds: Sequence[int],
     results: Results,
-    clock: _Clock,
     flags: argparse.Namespace,
     say: Say,
 ) -> tuple[Queue, int]:
@@ -273,9 +241,7 @@ def _train(
     # Manifests alone go into a pipe, and this machine may not see their bucket.
     if flags.to != "gke" and (added := queue.collect()):
         say(f"{added} finished runs of {flags.workdir} have their lines now")
-    costs = Costs()
-    by_cost = (lambda spec: costs.seed(spec, queue.arms[spec]) or math.inf) if clock.left else None
-    jobs = queue.jobs(by_cost)
+    jobs = queue.jobs()
     code = 0
     if flags.to in ("slurm", "gke"):
         calls, options = queue.calls(jobs), executors.options_of(flags.launcher)
@@ -296,7 +262,7 @@ def _train(
     elif flags.to == "local" and jobs:
         _cache_compilations(flags.workdir)
         try:
-            failures = queue.train(jobs, clock.left)
+            failures = queue.train(jobs)
         except preemption.Preempted as stopped:
             say(f"{stopped}: the same command continues")
             code = preemption.EXIT_CODE
@@ -310,12 +276,11 @@ def _train(
 def _reproduce(
     wanted: Sequence[Entry],
     results: Results,
-    clock: _Clock,
     flags: argparse.Namespace,
     say: Say,
 ) -> int:
     """Rows that are compared each on its own, and figures."""
-    queue, code = _train(wanted, _seeds(flags.seeds), results, clock, flags, say)
+    queue, code = _train(wanted, _seeds(flags.seeds), results, flags, say)
     if flags.dry_run or flags.to in ("slurm", "gke"):
         return code
     from launch.tables import table
@@ -363,28 +328,10 @@ def command(flags: argparse.Namespace) -> str:
     parts += [f"--members={flags.members}"] if flags.members else []
     parts += ["--small"] if flags.small else []
     parts += [f"--seeds={flags.seeds}"] if flags.seeds else []
-    parts += [f"--budget={flags.budget}"] if flags.budget else []
     parts += ["--file=FILE"] if flags.file else []
     parts += ["--data_dir=DIR"] if flags.data_dir else []
     parts += ["--", *flags.flags] if flags.flags else []
     return " ".join(filter(None, parts))
-
-
-def duration(text: str) -> float:
-    """Seconds of "45m", "2h" or "300s"; 0 of nothing.
-
-    >>> duration("45m"), duration("1.5h"), duration("")
-    (2700.0, 5400.0, 0.0)
-
-    Raises:
-        InputError: for anything else.
-    """
-    if not text:
-        return 0.0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if not match or not float(match[1]):
-        raise InputError(f"--budget={text} is not a duration such as 45m, 2h or 300s")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _seeds(text: str) -> list[int]:

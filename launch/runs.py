@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ml_collections import ConfigDict
 
@@ -112,16 +108,12 @@ class Queue:
             for spec, arms in self.marks.items()
         }
 
-    def jobs(self, cost: Callable[[Spec], float] | None = None) -> list[Job]:
-        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
-
-        Args:
-            cost: of a comparison; with it the cheapest come first within a seed.
-        """
+    def jobs(self) -> list[Job]:
+        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2."""
         left = [
             Job(spec, arm, *((0, members) if (members := self.configs[spec].members) else (seed,)))
             for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
-            for spec in (sorted(self.arms, key=cost) if cost else self.arms)
+            for spec in self.arms
             for arm in self.arms[spec]
             if seed in self.configs[spec].seeds
         ]
@@ -143,19 +135,18 @@ class Queue:
         ours = {spec for spec in self.configs if self._recognizes(spec)}
         return sum(self._collected(job) for job in self.jobs() if job.spec in ours)
 
-    def train(self, jobs: Sequence[Job], seconds: float = 0.0) -> list[str]:
+    def train(self, jobs: Sequence[Job]) -> list[str]:
         """Train runs and add a line for each that finishes; returns what failed.
 
         Args:
             jobs: in this order.
-            seconds: after which everything stops, at a step; 0 for no limit.
 
         Raises:
             Preempted: if stopped; the same call continues.
         """
         failures: list[str] = []
         ready: dict[Spec, Comparison] = {}
-        with preemption.listening(), _alarm(seconds):
+        with preemption.listening():
             for number, job in enumerate(jobs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
@@ -248,16 +239,3 @@ class Queue:
             return False
         self.results.append(job.spec, line)
         return True
-
-
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Ask this process to stop, as SIGTERM does, after some seconds; never if they are 0."""
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.daemon = True
-    if seconds:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
