@@ -18,7 +18,7 @@ def config() -> ConfigDict:
     config = default()
     config.batch = 32
     config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    config.data.augment.update(color_jitter=0.4, flip=True, crop=1, erase=0.5)
+    config.data.augment.update(flip=True, crop=1, erase=0.5)
     return config
 
 

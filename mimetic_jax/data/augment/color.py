@@ -7,12 +7,9 @@ level alone take levels of any shape, even a ramp of all 256: see `tables.apply_
 
 from __future__ import annotations
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.errors import InputError
 
 
@@ -151,32 +148,6 @@ def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Ar
         factor: extrapolates above 1; may be traced.
     """
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
-
-
-def color_jitter(key: jax.Array, image: jax.Array, strength: float) -> jax.Array:
-    """Brightness, contrast and saturation in random order, as torchvision's `ColorJitter`.
-
-    The factor of each is uniform over max(0, 1 - strength) to 1 + strength.
-
-    Args:
-        key: draws the order and the factors.
-        image: float32 [h, w, C].
-        strength: at least 0.
-
-    Returns:
-        float32 [h, w, C].
-
-    Reference: torchvision/transforms/transforms.py.
-    """
-    order_key, factor_key = jax.random.split(key)
-    low, high = max(0.0, 1 - strength), 1 + strength
-    factors = low + (high - low) * jax.random.uniform(factor_key, (3,))
-    operations = (brightness, contrast, color)
-    order = jax.random.permutation(order_key, len(operations))
-    for position, (number, operation) in itertools.product(range(3), enumerate(operations)):
-        comes = order[position] == number
-        image = where_chosen(comes, operation, image, factors[number], share=1 / 3)
-    return image
 
 
 def _rounded(levels: jax.Array) -> jax.Array:

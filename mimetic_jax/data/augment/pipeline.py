@@ -9,17 +9,17 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.data.augment import color, erasing, geometry, policy
+from mimetic_jax.data.augment import erasing, geometry, policy
 from mimetic_jax.data.ranges import Interpolation, Pixels, Ratio, Scale, check_range
 from mimetic_jax.errors import InputError
-from mimetic_jax.typed import SHARE, Range, check_fields
+from mimetic_jax.typed import SHARE, check_fields
 
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """The operations on a training image, in this order:
 
-    resize or crop, flip, RandAugment, color jitter, normalize, erase, cutout; with
+    resize or crop, flip, RandAugment, normalize, erase, cutout; with
     `randaugment_first` RandAugment before crop and flip, and with `erase_mixed` erasing last, after
     the batch is mixed.
 
@@ -40,7 +40,6 @@ class Augmentation:
         randaugment_first: apply it before crop and flip, as kentaroy47's program does, so that
           the black border of the crop is neither moved nor changed in color. It excludes
           `crop_scale`.
-        color_jitter: greatest relative change of brightness, contrast and saturation.
         erase: probability of erasing a random rectangle (Zhong et al. 2017).
         erase_mode: "pixel" fills that rectangle with normal noise, "const" with the mean color.
         erase_mixed: erase images after mixup and CutMix, as timm's loader does, so that a hole is
@@ -59,7 +58,6 @@ class Augmentation:
     interpolation: Interpolation = "bilinear"
     randaugment: str = ""
     randaugment_first: bool = False
-    color_jitter: Annotated[float, Range(0, 100)] = 0.0
     erase: Annotated[float, SHARE] = 0.0
     erase_mode: erasing.Fill = "pixel"
     erase_mixed: bool = False
@@ -157,9 +155,9 @@ def augment_images(
         levels = applied(on_pixels, image)
         return applied(on_normalized, normalize(levels.astype(jnp.uint8), mean, std))
 
-    on_pixels: Sequence[Operation] = (CROP, FLIP, RANDAUGMENT, COLOR_JITTER)
+    on_pixels: Sequence[Operation] = (CROP, FLIP, RANDAUGMENT)
     if augmentation.randaugment_first:
-        on_pixels = (RANDAUGMENT, CROP, FLIP, COLOR_JITTER)
+        on_pixels = (RANDAUGMENT, CROP, FLIP)
     on_normalized = (CUTOUT,) if augmentation.erase_mixed else (ERASE, CUTOUT)
     return jax.vmap(one)(keys, images)
 
@@ -231,11 +229,6 @@ def _rand_augment(
 CROP = Operation("crop", 0, lambda a, key, image, mean: geometry.pad_crop(key, image, a.crop))
 FLIP = Operation("flip", 1, lambda a, key, image, mean: geometry.flip(key, image))
 RANDAUGMENT = Operation("randaugment", 4, _rand_augment)
-COLOR_JITTER = Operation(
-    "color_jitter",
-    5,
-    lambda a, key, image, mean: color.color_jitter(key, image.astype(jnp.float32), a.color_jitter),
-)
 
 # On float32 images [h, w, C] of mean 0 and standard deviation 1.
 ERASE = Operation(

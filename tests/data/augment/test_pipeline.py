@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.data import Augmentation, augment_images, erase_mixed, example_keys, normalize
-from mimetic_jax.data.augment import color, geometry, policy
+from mimetic_jax.data.augment import geometry, policy
 from mimetic_jax.errors import InputError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -102,39 +102,32 @@ def test_old_style_keys_and_members_of_a_population_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_colors_have_their_place_and_their_draws(
+def test_randaugment_has_its_place_and_its_draws(
     first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With marks in place of RandAugment and color jitter: a row, and levels a little higher."""
+    """With a marked row in place of RandAugment."""
 
     def marked(
         parsed: object, key: jax.Array, image: jax.Array, mean: object, interpolation: str
     ) -> jax.Array:
         return image.at[0].set(jnp.floor(100 * jax.random.uniform(key)))
 
-    def shifted(key: jax.Array, image: jax.Array, strength: float) -> jax.Array:
-        return jnp.minimum(image + jnp.floor(50 * jax.random.uniform(key)), 255)
-
     monkeypatch.setattr(policy, "rand_augment", marked)
-    monkeypatch.setattr(color, "color_jitter", shifted)
     plain = Augmentation(crop=3, flip=True)
     augmentation = dataclasses.replace(
-        plain, randaugment="torchvision-n1-m9", randaugment_first=first, color_jitter=0.3
+        plain, randaugment="torchvision-n1-m9", randaugment_first=first
     )
     images, keys = pictures(), example_keys(KEY, 2, COUNT)
     out = levels(augmented(augmentation, keys, images))
     for key, image, found in zip(keys[:20], images, out, strict=False):
-        mark, more = (
-            np.floor(scale * jax.random.uniform(jax.random.fold_in(key, number)))
-            for number, scale in ((4, 100), (5, 50))
-        )
+        mark = np.floor(100 * jax.random.uniform(jax.random.fold_in(key, 4)))
         expected = image.copy()
         if first:
             expected[0] = mark
         expected = np.array(levels(by_definition(plain, key, expected)))
         if not first:
             expected[0] = mark
-        np.testing.assert_array_equal(found, np.minimum(expected + more, 255))
+        np.testing.assert_array_equal(found, expected)
 
 
 EVERYTHING = Augmentation(
@@ -143,7 +136,6 @@ EVERYTHING = Augmentation(
     flip=True,
     interpolation="bicubic",
     randaugment="rand-m9-mstd0.5-n1-inc1",
-    color_jitter=0.2,
     erase=0.5,
     cutout=3,
 )
@@ -196,7 +188,7 @@ def test_size_alone_resizes_the_whole_image_before_the_crop() -> None:
 
 def test_gray_images_can_have_everything() -> None:
     images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
-    augmentation = Augmentation(randaugment="rand-m9-n1-inc1", color_jitter=0.3, erase=0.5)
+    augmentation = Augmentation(randaugment="rand-m9-n1-inc1", erase=0.5)
     out = jax.eval_shape(lambda: augment_images(augmentation, keys, images, (0.5,), (0.2,)))
     assert out.shape == (4, 8, 8, 1)
 
@@ -217,7 +209,6 @@ def test_lists_of_a_configuration_become_tuples() -> None:
         ({"cutout": -2}, "cutout -2"),
         ({"flip": 1}, "flip 1 is not True or False"),
         ({"crop_ratio": (1e-300, 1)}, r"crop_ratio\[0\] 1e-300"),
-        ({"color_jitter": 1e300}, r"color_jitter 1e\+300 is not .* at most 100"),
         ({"randaugment": "torchvision-n1000-m9"}, "n of .*: 1000 is not .* at most 16"),
         ({"randaugment": "rand-m" + "9" * 5000 + "-inc1"}, "isn't m and a number"),
         ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\.0\)"),
@@ -230,8 +221,8 @@ def test_lists_of_a_configuration_become_tuples() -> None:
         ({"crop_ratio": (2, 1)}, r"crop_ratio \(2\.0, 1\.0\) isn't \(least, greatest\)"),
         ({"interpolation": "nearest"}, "unknown Augmentation.interpolation 'nearest'"),
         ({"randaugment": "rand-m9"}, "needs inc1"),
-        ({"color_jitter": -0.1}, r"color_jitter -0\.1"),
-        ({"color_jitter": float("nan")}, "color_jitter nan"),
+        ({"erase": -0.1}, r"erase -0\.1"),
+        ({"erase": float("nan")}, "erase nan"),
         ({"erase": 2}, "erase 2 is not a finite number of at least 0 and at most 1"),
         (
             {"erase_mode": "pixels"},
