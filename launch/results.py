@@ -106,7 +106,7 @@ class Results:
     """The lines of a folder.
 
     Raises:
-        InputError: a line is damaged or lacks a field; the file is left as it is.
+        InputError: a line isn't JSON or lacks a field; the file is left as it is.
     """
 
     def __init__(self, folder: str | pathlib.Path) -> None:
@@ -122,11 +122,11 @@ class Results:
         if "digest" not in line:  # such as throughput: it isn't a run
             return
         if "members" in line:
-            population = from_json(MembersLine, line, where)
+            population = from_json(MembersLine, line, where, unknown_fields=True)
             self._populations.append(population)
             runs = population.runs()
         else:
-            runs = [from_json(Line, line, where)]
+            runs = [from_json(Line, line, where, unknown_fields=True)]
         for run in runs:
             self._lines.setdefault((run.config, run.small), []).append(run)
 
@@ -163,5 +163,7 @@ class Results:
         """Add a line; it is on disk when this returns."""
         name = f"{pathlib.PurePath(spec.config).stem}{'_small' * spec.small}.jsonl"
         plain = json.loads(json.dumps(dataclasses.asdict(line)))
-        Lines(self.folder / name).append(plain)
+        lines = Lines(self.folder / name)
+        lines.append(plain)
+        lines.place.sync()
         self._add(plain, "the new line")

@@ -194,7 +194,7 @@ class Comparison:
         except OSError as error:
             raise InputError(
                 f"{unit.label}: {error}; once that is fixed, the same command continues from the "
-                "newest whole checkpoint"
+                "newest checkpoint"
             ) from error
         finally:
             self._progress.end()
@@ -242,10 +242,10 @@ class Comparison:
         return "\n".join(lines)
 
     def restored(self, run: Run) -> TrainState | None:
-        """The state of a run's newest whole checkpoint, if it has any."""
+        """The state of a run's newest checkpoint, if it has any."""
         if not run.checkpoints.exists():
             return None
-        checkpoints = Checkpoints(run.checkpoints, say=self.say)
+        checkpoints = Checkpoints(run.checkpoints)
         try:
             found = checkpoints.restore(self.arms[run.arm].program.shapes)
         finally:

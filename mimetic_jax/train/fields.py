@@ -274,9 +274,7 @@ class Fields(OfComparison):
     checkpoint_every: int = field(
         0, "steps, a multiple of log_every; 0: only after the last", STEPS, NOTHING
     )
-    keep_checkpoints: int = field(
-        2, "newest checkpoints to keep, one to fall back on", Range(2, 10**6), NOTHING
-    )
+    keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6), NOTHING)
     keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS, NOTHING)
     max_dispatch: int = field(
         50, "steps per dispatch, which the device runs without the host", AT_ONCE, MACHINE

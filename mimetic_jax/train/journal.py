@@ -45,16 +45,12 @@ class Saved:
         seconds: trained.
         evaluations: (step, means by name) of every test so far; of members, lists of means.
         window: metrics of the steps since the last log line.
-        lines: the mark of the metrics file.
-        checksums: of the arrays.
     """
 
     made: Mapping[str, Any]
     seconds: float
     evaluations: tuple[tuple[int, Mapping[str, Any]], ...]
-    checksums: tuple[int, ...]
     window: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    lines: tuple[int, ...] = ()
 
 
 class Journal(abc.ABC):
@@ -93,16 +89,14 @@ class Journal(abc.ABC):
         self.step, self.seconds, self.rate_scale = 0, 0.0, 1.0
         self.evaluations: list[tuple[int, Mapping[str, Any]]] = []
         wait_for_all("run folder")  # process 0 makes it
-        self._checkpoints = Checkpoints(
-            folder / "checkpoints", config.keep_checkpoints, say, self._best
-        )
+        self._checkpoints = Checkpoints(folder / "checkpoints", config.keep_checkpoints, self._best)
         per_epoch = program.feed.steps_per_epoch
         self._eval_every = config.eval.every or (
             max(1, round(config.eval.every_epochs * per_epoch)) if config.eval.every_epochs else 0
         )
 
     def start(self) -> TrainState:
-        """The newest whole checkpoint, else the initial state."""
+        """The newest checkpoint, else the initial state."""
         restored = self._checkpoints.restore(self._shapes())
         if restored is None:
             self._begin()
@@ -113,11 +107,7 @@ class Journal(abc.ABC):
         self._made.check(saved.made, where, self.say)
         self.step = int(np.asarray(state.step).reshape(-1)[0])
         self.seconds, self.evaluations = saved.seconds, list(saved.evaluations)
-        if is_first():
-            self._checkpoints.set_aside(after=self.step)
         self._resume(saved)
-        wait_for_all("set aside")
-        self._checkpoints.reload()
         self.say(f"continues at step {self.step}")
         return state
 
@@ -368,12 +358,6 @@ class RunJournal(Journal):
         kept = [line for line in lines if line["step"] <= self.step]
         if len(kept) < len(lines):
             self._metrics.rewrite(kept)
-        if (found := self._metrics.mark()) != list(saved.lines):
-            self.say(
-                f"{self._metrics.place} has {found[0]} lines up to step {self.step}, where its "
-                f"checkpoint knows of {saved.lines[0]}: curves of its metrics lack the others; "
-                "its score doesn't, which checkpoints hold"
-            )
 
     def _extra(self) -> dict[str, Any]:
         # A stop between two log lines must keep the metrics of which the next line is the mean.
@@ -381,7 +365,7 @@ class RunJournal(Journal):
             name: np.concatenate([part[name] for part in self._window]).tolist()
             for name in (self._window[0] if self._window else ())
         }
-        return {"window": window, "lines": self._metrics.mark() if is_first() else []}
+        return {"window": window}
 
     def _evaluation(self, result: Evaluation, averaged: Evaluation | None) -> dict[str, Any]:
         """The line of a test, which is remembered too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.pretrained import PARTS, PretrainedFile
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.store.checkpoint import content_digest, newest_record, read_variables
+from mimetic_jax.train.store.checkpoint import read_variables, saved_record
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.weights import select
@@ -75,10 +76,13 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
             f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
             f"{found.place}/checkpoints/STEP"
         )
-    record = newest_record(found.run.checkpoints, found.step)
+    record = saved_record(found.run.checkpoints, found.step)
     if record is None:
-        raise InputError(f"init_from {found.place} has no whole checkpoint")
-    return content_digest(record)
+        raise InputError(f"init_from {found.place} has no checkpoint")
+    # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
+    about = {name: record[name] for name in ("made", "evaluations")}
+    about["made"] = {**about["made"], "code": None}
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +96,10 @@ class _Source:
     @classmethod
     def of(cls, path: str) -> _Source:
         place = Place.of(path)
-        if place.root.suffix in _FILES:
+        if place.path.suffix in _FILES:
             found = cls(place, file=True)
-        elif place.root.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
-            found = cls(Place(place.root.parent.parent), file=False, step=int(place.name))
+        elif place.path.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
+            found = cls(Place(place.path.parent.parent), file=False, step=int(place.name))
         else:
             found = cls(place, file=False)
         if not place.exists():
@@ -109,7 +113,7 @@ class _Source:
 
     @property
     def run(self) -> Run:
-        folder = self.place.root
+        folder = self.place.path
         seed = int(folder.name) if re.fullmatch("[0-9]+", folder.name) else -1
         return Run(folder.parent.name, seed, self.place)
 
@@ -154,12 +158,12 @@ def warm_start(
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if found.file:
         params = variables["params"]
-        file = PretrainedFile.read(found.place.root, say)
+        file = PretrainedFile.read(found.place.path, say)
         if not parts and file.fits(params):
             return {**variables, "params": file.whole(params, None, say)}
         teacher = {f"params/{name}": array for name, array in file.by_path(params, say).items()}
     else:
-        teacher = _checkpoint(found, say)
+        teacher = _checkpoint(found)
     flat = (lambda name, array: array) if heads == "whole" else _side_by_side
     chosen = select(
         {name: flat(name, np.asarray(array)) for name, array in teacher.items()},
@@ -175,9 +179,9 @@ def warm_start(
     return jax.tree.unflatten(treedef, leaves)
 
 
-def _checkpoint(source: _Source, say: Callable[[str], None]) -> dict[str, Any]:
+def _checkpoint(source: _Source) -> dict[str, Any]:
     """The variables of a run by path."""
-    return dict(paths.flatten(read_variables(source.run.checkpoints, say, source.step))[0])
+    return dict(paths.flatten(read_variables(source.run.checkpoints, source.step))[0])
 
 
 def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:

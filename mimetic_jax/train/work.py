@@ -26,7 +26,7 @@ from mimetic_jax.train.journal import Journal, RunJournal
 from mimetic_jax.train.progress import Say
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.start import initial_state, source_digest
-from mimetic_jax.train.store.checkpoint import newest_record
+from mimetic_jax.train.store.checkpoint import saved_record
 from mimetic_jax.train.store.chunks import Choice, Members
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.lock import locked
@@ -153,7 +153,7 @@ class Runs(Work):
 
     def configs(self) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
         for run in self.runs():
-            if saved := newest_record(run.checkpoints):
+            if saved := saved_record(run.checkpoints):
                 yield run.arm, str(run.folder), saved.get("made", {}).get("config")
             elif run.finished():
                 yield run.arm, str(run.folder), None

@@ -452,7 +452,7 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, mo
     path.write_text(path.read_text().replace("\n", "\n<<<<<<<\n", 1))
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
     assert ended(call) == 2
-    assert re.search(r"error: .*tiny\.jsonl line 2 is damaged", capsys.readouterr().err)
+    assert re.search(r"error: .*tiny\.jsonl line 2 is not a JSON object", capsys.readouterr().err)
     whole.rewrite([{"config": "x", "digest": "y", "seed": 0}])
     text = path.read_text()
     assert ended(call) == 2

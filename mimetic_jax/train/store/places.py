@@ -1,25 +1,20 @@
-"""Places: everything that is read or written below a workdir passes here.
-
-A workdir may be shared, so what is in it can't be trusted to be what it seems. Below the workdir
-itself no symbolic link is followed, and only regular files are opened: a planted link can't lead a
-write elsewhere, nor a pipe keep a reader waiting.
-"""
+"""Places: everything that is read or written below a workdir passes here."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import os
 import pathlib
 import shutil
 import socket
-import stat
-from collections.abc import Iterator
+from typing import IO
 
 from etils import epath
 
 from mimetic_jax.data.home import AnyPath, expanded, reached
 from mimetic_jax.errors import InputError, check_given
-from mimetic_jax.host import files
 from mimetic_jax.typed import shown
 
 
@@ -29,21 +24,16 @@ class Place:
 
     >>> str(Place.of("runs/digits") / "runs" / "default" / "0")
     'runs/digits/runs/default/0'
-
-    Attributes:
-        root: the workdir, which may be a link itself.
-        parts: names below it.
     """
 
-    root: AnyPath
-    parts: tuple[str, ...] = ()
+    path: AnyPath
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Place) -> Place:
         """The place of a workdir; "~" is the home folder.
 
         Raises:
-            InputError: an empty path, or an address that is not a bucket's.
+            InputError: an empty path, or a bucket that isn't in Google's store or can't be reached.
         """
         if isinstance(path, Place):
             return path
@@ -55,40 +45,23 @@ class Place:
         return cls(_bucket(path) if "://" in path else expanded(path))
 
     def __truediv__(self, name: str) -> Place:
-        return Place(self.root, (*self.parts, *name.split("/")))
+        return Place(self.path / name)
 
     def __str__(self) -> str:
-        return str(self.root.joinpath(*self.parts))
+        return str(self.path)
 
     @property
     def name(self) -> str:
-        return self.parts[-1] if self.parts else self.root.name
+        return self.path.name
 
     @property
     def parent(self) -> Place:
-        return Place(self.root, self.parts[:-1]) if self.parts else Place(self.root.parent)
+        return Place(self.path.parent)
 
     @property
     def in_bucket(self) -> bool:
         """Whether it is an object, which is written whole and can't be locked."""
-        return "://" in str(self.root)
-
-    @property
-    def path(self) -> AnyPath:
-        """The path, for a library that writes there itself.
-
-        Raises:
-            InputError: a part of it below the workdir is a symbolic link, or it is in a bucket
-                that can't be reached; the error has the reason.
-        """
-        path = self.root
-        if isinstance(path, epath.Path) and self.in_bucket:
-            reached(str(path), "workdir")
-        for part in self.parts:
-            path = path / part
-            if not self.in_bucket and os.path.islink(path):
-                raise InputError(f"{path} is a symbolic link, which isn't followed in a workdir")
-        return path
+        return "://" in str(self.path)
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -108,48 +81,48 @@ class Place:
         """The content of the file.
 
         Raises:
-            InputError: it is a link, or no file that can be read.
+            InputError: it can't be read.
         """
-        path = self.path
         try:
-            return path.read_bytes() if self.in_bucket else files.read_bytes(path)
+            return self.path.read_bytes()
         except OSError as error:
             raise InputError(f"{self} can't be read: {error.strerror or error}") from error
 
     def write(self, content: str | bytes) -> None:
         """Write the file so that a reader, even after a kill, sees the old content or the new."""
         content = content.encode() if isinstance(content, str) else content
-        path = self.path
         if self.in_bucket:  # objects are like that
-            path.write_bytes(content)
+            self.path.write_bytes(content)
             return
         # A name of its own: jobs that share a workdir write its summary at the same time.
-        draft = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.new")
+        draft = self.path.with_name(f"{self.name}.{socket.gethostname()}.{os.getpid()}.new")
         try:
-            with files.open_to_write(draft) as file:
+            with open(draft, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            if os.path.islink(path):  # since the check above, or the root itself
-                raise InputError(f"{path} is a symbolic link, which isn't followed in a workdir")
-            if path.exists() and not path.is_file():
-                raise InputError(f"{path} is {files.NOT_REGULAR}")
-            draft.replace(path)
+            draft.replace(self.path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
 
-    def append(self, text: str) -> None:
-        """Append all of the text to the file or, where the disk is full, nothing."""
-        path = self.path
+    def append_line(self, line: str) -> None:
+        """Append a line to the file, without what a kill left of another one.
+
+        Where the disk is full, nothing is appended. Processes that append take turns.
+        """
+        text = f"{line}\n".encode()
         if self.in_bucket:  # objects can't be added to
-            path.write_text((path.read_text() if path.exists() else "") + text)
+            self.path.write_bytes(_whole(self.path.read_bytes() if self.exists() else b"") + text)
             return
-        with files.open_to_write(path, "ab", buffering=0) as file:
-            end, left = file.seek(0, os.SEEK_END), text.encode()
+        with open(self.path, "a+b", buffering=0) as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                flock(file, fcntl.LOCK_EX)
+            end = _end_of_lines(file)
+            file.truncate(end)
             try:
-                while left:
-                    left = left[file.write(left) :]
+                while text:
+                    text = text[file.write(text) :]
             except OSError:
                 file.truncate(end)
                 raise
@@ -157,26 +130,15 @@ class Place:
     def sync(self) -> None:
         """Return once the file is on disk: a power cut doesn't take it back."""
         if not self.in_bucket and self.exists():
-            with files.open_to_read(self.path) as file:
+            with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
 
     def remove(self) -> None:
-        """Delete the folder with all in it; of a link in it only the link."""
+        """Delete the folder with all in it."""
         if self.in_bucket:
             epath.Path(self.path).rmtree()
         else:
             shutil.rmtree(self.path)
-
-    def check_inside(self) -> None:
-        """Check that all in the folder are files and folders, before a library reads them.
-
-        Raises:
-            InputError: names a link, a pipe or a device among them.
-        """
-        for entry in _walk(self.path) if not self.in_bucket else ():
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise InputError(f"{entry.path} is neither a regular file nor a folder")
 
 
 def damaged(place: Place, reason: str) -> InputError:
@@ -184,17 +146,38 @@ def damaged(place: Place, reason: str) -> InputError:
     return InputError(f"{place} is damaged ({reason}): restore it, or move it away")
 
 
-def _walk(folder: AnyPath) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
-        yield entry
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(pathlib.Path(entry.path))
+def flock(file: IO[bytes], operation: int) -> None:
+    """Lock an open file for this process.
+
+    Raises:
+        BlockingIOError: another process holds the lock, and `operation` doesn't wait for it.
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, operation)
+    except PermissionError as error:  # what some network file systems call a held lock
+        raise BlockingIOError(error.errno, error.strerror) from error
 
 
-def _bucket(text: str) -> epath.Path:
+def _whole(content: bytes) -> bytes:
+    """The lines that have an end."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _end_of_lines(file: IO[bytes]) -> int:
+    """The length of the file up to its last line end."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return 0
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return size
+    file.seek(0)
+    return len(_whole(file.read()))
+
+
+def _bucket(text: str) -> AnyPath:
     scheme, _, rest = text.partition("://")
     if scheme != "gs" or not rest.strip("/"):
         raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
-    return epath.Path(text)
+    return reached(text, "workdir")

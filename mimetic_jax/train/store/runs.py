@@ -33,7 +33,7 @@ class Run:
     @property
     def metrics(self) -> Lines:
         """metrics.jsonl: training metrics, evaluations, and in the end the run's record."""
-        return Lines(self.folder / "metrics.jsonl", chained=True)
+        return Lines(self.folder / "metrics.jsonl")
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of evaluations, in order."""

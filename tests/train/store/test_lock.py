@@ -1,12 +1,16 @@
+import errno
+import fcntl
+import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.train.store.lock import leased, locked
+from mimetic_jax.train.store.lines import Lines
+from mimetic_jax.train.store.lock import held, locked
+from mimetic_jax.train.store.places import Place
 
 HOLD = """
 import sys, time
@@ -33,6 +37,7 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     )
     try:
         assert holder.stdout.readline() == "held\n"
+        assert held(Place(tmp_path))
         with (
             pytest.raises(InputError, match=f"in use by process {holder.pid} "),
             locked(str(tmp_path)),
@@ -41,6 +46,7 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
+    assert not held(Place(tmp_path))
     with locked(str(tmp_path)):
         pass
 
@@ -54,57 +60,31 @@ def test_a_folder_that_cannot_be(tmp_path):
         pass
 
 
-SECONDS = 0.05
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named_and_works(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
 
-
-def test_who_renews_the_note_keeps_the_folder(tmp_path):
+    monkeypatch.setattr(fcntl, "flock", flock)
     said = []
+    with locked(str(tmp_path / "run"), said.append):
+        assert not held(Place(tmp_path / "run"))
+    assert len(said) == 1
+    assert f"without locks ({os.strerror(number)})" in said[0]
+    lines = Lines(Place(tmp_path) / "x.jsonl")
+    for step in range(3):
+        lines.append({"step": step})
+    assert [line["step"] for line in lines.read()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_what_file_systems_call_a_held_lock(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
     with (
-        leased(tmp_path / "lock", seconds=SECONDS),
-        pytest.raises(InputError, match=r"is in use by process \d+ on .*: two trainings"),
-        leased(tmp_path / "lock", said.append, 4 * SECONDS),
+        pytest.raises(InputError, match="is in use by another process"),
+        locked(str(tmp_path / "run")),
     ):
         pass
-    assert "waiting 1 s for its renewal" in said[0]
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_note_of_a_killed_process_is_stale(tmp_path):
-    note = "process 1 on elsewhere\nabcd\n7\n"
-    (tmp_path / "lock").write_text(note)
-    with leased(tmp_path / "lock", lambda line: None, SECONDS):
-        assert (tmp_path / "lock").read_text() != note
-    assert not (tmp_path / "lock").exists()
-
-
-def test_it_is_renewed(tmp_path):
-    with leased(tmp_path / "lock", seconds=SECONDS):
-        notes = set()
-        for _ in range(200):
-            notes.add((tmp_path / "lock").read_text())
-            if len(notes) > 2:
-                break
-            threading.Event().wait(SECONDS / 2)
-    assert len(notes) > 2
-
-
-def test_of_two_that_come_at_once_one_stays(tmp_path):
-    entered, refused = [], []
-    start, both = threading.Barrier(2), threading.Event()
-
-    def come():
-        start.wait()
-        try:
-            with leased(tmp_path / "lock", lambda line: None, 1.0):
-                entered.append(1)
-                both.wait(10)
-        except InputError:
-            refused.append(1)
-            both.set()
-
-    threads = [threading.Thread(target=come) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(entered), len(refused)) == (1, 1)
