@@ -29,8 +29,8 @@ _LEAGUE = """{table}
 
 The gain over the default of each initialization on each task: percent, or bits per character, where
 less is better. In parentheses: over noise of its norms. **Bold** is what holds after Holm's
-correction for all initializations of a task. Each arm trains at its own best of three learning
-rates, chosen at other seeds than those that are compared
+correction for all initializations of a task. Each arm trains at its own best learning rate of those
+that it tried, chosen at other seeds than those that are compared
 ([what each is, and every task](results_league.md)).
 
 ![Gain over the default of every initialization, with 95 % intervals](league_forest.png)

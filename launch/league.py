@@ -33,7 +33,7 @@ class Standing:
         task: the table, such as "league/digits".
         arm: its name.
         row: the number of the row that it chose, from 1.
-        edge: whether that is the first or the last one: its best may be beyond.
+        edge: whether it didn't try both rows next to that one: its best may be beyond.
         result: its runs there.
         gain: over the default at the default's own best, with p corrected for the number of
             entrants of the task (Holm); None for the default, and without shared seeds.
@@ -62,13 +62,48 @@ class Standing:
         return what_pays(self.gain, self.structure, higher)
 
 
-def trials(rows: Sequence[Entry]) -> list[Entry]:
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The row that an arm chose in its trials.
+
+    Attributes:
+        number: of the row, from 1.
+        edge: whether the arm didn't try both rows next to it, such as a higher learning rate.
+    """
+
+    number: int
+    edge: bool
+
+
+def trials(rows: Sequence[Entry], results: Results) -> list[Entry]:
     """The runs by which the arms of rows choose one; none for rows that are compared as they are.
 
-    >>> (trial,) = trials(entries("league/digits", 1))
-    >>> trial.seeds, trial.spec.flags[-1]
+    All arms try the first rows of the table. Where the best of the rows that an arm tried has a
+    neighbor which the arm didn't try, that is next: called again once these runs are finished, this
+    has it too, until the best of each arm lies between worse ones or the table ends.
+
+    >>> first = trials(entries("league/digits"), Results("no results yet"))
+    >>> [trial.row.label for trial in first]
+    ['learning rate 3e-3', 'learning rate 1e-2', 'learning rate 3e-2']
+    >>> first[0].seeds, first[0].spec.flags[-1]
     ((100,), '--config.data.held_out=0.2')
     """
+    picked = choices(rows, results)
+    wanted = []
+    for trial in _trials(rows):
+        table = TABLES[trial.table]
+        beside = {arm for arm, one in picked.items() if abs(trial.number - one.number) <= 1}
+        known = _tried(trial, results)
+        arms = [
+            arm for arm in trial.init if trial.number in table.first or arm in {*beside, *known}
+        ]
+        if arms:
+            wanted.append(dataclasses.replace(trial, init=tuple(arms)))
+    return wanted
+
+
+def _trials(rows: Sequence[Entry]) -> list[Entry]:
+    """All rows with the seeds and flags of their trials."""
     return [
         dataclasses.replace(
             entry,
@@ -80,27 +115,45 @@ def trials(rows: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def chosen(rows: Sequence[Entry], results: Results) -> list[Entry]:
-    """Rows with the arms that chose them; arms that miss a trial are left out.
+def choices(rows: Sequence[Entry], results: Results) -> dict[str, Choice]:
+    """The row that each arm chose; arms that miss a trial of the table's first rows are left out.
 
-    Of a text the loss on the validation text decides, else the score; of equal ones the middle row.
+    Of a text the loss on the validation text decides, else the score; of equal ones the row that is
+    next to the middle of the first rows.
     """
-    of_trials = trials(rows)
-    runs = [of_arms for _, of_arms in counted(of_trials, results)]
-    best: dict[str, int] = {}
+    if not (of_trials := _trials(rows)):
+        return {}
+    table = TABLES[of_trials[0].table]
+    middle = float(np.mean(table.first))
+    tried = {trial.number: _tried(trial, results) for trial in of_trials}
+    found = {}
     for arm in dict.fromkeys(arm for trial in of_trials for arm in trial.init):
-        found = [
-            [of_arms[arm][seed] for seed in trial.seeds if seed in of_arms.get(arm, {})]
-            for trial, of_arms in zip(of_trials, runs, strict=True)
-        ]
-        if all(len(of_row) == len(of_trials[0].seeds) for of_row in found):
-            goodness = [np.mean([_goodness(run) for run in of_row]) for of_row in found]
-            middle = len(goodness) // 2
-            best[arm] = max(range(len(goodness)), key=lambda i: (goodness[i], -abs(i - middle)))
-    picked = [tuple(arm for arm in row.init if best.get(arm) == at) for at, row in enumerate(rows)]
-    return [
-        dataclasses.replace(row, init=arms) for row, arms in zip(rows, picked, strict=True) if arms
-    ]
+        goodness = {number: of_row[arm] for number, of_row in tried.items() if arm in of_row}
+        if goodness.keys() >= set(table.first):
+            best = max(goodness, key=lambda at: (goodness[at], -abs(at - middle)))
+            found[arm] = Choice(best, not goodness.keys() >= {best - 1, best + 1})
+    return found
+
+
+def _tried(trial: Entry, results: Results) -> dict[str, float]:
+    """How well the arms that have all runs of a trial did in it; more is better."""
+    ((_, of_arms),) = counted([trial], results)
+    return {
+        arm: float(np.mean([_goodness(runs[seed]) for seed in trial.seeds]))
+        for arm, runs in of_arms.items()
+        if runs.keys() >= set(trial.seeds)
+    }
+
+
+def chosen(rows: Sequence[Entry], results: Results) -> list[Entry]:
+    """Rows with the arms that chose them; rows without one are left out."""
+    picked = choices(rows, results)
+    found = []
+    for row in rows:
+        arms = tuple(arm for arm in row.init if arm in picked and picked[arm].number == row.number)
+        if arms:
+            found.append(dataclasses.replace(row, init=arms))
+    return found
 
 
 def _goodness(run: Record) -> float:
@@ -114,12 +167,13 @@ def _goodness(run: Record) -> float:
 def standings(task: str, results: Results) -> list[Standing]:
     """The arms of a task that have runs at their own best, controls too, the default first."""
     rows = entries(task)
+    picked = choices(rows, results)
     found: dict[str, Standing] = {}
     for entry, of_arms in counted(chosen(rows, results), results):
         for arm, runs in of_arms.items():
             runs = {seed: run for seed, run in runs.items() if seed not in TABLES[task].trials}
-            edge = entry.number in (1, len(rows)) and len(rows) > 1
             if runs:
+                edge = picked[arm].edge
                 found[arm] = Standing(task, arm, entry.number, edge, ArmResult(arm, runs))
     default = found.get("default")
     if default is None:

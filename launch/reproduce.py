@@ -201,7 +201,11 @@ def _choose(
     from launch import league
     from mimetic_jax.train.cluster import preemption
 
-    _, code = _train(league.trials(rows), [], results, flags, say)
+    code, tried, wanted = 0, [], league.trials(rows, results)
+    while code == 0 and wanted != tried:  # an arm whose best is at an end tries the next row
+        tried = wanted
+        _, code = _train(tried, [], results, flags, say)
+        wanted = league.trials(rows, results)
     if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
         _, of_picked = _train(picked, _seeds(flags.seeds), results, flags, say)
         code = max(code, of_picked)

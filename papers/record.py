@@ -82,9 +82,11 @@ class Table:
         source: where the numbers are from, if not from the paper itself: a secondary source.
         higher: whether more is better.
         seeds: of its runs; none for the fewest that a claim takes.
-        trials: seeds at which every arm trains in all rows first. It is then compared in the row
-            where it did best with them: rows are learning rates, say. None for a table whose rows
-            are compared each on its own.
+        trials: seeds at which every arm tries rows first. It is then compared in the row where it
+            did best with them: rows are learning rates, say. None for a table whose rows are
+            compared each on its own.
+        first: numbers of the rows, from 1, that every arm tries; it goes on to the next row as long
+            as its best is the last that it tried.
         trial_flags: of main.py for these runs, after all others: another test split.
     """
 
@@ -102,6 +104,7 @@ class Table:
     higher: bool = True
     seeds: tuple[int, ...] = ()
     trials: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
     trial_flags: tuple[str, ...] = ()
 
 

@@ -15,7 +15,20 @@ from papers.league import ENTRANTS
 
 TASK = "league/digits"
 ARMS = ("default", "mimetic", "norm_matched_mimetic", "gpt2")
-BEST = {"default": 2, "mimetic": 3, "norm_matched_mimetic": 1, "gpt2": 2}
+FIRST = TABLES[TASK].first
+BEST = {
+    "default": FIRST[1],
+    "mimetic": FIRST[-1],
+    "norm_matched_mimetic": FIRST[0] - 2,
+    "gpt2": len(TABLES[TASK].rows),
+}
+TRIED = {
+    "default": {*FIRST},
+    "mimetic": {*FIRST, FIRST[-1] + 1},
+    "norm_matched_mimetic": {*FIRST, *range(FIRST[0] - 3, FIRST[0])},
+    "gpt2": {*range(FIRST[0], len(TABLES[TASK].rows) + 1)},
+}
+"""Until the best is between two others, or the table ends."""
 DRAWS = np.random.default_rng(0)
 
 
@@ -57,8 +70,12 @@ def test_doctests():
 
 def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     jobs, results = call()
-    trials, compared = jobs[: 3 * len(ARMS)], jobs[3 * len(ARMS) :]
+    number = sum(map(len, TRIED.values()))
+    trials, compared = jobs[:number], jobs[number:]
     assert {job.seed for job in trials} == set(TABLES[TASK].trials)
+    flags = [row.flags[0] for row in TABLES[TASK].rows]
+    tried = {(job.arm, 1 + flags.index(job.spec.flags[0])) for job in trials}
+    assert tried == {(arm, number) for arm, numbers in TRIED.items() for number in numbers}
     assert all("--config.data.held_out=0.2" in job.spec.flags for job in trials)
     seeds = TABLES[TASK].seeds
     assert not set(seeds) & set(TABLES[TASK].trials)
@@ -82,7 +99,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     )
     assert found["mimetic"].structure.n == len(seeds)
     assert found["gpt2"].structure is None
-    assert [one.edge for one in found.values()] == [BEST[one.arm] != 2 for one in found.values()]
+    assert [one.edge for one in found.values()] == [one.arm == "gpt2" for one in found.values()]
     # A straight line from 10 at step 0 to the last score.
     share = [(d - 10) / (m - 10) for d, m in zip(values["default"], values["mimetic"], strict=True)]
     assert found["mimetic"].steps == pytest.approx(np.mean(share))
