@@ -5,8 +5,8 @@
 `weights` holds the mathematics, `schemes` names methods and their constants, `rewrite` applies
 them to a parameter tree, `plan` lists what it would write and `blocks` reads a tree the same way;
 `check` says whether a tree has the structure, `fit` reads the constants of a scheme off trained
-weights; `zoo` has rules for well-known trees, `initializers` plain Flax initializers, `linen` and
-`nnx` what is of one of Flax's two module systems.
+weights; `zoo` has rules for well-known trees, `initializers` plain Flax initializers; `linen`,
+`nnx` and `torch` are for modules of these libraries.
 """
 
 import importlib
@@ -40,7 +40,7 @@ __all__ = [
     "zoo",
 ]
 
-_LATER = ("initializers", "linen", "nnx")
+_LATER = ("initializers", "linen", "nnx", "torch")
 """Modules that are imported when they are named: Flax takes a second that a tree needn't pay."""
 
 
@@ -51,4 +51,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*__all__, *_LATER})

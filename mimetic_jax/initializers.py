@@ -3,8 +3,8 @@
 Query and key are drawn jointly, and so are value and out, but a layer's `kernel_init` gets one
 kernel at a time and doesn't know which. An unmodified layer can therefore only have a *fixed
 gauge*: each kernel is a fixed basis plus independent noise, so that products are still aligned
-with the identity. For the joint draw use `attention`, `rewrite`, or the layers in `linen` and
-`nnx`.
+with the identity: `mimetic_kernels` gives the two initializers of such a layer. For the joint draw
+use `attention`, `rewrite`, or the layers in `linen` and `nnx`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -34,27 +34,41 @@ class Initializer(Protocol):
         """Draw an array."""
 
 
-def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
+class AttentionKernels(TypedDict):
+    """The fields of Flax's attention layers that initialize its kernels."""
+
+    kernel_init: Initializer
+    out_kernel_init: Initializer
+
+
+def attention(
+    scheme: Scheme, *, use_bias: bool = True
+) -> Callable[..., dict[str, dict[str, jax.Array]]]:
     """A function (key, dim, num_heads) → parameters of an attention layer, drawn jointly.
 
     Args:
         scheme: a scheme for query, key, value and out, such as `schemes.Mimetic()`.
+        use_bias: whether the layer has biases, as the stock layer unless `use_bias=False`. Those
+            that the scheme doesn't write are zero, Flax's default.
 
     Returns:
         init(key, dim, num_heads, *, head_dim=None, num_kv_heads=None, dtype=float32, layer=0,
-        num_layers=1) → {"query": {"kernel": [D, H, K]}, "key": …, "value": …, "out": …}: those
-        kernels of the stock layer that the scheme writes. With a layer's `block_key` they equal
-        the result of `rewrite`.
+        num_layers=1) → {"query": {"kernel": [D, H, K], "bias": [H, K]}, "key": …, "value": …,
+        "out": …}: the parameters of the stock layer. Where the scheme leaves a pair of kernels as
+        it finds it, that pair is missing. With a layer's `block_key` they equal the result of
+        `rewrite`.
 
     Raises:
         InputError: if `scheme` isn't one scheme or writes none of these kernels; (when called) if
-            it rejects the sizes or needs the kernels that it replaces, as `Layers` outside of its
-            range.
+            it rejects the sizes, needs the kernels that it replaces, or skips the layer, as
+            `Layers` outside of its range.
 
     Example:
+        >>> import flax.linen as nn
         >>> params = attention(Mimetic())(jax.random.key(0), dim=16, num_heads=2)
-        >>> {role: leaf["kernel"].shape for role, leaf in params.items()}
-        {'key': (16, 2, 8), 'out': (2, 8, 16), 'query': (16, 2, 8), 'value': (16, 2, 8)}
+        >>> layer = nn.MultiHeadDotProductAttention(num_heads=2)
+        >>> layer.apply({"params": params}, jnp.ones((1, 4, 16))).shape
+        (1, 4, 16)
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 2 and 5-7.
     """
@@ -82,14 +96,30 @@ def attention(scheme: Scheme) -> Callable[..., dict[str, dict[str, jax.Array]]]:
             "value": (dim, groups, width),
             "out": (num_heads, width, dim),
         }
-        drawn = scheme(key, Block(shapes, _undrawn), Context(layer, num_layers))
-        return {role: {"kernel": in_dtype(role, drawn[role], dtype)} for role in sorted(drawn)}
+        biases = {f"{role}_bias": shape[1:] for role, shape in shapes.items()}
+        biases["out_bias"] = (dim,)
+        block = Block({**shapes, **(biases if use_bias else {})}, _undrawn)
+        drawn = scheme(key, block, Context(layer, num_layers))
+        if not drawn:
+            raise InputError(f"{shown(scheme)} skips layer {layer} of {num_layers}: use rewrite")
+        params = {}
+        for role in sorted(drawn.keys() & roles):
+            params[role] = {"kernel": in_dtype(role, drawn[role], dtype)}
+            if use_bias:
+                bias = drawn.get(f"{role}_bias", jnp.zeros(biases[f"{role}_bias"]))
+                params[role]["bias"] = in_dtype(f"{role}_bias", bias, dtype)
+        return params
 
     return init
 
 
 def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initializer:
     """Kernels for *unmodified* Flax attention: a fixed basis plus independent noise.
+
+    **Give both**, `kernel_init=identity_gauge()` and `out_kernel_init=identity_gauge(out=True)`, or
+    call `mimetic_kernels`, which returns them together. With `kernel_init` alone the layer uses it
+    for out, too, and W_V W_out leans to +β_qk I instead of β_vo I: +0.7 instead of −0.4, the wrong
+    sign. An initializer sees only a shape and can't know.
 
     kernel = √β_qk I + a Z for query, key and value; out = (β_vo / √β_qk) I + b Z. Thus
     W_V W_out ≈ α_vo Z + β_vo I as in the joint draw, and W_Q W_Kᵀ of head h is close to β_qk I on
@@ -109,13 +139,8 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         InputError: if a constant isn't a number, β_qk isn't positive, or the shape isn't a matrix.
 
     Example:
-        >>> import flax.linen as nn
-        >>> layer = nn.MultiHeadDotProductAttention(
-        ...     num_heads=2, kernel_init=identity_gauge(), out_kernel_init=identity_gauge(out=True)
-        ... )
-        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]
-        >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
-        >>> f"{(value.reshape(64, 64) @ out.reshape(64, 64)).diagonal().mean():.1f}"
+        >>> value, out = (identity_gauge(out=out)(jax.random.key(out), (64, 64)) for out in (0, 1))
+        >>> f"{(value @ out).diagonal().mean():.1f}"
         '-0.4'
 
     Reference: ours; "the same low-rank matrix" is an idea of the self-attention paper, section 3,
@@ -141,6 +166,33 @@ def identity_gauge(scheme: Mimetic | None = None, *, out: bool = False) -> Initi
         return drawn + basis * jnp.eye(*shape)
 
     return _of_matrices(draw)
+
+
+def mimetic_kernels(scheme: Mimetic | None = None) -> AttentionKernels:
+    """Both initializers of *unmodified* Flax attention, `identity_gauge` without and with `out`.
+
+    Args:
+        scheme: as for `identity_gauge`.
+
+    Returns:
+        {"kernel_init": …, "out_kernel_init": …}, for `nn.MultiHeadDotProductAttention` and
+        `nnx.MultiHeadAttention`.
+
+    Raises:
+        InputError: as `identity_gauge`.
+
+    Example:
+        >>> import flax.linen as nn
+        >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, **mimetic_kernels())
+        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 4, 64)))["params"]
+        >>> value, out = params["value"]["kernel"], params["out"]["kernel"]
+        >>> f"{(value.reshape(64, 64) @ out.reshape(64, 64)).diagonal().mean():.1f}"
+        '-0.4'
+    """
+    return {
+        "kernel_init": identity_gauge(scheme),
+        "out_kernel_init": identity_gauge(scheme, out=True),
+    }
 
 
 def fused_query_key_value(
@@ -181,7 +233,8 @@ def fused_query_key_value(
             )
         dim, width = shape[0], shape[1] // 3
         pair_key, value_key = jax.random.split(key)
-        drawn = attention(only_query_key)(pair_key, dim, num_heads, head_dim=width // num_heads)
+        init = attention(only_query_key, use_bias=False)
+        drawn = init(pair_key, dim, num_heads, head_dim=width // num_heads)
         parts = [drawn[role]["kernel"].reshape(dim, width) for role in ("query", "key")]
         value = base(value_key, (dim, width), jnp.float32)
         return jnp.concatenate([*parts, value], axis=1)

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax import paths, table, zoo
-from mimetic_jax.errors import blaming
+from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.host.cores import on_cores
 from mimetic_jax.placement import check_agreement, check_whole, local_key, placed_like, without_mesh
 from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import Tree, dtype_of, name_of
+from mimetic_jax.typed import shown
 from mimetic_jax.weights.checks import check_key, in_dtype
 
 _SHOWN = 12
@@ -47,7 +48,7 @@ class Plan(tuple[Write, ...]):
     Attributes:
         untouched: paths of the matrices (and arrays of higher rank) that stay unchanged.
         depth: for each scheme that depends on depth, what does ("Mimetic.beta_qk") and the layers
-            of each kind, from the first to the last.
+            of each kind that it writes, from the first to the last.
         table: the name of the rules in `zoo`, if they are a table of it.
     """
 
@@ -135,14 +136,17 @@ def plan(
     writes, depth = [], []
     for one in as_tuple(scheme):
         found = tree.matches(one)
-        _trace(tree, one, grid, [block for block, _ in found])
+        layers = _layers_to_write(tree, one, grid, [block for block, _ in found])
         writes += [
             Write(name_of(one), leaf.path, leaf.role, leaf.shape, leaf.layout)
-            for _, leaves in found
+            for block, leaves in found
+            if layers[block]
             for leaf in leaves
         ]
         if what := depth_dependence(one):
-            depth += [(what, names) for names in tree.families([block for block, _ in found])]
+            drawn = {paths.of_layer(block, layer) for block in layers for layer in layers[block]}
+            for family in tree.families([block for block, _ in found]):
+                depth.append((what, tuple(name for name in family if name in drawn)))
     written = {write.path for write in writes}
     untouched = [
         path
@@ -169,6 +173,11 @@ def rewrite(
     changes no other. Concrete trees are computed on the host in bounded chunks; under `jit`, `vmap`
     or `eval_shape` the computation stays in the program. There, over automatic mesh axes,
     `out_shardings` decides.
+
+    The same key gives the same products under `jit` and eagerly, to rounding, but not the same
+    kernels: singular vectors have arbitrary signs, so that a column of the query and the same
+    column of the key, or of value and out, may both be negated. Where kernels must be equal bit for
+    bit, draw them in the same way.
 
     Inside `shard_map` every device would draw its shard as if it were the whole leaf, from the same
     key: where heads are sharded, value and out of all shards together would have several times
@@ -325,7 +334,7 @@ def _written(
     blocks = [block for block, _ in found]
     surroundings = tree.position(grid)
 
-    def draw(block: str) -> dict[str, Any]:
+    def draw(block: str) -> tuple[list[int | None], dict[str, Any]]:
         return _drawn(tree, key, scheme, surroundings, block, tree.layers(block))
 
     inputs = (key, *tree.leaves, *field_values(scheme))
@@ -333,18 +342,23 @@ def _written(
     shared = concrete and any(
         isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in tree.leaves
     )
-    checksum = 0
+    checksum, nothing = 0, True
     # Tracers must stay in the thread of their trace.
-    for block, drawn in zip(blocks, (on_cores if concrete else map)(draw, blocks), strict=True):
+    results = (on_cores if concrete else map)(draw, blocks)
+    for block, (layers, drawn) in zip(blocks, results, strict=True):
         new: dict[int, Any] = {}
+        nothing = nothing and not layers
+        some = None if layers == tree.layers(block) else layers
         for role, array in drawn.items():
             leaf = tree.blocks[block][role]
             # Several roles may share a leaf: each is put into the result of the one before.
             stored = new.get(leaf.index, tree.leaves[leaf.index])
             if shared:
                 checksum = zlib.crc32(np.asarray(array).tobytes(), checksum)
-            new[leaf.index] = placed_like(leaf.pack(array, stored), stored)
+            new[leaf.index] = placed_like(leaf.pack(array, stored, some), stored)
         yield from new.items()
+    if nothing:
+        raise _all_skipped(scheme, blocks)
     if shared:
         check_agreement(checksum)
 
@@ -356,36 +370,62 @@ def _drawn(
     surroundings: tuple[jax.Array | None, tuple[int, int] | None],
     block: str,
     layers: list[int | None],
-) -> dict[str, Any]:
-    """The new canonical arrays of a block's layers by role, [...] or [L, ...]."""
-    drawn = []
+) -> tuple[list[int | None], dict[str, Any]]:
+    """Those of a block's layers that the scheme writes, and their new canonical arrays by role.
+
+    An array is [...], or [L, ...] where layers are stacked.
+    """
+    found: dict[int | None, dict[str, jax.Array]] = {}
     for layer in layers:
         context = Context(*tree.depth(block, layer), *surroundings)
         with blaming(block):
             view = tree.view(block, layer)
-            drawn.append(scheme(block_key(key, block, layer), view, context))
+            if drawn := scheme(block_key(key, block, layer), view, context):
+                found[layer] = drawn
     joined = {}
-    for role in sorted(drawn[0]):
-        arrays: list[Any] = [new[role] for new in drawn]
+    for role in sorted({role for drawn in found.values() for role in drawn}):
+        arrays: list[Any] = [drawn[role] for drawn in found.values()]
         traced = any(isinstance(array, jax.core.Tracer) for array in arrays)
         arrays = arrays if traced else [np.asarray(array) for array in arrays]
         array = arrays[0] if layers == [None] else (jnp if traced else np).stack(arrays)
         leaf = tree.blocks[block][role]
         joined[role] = array if traced else in_dtype(leaf.path, array, tree.dtype(leaf))
-    return joined
+    return list(found), joined
 
 
-def _trace(tree: Tree, scheme: Scheme, grid: tuple[int, int] | None, blocks: Sequence[str]) -> None:
-    """Raise what the draw of these blocks would raise; computes nothing."""
+def _layers_to_write(
+    tree: Tree, scheme: Scheme, grid: tuple[int, int] | None, blocks: Sequence[str]
+) -> dict[str, list[int | None]]:
+    """The layers that a scheme writes in each of these blocks; computes nothing.
+
+    Raises:
+        InputError: the draw would raise it.
+    """
     key = jax.eval_shape(lambda: jax.random.key(0))
     leaves = [jax.ShapeDtypeStruct(np.shape(leaf), dtype_of(leaf)) for leaf in tree.leaves]
 
+    written = {block: tree.layers(block) for block in blocks}
+
     def draw(block: str, layer: int | None, key: jax.Array, leaves: list[Any]) -> dict[str, Any]:
         traced = tree.with_leaves(leaves)
-        return _drawn(traced, key, scheme, traced.position(grid), block, [layer])
+        drawn, arrays = _drawn(traced, key, scheme, traced.position(grid), block, [layer])
+        if not drawn:
+            written[block].remove(layer)
+        return arrays
 
     for block, layer in _samples(tree, scheme, blocks):
         jax.eval_shape(functools.partial(draw, block, layer), key, leaves)
+    if not any(written.values()):
+        raise _all_skipped(scheme, blocks)
+    return written
+
+
+def _all_skipped(scheme: Scheme, blocks: Sequence[str]) -> InputError:
+    others = f" (and {len(blocks) - 3} more)" if len(blocks) > 3 else ""
+    return InputError(
+        f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged by "
+        f"{shown(scheme)}"
+    )
 
 
 def _samples(tree: Tree, scheme: Scheme, blocks: Sequence[str]) -> Iterable[tuple[str, int | None]]:

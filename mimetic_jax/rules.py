@@ -410,13 +410,22 @@ class Leaf:
         # In float32, as √K would round values of fewer digits.
         return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
 
-    def pack(self, canonical: Any, stored: Any) -> Any:
-        """The stored leaf with the role's canonical array put in."""
+    def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
+        """The stored leaf with the role's canonical array put in.
+
+        Args:
+            canonical: [...], or [L, ...] for stacked layers.
+            stored: the leaf.
+            layers: of a stack, those that `canonical` has; the others stay as stored. All, if None.
+        """
         if self._divisor != 1:
             canonical = canonical / self._divisor
-        if self._part is not None:
+        if self._part is not None or layers is not None:
             whole = self._rearranged(self._gathered(stored), self.rule.stored, self._canonical)
-            canonical = _set_part(whole, self._part, canonical)
+            if layers is not None:
+                before = whole if self._part is None else whole[self._part]
+                canonical = _set_part(before, (np.array(layers),), canonical)
+            canonical = canonical if self._part is None else _set_part(whole, self._part, canonical)
         return self._rearranged(canonical, self._canonical, self.rule.stored)
 
     def _gathered(self, stored: Any) -> Any:
@@ -493,7 +502,7 @@ def _search(expression: str, path: str) -> re.Match[str] | None:
     return pattern.search(path.replace(".", "/"))
 
 
-def _set_part(whole: Any, part: tuple[slice, ...], array: Any) -> Any:
+def _set_part(whole: Any, part: tuple[slice | np.ndarray, ...], array: Any) -> Any:
     if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
         whole = jax.numpy.asarray(whole)
         return whole.at[part].set(jax.numpy.asarray(array, whole.dtype))

@@ -1,3 +1,5 @@
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,19 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
-from mimetic_jax.schemes import Layers, MeanShift, Mimetic, SinCos
+from mimetic_jax.schemes import Layers, MeanShift, Mimetic, NormMatched, Scheme, SinCos
+
+
+@dataclasses.dataclass(frozen=True)
+class Copied(Scheme):
+    """Needs what it replaces."""
+
+    def writes(self, roles):
+        return roles & {"out"}
+
+    def draw(self, key, block, context):
+        return {"out": block["out"]}
+
 
 KEY = jax.random.key(5)
 X = jnp.ones((1, 4, 64))
@@ -26,8 +40,7 @@ def test_param_pytree_equals_rewrite():
     params = nn.MultiHeadDotProductAttention(num_heads=2).init(KEY, X)["params"]
     rewritten = mimetic_jax.rewrite(KEY, {"layer": params}, Mimetic())["layer"]
     drawn = initializers.attention(Mimetic())(block_key(KEY, "layer"), dim=64, num_heads=2)
-    for role, leaf in drawn.items():
-        np.testing.assert_array_equal(leaf["kernel"], rewritten[role]["kernel"])
+    jax.tree.map(np.testing.assert_array_equal, drawn, rewritten)
     jitted = jax.jit(lambda key: initializers.attention(Mimetic())(key, 64, 2))(
         block_key(KEY, "layer")
     )
@@ -44,12 +57,19 @@ def test_param_pytree_knows_depth_and_groups():
     assert init(KEY, 64, 4, num_kv_heads=2, num_layers=2)["key"]["kernel"].shape == (64, 2, 16)
 
 
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("scheme", [Mimetic(), Mimetic(zero_bias=False), NormMatched(Mimetic())])
+def test_the_stock_layer_loads_the_param_pytree(scheme, use_bias):
+    layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=use_bias)
+    stock = layer.init(KEY, X)["params"]
+    params = initializers.attention(scheme, use_bias=use_bias)(block_key(KEY, ""), 64, 2)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, stock)
+    expected = layer.apply({"params": mimetic_jax.rewrite(KEY, stock, scheme)}, X)
+    np.testing.assert_array_equal(layer.apply({"params": params}, X), expected)
+
+
 def gauged_linen():
-    layer = nn.MultiHeadDotProductAttention(
-        num_heads=3,
-        kernel_init=initializers.identity_gauge(),
-        out_kernel_init=initializers.identity_gauge(out=True),
-    )
+    layer = nn.MultiHeadDotProductAttention(num_heads=3, **initializers.mimetic_kernels())
     return layer.init(KEY, jnp.ones((1, 4, 192)))["params"]
 
 
@@ -59,8 +79,7 @@ def gauged_nnx():
         192,
         decode=False,
         rngs=nnx.Rngs(1),
-        kernel_init=initializers.identity_gauge(),
-        out_kernel_init=initializers.identity_gauge(out=True),
+        **initializers.mimetic_kernels(),
     )
     return nnx.to_pure_dict(nnx.state(layer, nnx.Param))
 
@@ -152,6 +171,14 @@ def test_nnx_module_in_place():
     assert products(result["layers"][1])[1].diagonal().mean() == pytest.approx(-0.4, abs=0.05)
 
 
+def test_the_two_kernels_are_the_gauge_and_its_out():
+    scheme = Mimetic(alpha_vo=0.2, beta_vo=-0.3)
+    both = initializers.mimetic_kernels(scheme)
+    for name, out in (("kernel_init", False), ("out_kernel_init", True)):
+        expected = initializers.identity_gauge(scheme, out=out)(KEY, (8, 8))
+        np.testing.assert_array_equal(both[name](KEY, (8, 8)), expected)
+
+
 def test_identity_gauge_takes_any_number():
     init = initializers.identity_gauge(Mimetic(beta_qk=np.float32(0.5)))
     expected = initializers.identity_gauge(Mimetic(beta_qk=0.5))(KEY, (8, 8))
@@ -168,7 +195,11 @@ def test_identity_gauge_takes_any_number():
         ),
         (
             lambda: initializers.attention(Layers(Mimetic(), 0.5, 1))(KEY, 64, 2, num_layers=12),
-            "existing [a-z]*, and there is none: use rewrite",
+            "Layers.* skips layer 0 of 12: use rewrite",
+        ),
+        (
+            lambda: initializers.attention(Copied())(KEY, 64, 2),
+            "existing out, and there is none: use rewrite",
         ),
         (
             lambda: initializers.attention((SinCos(), Mimetic())),

@@ -208,10 +208,12 @@ def test_dtypes_and_kinds_stay(dtype):
 class Toy(Scheme):
     """Uses the context as Impulse and T-Fixup do: position table, grid and depth."""
 
+    by_depth = True
+
     def writes(self, roles):
         return roles & {"query", "out"}
 
-    def __call__(self, key, block, context):
+    def draw(self, key, block, context):
         h, w = context.grid
         return {
             "query": jnp.full(block.shapes["query"], context.position[h * w - 1, 0]),

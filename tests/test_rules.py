@@ -343,7 +343,9 @@ def test_modules_are_there_after_a_plain_import():
     assert mimetic_jax.linen.MultiHeadDotProductAttention
     assert mimetic_jax.nnx.initialize
     assert mimetic_jax.initializers.mean_shift
-    assert {"linen", "nnx", "initializers", "zoo"} <= set(dir(mimetic_jax))
+    assert mimetic_jax.torch.initialize
+    later = {"linen", "nnx", "initializers", "torch"}
+    assert set(dir(mimetic_jax)) == later | set(mimetic_jax.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'lines'"):
         mimetic_jax.lines
 
@@ -355,7 +357,7 @@ class Negated(Scheme):
     def writes(self, roles):
         return roles & {"key", "query_bias"}
 
-    def __call__(self, key, block, context):
+    def draw(self, key, block, context):
         return {role: -block[role] for role in self.writes(frozenset(block))}
 
 

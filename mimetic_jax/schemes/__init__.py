@@ -25,7 +25,15 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import Block, Context, Scheme, as_tuple, from_dict, to_dict
+from mimetic_jax.schemes.base import (
+    Block,
+    Context,
+    PerLayer,
+    Scheme,
+    as_tuple,
+    from_dict,
+    to_dict,
+)
 from mimetic_jax.schemes.baselines import (
     IDInit,
     TFixup,
@@ -68,6 +76,7 @@ __all__ = [
     "MimeticSSM",
     "NormMatched",
     "Orthogonal",
+    "PerLayer",
     "Polar",
     "SameNoise",
     "Scheme",

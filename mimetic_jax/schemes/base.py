@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.typed import check_fields, shown
+from mimetic_jax.typed import check_fields, declared, shown
 from mimetic_jax.weights.checks import is_finite
 
-PerLayer: TypeAlias = float | tuple[float, ...] | Callable[[float], float]
+_PER_LAYER = "a value per layer"
+
+PerLayer: TypeAlias = Annotated[float | tuple[float, ...] | Callable[[float], float], _PER_LAYER]
+"""The type of a field that may depend on depth: `Scheme.at` resolves it for a layer."""
 
 _REGISTRY: dict[str, type[Scheme]] = {}
 
@@ -72,27 +75,39 @@ class Block(Mapping[str, jax.Array]):
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """The base class: frozen data with two methods, `writes` and `__call__`.
+    """The base class: frozen data with two methods, `writes` and `draw`.
 
     Fields are checked by their declared types (`mimetic_jax.typed`) and stored as plain Python
-    data, before and after a subclass's own `__post_init__`. What `__call__` returns is checked too:
-    its roles, their shapes and, unless they are traced, that they are finite.
+    data; what the types don't say, a subclass checks in `validate`. What `draw` returns is checked
+    too: its roles, their shapes and, unless they are traced, that they are finite.
+
+    A scheme whose draw depends on the layer declares it, by a field of type `PerLayer` or by
+    `by_depth`, since `plan` otherwise looks at one layer of each kind only.
 
     A subclass registers itself under its class name, by which `from_dict` finds it, wherever it is
     defined. A second class of that name raises InputError, unless it is a new definition of the
     first (same module and qualified name), as in a notebook. Names with a leading underscore are
     for shared base classes and stay unregistered.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class EvenLayersZero(Scheme):
+        ...     by_depth = True
+        ...
+        ...     def writes(self, roles):
+        ...         return roles & {"out"}
+        ...
+        ...     def draw(self, key, block, context):
+        ...         return {} if context.layer % 2 else {"out": jnp.zeros(block.shapes["out"])}
     """
 
     by_depth: ClassVar[bool] = False
-    """Whether the draw depends on the layer otherwise than through a field with a number per layer
-    or a function of depth."""
+    """Whether the draw depends on the layer, or skips layers, otherwise than through a field of
+    type `PerLayer`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name, checked in (("__post_init__", _with_fields), ("__call__", _with_arrays)):
-            if name in vars(cls):
-                setattr(cls, name, checked(vars(cls)[name]))
         if cls.__name__.startswith("_"):
             return
         first = _REGISTRY.get(cls.__name__, cls)
@@ -105,14 +120,37 @@ class Scheme:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        with named_if_traced(self):
+            self.validate()
+
+    def validate(self) -> None:
+        """Raise InputError if the fields, each of its type and in range, don't go together."""
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         """The roles that are overwritten in a block with `roles`; empty if the scheme skips it."""
         raise NotImplementedError
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        """New canonical arrays for exactly the roles `writes(frozenset(block))`."""
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        """New canonical arrays for exactly the roles `writes(frozenset(block))`.
+
+        Or an empty dictionary, which leaves this layer unchanged, if the class is `by_depth`.
+        """
         raise NotImplementedError
+
+    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        """What `draw` returns, after checks."""
+        name = type(self).__name__
+        if not isinstance(block, Mapping):  # a layer took the scheme for its `kernel_init`
+            raise InputError(
+                f"{name} draws the kernels of a whole block together, so it can't be the "
+                f"initializer of one: rewrite(key, params, {name}()) after init, or one of "
+                "mimetic_jax.initializers"
+            )
+        block = block if isinstance(block, Block) else Block.of(block)
+        with named_if_traced(self):
+            drawn = self.draw(key, block, context)
+        _check_drawn(self, block, drawn)
+        return drawn
 
     def at(self, layer: int, num_layers: int) -> Self:
         """The scheme for one layer: sequences and functions of depth become numbers.
@@ -121,54 +159,25 @@ class Scheme:
         >>> Mimetic(beta_vo=lambda depth: -0.4 * (1 - depth)).at(11, 12).beta_vo
         -0.0
         """
-        resolved = {
-            field.name: _at(field.name, getattr(self, field.name), layer, num_layers)
-            for field in dataclasses.fields(self)
-        }
+        resolved = {}
+        for name, annotation in declared(type(self)).items():
+            value = getattr(self, name)
+            if _is_per_layer(annotation):
+                resolved[name] = _at(name, value, layer, num_layers)
+            elif isinstance(value, Scheme):
+                resolved[name] = value.at(layer, num_layers)
         return dataclasses.replace(self, **resolved)
-
-
-def _with_fields(post_init: Callable[..., None]) -> Callable[..., None]:
-    """A subclass's `__post_init__` between two checks of its fields."""
-
-    @functools.wraps(post_init)
-    def checked(self: Scheme, *initial: Any) -> None:
-        check_fields(self)
-        with named_if_traced(self):
-            post_init(self, *initial)
-        check_fields(self)
-
-    return checked
-
-
-def _with_arrays(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A subclass's `__call__`, with checks of its block and of what it returns."""
-
-    @functools.wraps(call)
-    def checked(
-        self: Scheme, key: jax.Array, block: Block, context: Context
-    ) -> dict[str, jax.Array]:
-        if not isinstance(block, Mapping):  # a layer took the scheme for its `kernel_init`
-            name = type(self).__name__
-            raise InputError(
-                f"{name} draws the kernels of a whole block together, so it can't be the "
-                f"initializer of one: rewrite(key, params, {name}()) after init, or one of "
-                "mimetic_jax.initializers"
-            )
-        if type(self).__call__ is not checked:  # called by the subclass's own, which is checked
-            return call(self, key, block, context)
-        block = block if isinstance(block, Block) else Block.of(block)
-        with named_if_traced(self):
-            drawn = call(self, key, block, context)
-        _check_drawn(self, block, drawn)
-        return drawn
-
-    return checked
 
 
 def _check_drawn(scheme: Scheme, block: Block, drawn: Any) -> None:
     """Raise InputError unless these are finite arrays of the roles and shapes of the scheme."""
     name, written = type(scheme).__name__, roles_to_write(scheme, block)
+    if isinstance(drawn, Mapping) and not drawn:
+        if written and not depth_dependence(scheme):
+            raise InputError(
+                f"{name} skips a layer, so that it depends on depth: declare it, by_depth = True"
+            )
+        return
     if not isinstance(drawn, Mapping) or frozenset(drawn) != written:
         roles = sorted(drawn) if isinstance(drawn, Mapping) else shown(drawn)
         raise InputError(f"{name} returns {roles}, but its writes() lists {sorted(written)}")
@@ -266,14 +275,21 @@ def depth_dependence(scheme: Scheme) -> str:
     name = type(scheme).__name__
     if scheme.by_depth:
         return name
-    for field in dataclasses.fields(scheme):
-        value = getattr(scheme, field.name)
+    for field, annotation in declared(type(scheme)).items():
+        value = getattr(scheme, field)
         if isinstance(value, Scheme):
             if found := depth_dependence(value):
                 return found
-        elif isinstance(value, tuple) or callable(value):
-            return f"{name}.{field.name}"
+        elif _is_per_layer(annotation) and (isinstance(value, tuple) or callable(value)):
+            return f"{name}.{field}"
     return ""
+
+
+def _is_per_layer(annotation: Any) -> bool:
+    """Whether a field's declared type is `PerLayer`, also with a range or beside None."""
+    return _PER_LAYER in getattr(annotation, "__metadata__", ()) or any(
+        _is_per_layer(part) for part in typing.get_args(annotation)
+    )
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
@@ -378,8 +394,6 @@ def _at(name: str, value: Any, layer: int, num_layers: int) -> Any:
         if len(value) != num_layers:
             raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
         return value[layer]
-    if isinstance(value, Scheme):
-        return value.at(layer, num_layers)
     if callable(value):
         return value(layer / max(num_layers - 1, 1))
     return value

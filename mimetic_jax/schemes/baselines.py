@@ -37,7 +37,7 @@ class Zero(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape) if role in ("query", "out") else zero_init(*fans(role, shape))
 
 
@@ -65,7 +65,7 @@ class TFixup(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out"})
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, fan_out = fans(role, shape)
         if role in ("query", "key"):
             return uniform_noise(key, shape, 1 / math.sqrt(fan_in + fan_out))
@@ -86,7 +86,7 @@ class ZeroOut(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles) & {"out"}
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
 
 
@@ -108,7 +108,7 @@ class ZeroOutputs(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles) & OUTPUTS
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return jnp.zeros(shape)
 
 
@@ -139,7 +139,7 @@ class IDInit(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         scale = self.epsilon if role in OUTPUTS else self.tau
         return scale * padded_identity(*fans(role, shape))
 
@@ -164,6 +164,6 @@ class UniformAttention(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         D = shape[-1] if role == "out" else shape[0]
         return uniform_noise(key, shape, self.scale / math.sqrt(D))

@@ -40,7 +40,7 @@ class Orthogonal(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return self.gain * semi_orthogonal(key, *fans(role, shape))
 
 
@@ -70,7 +70,7 @@ class Conditioned(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return attention_kernels(roles) & {"query", "key", "value"}
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         D, num_heads, head_dim = shape
         if not self.per_head:
             num_heads, head_dim = 1, num_heads * head_dim
@@ -105,7 +105,7 @@ class DCT(_Kernels):
     key: bool = True
     value: bool = False
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         if not (self.query or self.key or self.value):
             raise InputError("DCT writes nothing: set query, key or value to True")
 
@@ -113,7 +113,7 @@ class DCT(_Kernels):
         wanted = {role for role in ("query", "key", "value") if getattr(self, role)}
         return attention_kernels(roles) & wanted
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return dct(*fans(role, shape))
 
 
@@ -147,5 +147,5 @@ class Sinusoidal(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         return sinusoidal(*fans(role, shape), self.variance)

@@ -46,7 +46,7 @@ class ConvMimetic(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"depthwise"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         size, channels = _size(block)
         depth = context.layer / max(context.num_layers - 1, 1)
         sigma = self.sigma + self.velocity * depth + self.acceleration * depth**2 / 2
@@ -84,7 +84,7 @@ class EmpiricalFilters(Scheme):
             read_filters(self.file)
         return present
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         size, channels = _size(block)
         mean, covariance = at_depth(read_filters(self.file), context)
         if len(mean) != size**2:
@@ -108,7 +108,7 @@ class ConvFilters(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"depthwise"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         size, channels = _size(block)
         return {"depthwise": conv_filters(key, size, channels, self.kind)}
 

@@ -56,7 +56,7 @@ class Empirical(Scheme):
             read_statistics(self.file)
         return present
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         dim, hidden = block.shapes["mlp_in"]
         if block.shapes["mlp_out"] != (hidden, dim):
             raise InputError(

@@ -106,7 +106,7 @@ class Impulse(Scheme):
             amplitude=40.0, noise=1.0, norm=2.0, position_scale=1.0, alpha_vo=None, beta_vo=None
         )
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         self._mimetic()  # which checks that both α and β are given or neither
 
     def _mimetic(self) -> Mimetic:
@@ -123,7 +123,7 @@ class Impulse(Scheme):
         scaled = roles & {"position"} if traced or self.position_scale != 1 else frozenset()
         return scaled | self._mimetic().writes(roles)
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "value" in written:
@@ -198,7 +198,7 @@ class ImpulseBias(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"relative_bias", "shared_bias"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         new = {}
         if "relative_bias" in block:
             shifts = offsets(self.kernel_size, block.shapes["relative_bias"][1])
@@ -236,7 +236,7 @@ class ImpulseMixing(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "token_in", "token_out")
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         count, hidden = block.shapes["token_in"]
         if block.shapes["token_out"] != (hidden, count):
             raise InputError(

@@ -72,7 +72,7 @@ class Independent(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, fan_out = fans(role, shape)
         std = self.std * fan_in**-self.power
         if self.spectral:
@@ -109,7 +109,7 @@ class CompleteP(_Kernels):
     def _kernels(self, roles: frozenset[str]) -> frozenset[str]:
         return dense_kernels(roles)
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         fan_in, _ = fans(role, shape)
         scale = self.base_depth / num_layers if role in OUTPUTS else 1.0
         return scale * fan_in**-0.5 * jax.random.normal(key, shape)

@@ -27,7 +27,7 @@ class _Kernels(Scheme):
         """The roles to draw."""
         raise NotImplementedError
 
-    def _draw(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
+    def _kernel(self, key: jax.Array, role: str, shape: Shape, num_layers: int) -> jax.Array:
         """One kernel, with its heads flattened or not."""
         raise NotImplementedError
 
@@ -35,7 +35,7 @@ class _Kernels(Scheme):
         kernels = self._kernels(roles)
         return kernels | (roles & {f"{role}_bias" for role in kernels})
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # One key per role, present or not, so that no kernel depends on which others exist.
         keys = dict(zip(_KERNELS, jax.random.split(key, len(_KERNELS)), strict=True))
         new = {}
@@ -44,7 +44,7 @@ class _Kernels(Scheme):
             if role.endswith("_bias"):
                 new[role] = jnp.zeros(shape)
             else:
-                new[role] = self._draw(keys[role], role, shape, context.num_layers).reshape(shape)
+                new[role] = self._kernel(keys[role], role, shape, context.num_layers).reshape(shape)
         return new
 
 

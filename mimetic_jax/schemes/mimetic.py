@@ -76,7 +76,7 @@ class Mimetic(Scheme):
         """
         return cls(noise="uniform", zero_bias=False, orientation="port")
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         for pair in ("qk", "vo"):
             alpha, beta = getattr(self, f"alpha_{pair}"), getattr(self, f"beta_{pair}")
             if (alpha is None) != (beta is None):
@@ -90,7 +90,7 @@ class Mimetic(Scheme):
             roles, self.alpha_qk is not None, self.alpha_vo is not None, self.zero_bias
         )
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         # For one layer, α and β are numbers.
         scheme: Any = self.at(context.layer, context.num_layers)
         key_qk, key_vo = jax.random.split(key)
@@ -144,7 +144,7 @@ class SameNoise(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return pair_roles(roles, self.query_key, self.value_out, zero_bias=True)
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         key_qk, key_vo = jax.random.split(key)
         written = self.writes(frozenset(block))
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}

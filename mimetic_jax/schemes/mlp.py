@@ -41,7 +41,7 @@ class MeanShift(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"mlp_in"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         if self.per_input:
             return {"mlp_in": mean_shift_per_input(key, block["mlp_in"], self.b)}
         return {"mlp_in": mean_shift(block["mlp_in"], self.b)}
@@ -63,7 +63,7 @@ class AntiCorrelated(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return both_or_none(roles, "mlp_in", "mlp_out") & {"mlp_in"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         if "mlp_out" not in block.shapes:
             raise InputError("mlp_out is not a kernel of shape [F, D]")
         return {"mlp_in": anti_correlated(block["mlp_in"], block["mlp_out"])}
@@ -88,5 +88,5 @@ class ConstantBias(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"mlp_in_bias"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         return {"mlp_in_bias": jnp.full(block.shapes["mlp_in_bias"], self.value, jnp.float32)}

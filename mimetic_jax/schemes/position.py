@@ -38,7 +38,7 @@ class SinCos(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         return roles & {"position"}
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         del key  # nothing here is random
         N, D = block.shapes["position"]
         waves = {"temperature": self.temperature, "scale": self.scale}

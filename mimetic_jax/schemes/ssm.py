@@ -60,7 +60,7 @@ class MimeticSSM(Scheme):
     correlation: Annotated[float, CORRELATION] | None = 1.0
     noise: Annotated[float, NOT_NEGATIVE] | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         if self.decay is None and self.power:
             raise InputError(f"power {self.power} of a decay of None: give both or neither")
         if all(part is None for part in (self.decay, self.step, self.correlation, self.noise)):
@@ -79,7 +79,7 @@ class MimeticSSM(Scheme):
             found |= {"ssm_c"}
         return found
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         shapes, written = block.shapes, self.writes(frozenset(block))
         a_key, c_key, conv_key = jax.random.split(key, 3)
         new: dict[str, jax.Array] = {}

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from mimetic_jax import weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
-from mimetic_jax.typed import SHARE
+from mimetic_jax.typed import Range
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
+
+_DEPTH = Range(0, 1, reason="a fraction of depth: 0.5 is half of the layers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +35,14 @@ class _Control(_Wrapper):
     # The draw must be independent of the one that it matches, and of the other control's.
     _stream: ClassVar[int]
 
-    def _draw(self, key: jax.Array, target: jax.Array) -> jax.Array:
+    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
         raise NotImplementedError
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         target = self.like(key, block, context)
         keys = jax.random.split(jax.random.fold_in(key, self._stream), len(target))
         return {
-            role: self._draw(role_key, target[role])
+            role: self._like(role_key, target[role])
             for role_key, role in zip(keys, sorted(target), strict=True)
         }
 
@@ -60,7 +62,7 @@ class NormMatched(_Control):
 
     _stream: ClassVar[int] = 1
 
-    def _draw(self, key: jax.Array, target: jax.Array) -> jax.Array:
+    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
         return weights.norm_matched(key, target)
 
 
@@ -85,7 +87,7 @@ class Shuffled(_Control):
 
     _stream: ClassVar[int] = 2
 
-    def _draw(self, key: jax.Array, target: jax.Array) -> jax.Array:
+    def _like(self, key: jax.Array, target: jax.Array) -> jax.Array:
         return weights.shuffled(key, target)
 
 
@@ -108,7 +110,7 @@ class Polar(_Wrapper):
         ['key', 'query']
     """
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         new = self.like(key, block, context)
         return {role: _polar(role, array) for role, array in new.items()}
 
@@ -117,40 +119,39 @@ class Polar(_Wrapper):
 class Layers(_Wrapper):
     """`like` in a range of depth; the other layers stay unchanged.
 
-    Layer l of L is in the range if its middle, (l + ½)/L, is: `Layers(like, 2/3, 1)` is the last
-    third. Blocks that don't repeat, such as the position table, are always written. `plan` lists
-    all layers, and `rewrite` stores those outside too, float64 ones rounded to float32. The control
-    is `Layers(NormMatched(like), …)`, with the control inside.
+    Layer l of L is in the range if its middle is: first ≤ (l + ½)/L < last. So `Layers(like, 2/3,
+    1)` is the last third, and adjacent ranges write each layer once. Blocks that don't repeat, such
+    as the position table, are always written.
 
     Attributes:
         like: the scheme to apply.
-        first, last: bounds of relative depth, 0 ≤ first < last ≤ 1.
+        first, last: bounds of relative depth, 0 ≤ first < last ≤ 1: fractions, not layers.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from mimetic_jax.schemes import Mimetic
         >>> block = Block.of({role: jnp.zeros((8, 2, 4)) for role in ("query", "key")})
         >>> last_third = Layers(Mimetic(), 2 / 3, 1)
-        >>> [bool(last_third(jax.random.key(0), block, Context(l, 6))["key"].any())
-        ...  for l in range(6)]
-        [False, False, False, False, True, True]
+        >>> [sorted(last_third(jax.random.key(0), block, Context(l, 6))) for l in (3, 4, 5)]
+        [[], ['key', 'query'], ['key', 'query']]
     """
 
     by_depth: ClassVar[bool] = True
-    first: Annotated[float, SHARE] = 0.0
-    last: Annotated[float, SHARE] = 1.0
+    first: Annotated[float, _DEPTH] = 0.0
+    last: Annotated[float, _DEPTH] = 1.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         if not self.first < self.last:
             raise InputError(
-                f"first {self.first} and last {self.last} are not a range of depth in [0, 1]"
+                f"first {self.first} and last {self.last} are not a range: give fractions of depth "
+                "with first below last, such as 0.5 and 1 for the second half of the layers"
             )
 
-    def __call__(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         depth = (context.layer + 0.5) / context.num_layers
-        if context.num_layers == 1 or self.first <= depth <= self.last:
+        if context.num_layers == 1 or self.first <= depth < self.last:
             return self.like(key, block, context)
-        return {role: block[role] for role in self.writes(frozenset(block))}
+        return {}
 
 
 def _polar(role: str, kernel: jax.Array) -> jax.Array:

@@ -216,7 +216,7 @@ class OfTheUser(Scheme):
     def writes(self, roles):
         return roles & {"out"}
 
-    def __call__(self, key, block, context):
+    def draw(self, key, block, context):
         return {"out": jnp.full(block.shapes["out"], self.per_layer[context.layer])}
 
 

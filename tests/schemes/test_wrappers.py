@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +38,7 @@ SHAPES = {
 BLOCK = Block.of(
     {role: 0.1 * jax.random.normal(KEY, shape) + 0.01 for role, shape in SHAPES.items()}
 )
+PAIR = {role: {"kernel": BLOCK[role]} for role in ("query", "key")}
 # One of each kind of array: drawn, given by depth, fixed, added to what exists, zero.
 OTHERS = [
     Mimetic(),
@@ -127,20 +130,133 @@ def test_polar_mimetic_still_leans_to_the_identity():
     [((2 / 3, 1), [4, 5]), ((0, 1 / 3), [0, 1]), ((0, 1), range(6)), ((0.4, 0.6), [2, 3])],
 )
 def test_layers_of_a_tree(bounds, written):
-    leaves = {
-        name: {"kernel": BLOCK[role]} for role, name in {"query": "query", "key": "key"}.items()
-    }
-    table = 0.02 * jnp.ones((1, 4, 24))
-    params = {f"block_{i}": {"attention": leaves} for i in range(6)} | {"pos_embed": table}
+    params = {f"block_{i}": {"attention": PAIR} for i in range(6)}
+    params["pos_embed"] = 0.02 * jnp.ones((1, 4, 24))
     like = schemes.Zero()
     new = mimetic_jax.rewrite(KEY, params, Layers(like, *bounds))
     full = mimetic_jax.rewrite(KEY, params, like)
     for i in range(6):
         source = full if i in written else params
         jax.tree.map(np.testing.assert_array_equal, new[f"block_{i}"], source[f"block_{i}"])
+    plan = mimetic_jax.plan(params, Layers(like, *bounds))
+    assert {write.path.split("/")[0] for write in plan} == {f"block_{i}" for i in written}
+    assert plan.depth == (("Layers", tuple(f"block_{i}/attention" for i in written)),)
+    assert "pos_embed" in plan.untouched
     # The position table doesn't repeat with depth.
-    moved = mimetic_jax.rewrite(KEY, params, Layers(SinCos(), *bounds))
-    assert bool((moved["pos_embed"] != table).any())
+    moved = mimetic_jax.rewrite(KEY, params, Layers(SinCos(), *bounds), grid=(2, 2))
+    assert bool((moved["pos_embed"] != params["pos_embed"]).any())
+
+
+@pytest.mark.parametrize("depth", range(2, 13))
+@pytest.mark.parametrize("bounds", [(0, 0.5, 1), (0, 1 / 3, 2 / 3, 1), (0, 0.1, 1)])
+def test_adjacent_ranges_share_no_layer_and_miss_none(depth, bounds):
+    block = {role: BLOCK[role] for role in ("query", "key")}
+    for layer in range(depth):
+        ranges = [Layers(Mimetic(), *pair) for pair in itertools.pairwise(bounds)]
+        written = [bool(one(KEY, block, Context(layer, depth))) for one in ranges]
+        assert sum(written) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class OddLayers(schemes.Scheme):
+    """Skips layers by itself."""
+
+    by_depth = True
+
+    def writes(self, roles):
+        return roles & {"query", "key"}
+
+    def draw(self, key, block, context):
+        if context.layer % 2 == 0:
+            return {}
+        return Mimetic()(key, {role: block[role] for role in ("query", "key")}, context)
+
+
+@pytest.mark.parametrize("wrapper", [lambda like: like, NormMatched, Shuffled, Polar])
+@pytest.mark.parametrize("like", [OddLayers(), Layers(Mimetic(), 0.25, 0.5)])
+def test_controls_write_the_layers_that_their_scheme_writes(wrapper, like):
+    params = {f"block_{i}": {"attention": PAIR} for i in range(4)}
+    written = [
+        [
+            not np.array_equal(new[f"block_{i}"]["attention"]["query"]["kernel"], BLOCK["query"])
+            for i in range(4)
+        ]
+        for new in (mimetic_jax.rewrite(KEY, params, scheme) for scheme in (like, wrapper(like)))
+    ]
+    assert written[0] == written[1]
+    assert any(written[0])
+    assert not all(written[0])
+    plans = [mimetic_jax.plan(params, scheme) for scheme in (like, wrapper(like))]
+    assert len({tuple(write.path for write in plan) for plan in plans}) == 1
+    jitted = jax.jit(lambda tree: mimetic_jax.rewrite(KEY, tree, wrapper(like)))(params)
+    eager = mimetic_jax.rewrite(KEY, params, wrapper(like))
+    norms = (jax.tree.map(lambda a: float(jnp.linalg.norm(a)), tree) for tree in (jitted, eager))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), *norms)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("undivided", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_skipped_layers_of_a_stack_keep_every_bit(dtype, undivided, fused):
+    """Also where storing means rounding: the query over √K, float64 drawn as float32."""
+    rng = np.random.default_rng(0)
+    if fused:
+        tree = {"qkv": {"kernel": rng.normal(size=(4, 24, 72)).astype(dtype)}}
+        tree["out"] = {"kernel": rng.normal(size=(4, 24, 24)).astype(dtype)}
+        rules = mimetic_jax.attention_rules(
+            fused="qkv", stacked=True, flat=True, undivided=undivided
+        )
+    else:
+        names = ("query", "key")
+        tree = {name: {"kernel": rng.normal(size=(4, 24, 3, 8)).astype(dtype)} for name in names}
+        rules = mimetic_jax.attention_rules(stacked=True, undivided=undivided)
+    given = {"rules": rules, "num_heads": 3 if fused else None}
+    for one in (tree, jax.tree.map(jnp.asarray, tree)):
+        for rewrite in (
+            lambda tree: mimetic_jax.rewrite(KEY, tree, Layers(Mimetic(), 0.5, 1), **given),
+            jax.jit(
+                lambda tree: mimetic_jax.rewrite(KEY, tree, Layers(Mimetic(), 0.5, 1), **given)
+            ),
+        ):
+            new = rewrite(one)
+            for name in tree:
+                before, after = (np.asarray(t[name]["kernel"], np.float64) for t in (one, new))
+                np.testing.assert_array_equal(
+                    after[:2], before[:2].astype(new[name]["kernel"].dtype)
+                )
+                assert (after[2:] != before[2:]).any()
+
+
+def test_a_range_without_a_layer_is_an_error():
+    params = {f"block_{i}": {"attention": PAIR} for i in range(3)}
+    for call in (mimetic_jax.plan, functools.partial(mimetic_jax.rewrite, KEY)):
+        with pytest.raises(InputError, match=r"Layers\(Mimetic\) skips every layer: block_0/att"):
+            call(params, Layers(Mimetic(), 0.51, 0.6))
+
+
+@dataclasses.dataclass(frozen=True)
+class Undeclared(schemes.Scheme):
+    """Skips a layer without `by_depth`; its pair of numbers has nothing to do with depth."""
+
+    ends: tuple[float, float] = (0.0, 1.0)
+    skips: bool = True
+
+    def writes(self, roles):
+        return roles & {"query"}
+
+    def draw(self, key, block, context):
+        return {} if self.skips else {"query": jnp.full(block.shapes["query"], self.ends[1])}
+
+
+def test_dependence_on_depth_is_declared():
+    params = {f"block_{i}": {"attention": PAIR} for i in range(3)}
+    with pytest.raises(InputError, match=r"Undeclared skips a layer.* by_depth = True"):
+        mimetic_jax.rewrite(KEY, params, Undeclared())
+    whole = Undeclared(skips=False)
+    assert mimetic_jax.plan(params, whole).depth == ()
+    assert whole.at(1, 3) == whole
+    new = mimetic_jax.rewrite(KEY, params, NormMatched(whole))
+    assert bool((new["block_2"]["attention"]["query"]["kernel"] != BLOCK["query"]).all())
 
 
 def test_layers_resolve_what_they_contain():
@@ -151,7 +267,13 @@ def test_layers_resolve_what_they_contain():
 
 @pytest.mark.parametrize("bounds", [(0.5, 0.5), (0.8, 0.2)])
 def test_a_range_outside_the_depth(bounds):
-    with pytest.raises(InputError, match=f"first {bounds[0]} and last {bounds[1]} are not"):
+    with pytest.raises(InputError, match=f"first {bounds[0]} and last {bounds[1]} are not .* frac"):
+        Layers(Mimetic(), *bounds)
+
+
+@pytest.mark.parametrize("bounds", [(1, 4), (0, 6), (-1, 1)])
+def test_numbers_of_layers_are_not_a_range(bounds):
+    with pytest.raises(InputError, match=r"Layers.*at most 1 \(a fraction of depth: 0.5 is half"):
         Layers(Mimetic(), *bounds)
 
 

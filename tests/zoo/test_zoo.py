@@ -676,12 +676,13 @@ def test_the_model_computes_with_what_the_scheme_drew_and_the_rest_stays(case):
 class Numbered(Scheme):
     """Writes arrays whose every entry differs."""
 
+    by_depth = True
     roles: frozenset[str]
 
     def writes(self, roles):
         return roles & self.roles
 
-    def __call__(self, key, block, context):
+    def draw(self, key, block, context):
         return {
             role: numbered(block.shapes[role]) + 0.5 * context.layer
             for role in self.writes(frozenset(block))
