@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jaxlib
 import numpy as np
 import pytest
 from absl.testing import flagsaver
@@ -26,8 +27,11 @@ collect_ignore = [] if "MIMETIC_EIGHT_DEVICES" in os.environ else ["multidevice"
 
 
 # XLA's own loops for fusions instead of MLIR's, and one LLVM module for each program, take a third
-# of the time to compile. XLA reads its flags once, when JAX first asks for devices.
-CHEAP = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# of the time to compile. XLA reads its flags once, when JAX first asks for devices; from jaxlib
+# 0.12 on it has MLIR's loops alone. tests/compiled compiles as users do.
+CHEAP = "--xla_cpu_parallel_codegen_split_count=1"
+if jaxlib.version.__version_info__ < (0, 12):
+    CHEAP += " --xla_cpu_use_fusion_emitters=false"
 with mock.patch.dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {CHEAP}"):
     jax.devices()
 

@@ -150,6 +150,16 @@ class MLP(nn.Module):
         return dense(width, hidden, "fc2")(h)
 
 
+def first_token(x: jax.Array) -> jax.Array:
+    """[B, D] of [B, N, D]: the activations of the class token.
+
+    The barrier keeps the gradient's zeros for the other tokens in an array. Fused into the sum over
+    B and N behind it, as in the gradient of a LayerNorm's bias, jaxlib 0.9.2 to 0.10.1 drop them on
+    CPUs and multiply the sum by N: see `host.sums`.
+    """
+    return jax.lax.optimization_barrier(x)[:, 0]
+
+
 def classify(x: jax.Array, classes: int, init: BaseInit) -> jax.Array:
     """Logits [..., classes], float32, of activations [..., D]."""
     return nn.Dense(

@@ -13,7 +13,15 @@ from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
-from mimetic_jax.models.layers import MLP, Dropout, classify, patch_embed, patch_grid, stack
+from mimetic_jax.models.layers import (
+    MLP,
+    Dropout,
+    classify,
+    first_token,
+    patch_embed,
+    patch_grid,
+    stack,
+)
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
@@ -124,7 +132,7 @@ class ViT(nn.Module):
         drop_path = rates if self.drop_path else None
         x = stack(Block, self, x, drop_path, train=train, grid=grid)
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
-        x = x[:, 0] if self.pool == "token" else x.mean(axis=1)
+        x = first_token(x) if self.pool == "token" else x.mean(axis=1)
         return classify(x, self.num_classes, init)
 
     def _check(self) -> None:

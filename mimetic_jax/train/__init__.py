@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mimetic_jax.host.sums import compile_right_sums
+
+compile_right_sums()  # before JAX has devices
+
 __all__ = ["Comparison"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,8 @@ class Origin:
         jax: its version.
         code: the version of this package.
         commit: of this code, with "-dirty" if it differs; None without git.
+        xla_flags: the environment's XLA_FLAGS, which may change the last digits; None in lines that
+            are older than it.
     """
 
     platform: str = ""
@@ -113,6 +116,7 @@ class Origin:
     jax: str = ""
     code: str = ""
     commit: str | None = None
+    xla_flags: str | None = None
 
     @classmethod
     def here(cls) -> Origin:
@@ -124,6 +128,7 @@ class Origin:
             jax=jax.__version__,
             code=source_version(),
             commit=commit(),
+            xla_flags=os.environ.get("XLA_FLAGS", ""),
         )
 
 

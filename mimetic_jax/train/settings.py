@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.host.sums import warn_of_wrong_sums
+from mimetic_jax.host.sums import check_sums
 
 _TRAINED_WITH = {
     "jax_enable_x64": False,
@@ -43,7 +43,8 @@ def check_settings() -> None:
     """Check that JAX has devices, and the settings that runs are exact with.
 
     Raises:
-        InputError: names the setting that is another, from the environment or from `jax.config`.
+        InputError: names the setting that is another, from the environment or from `jax.config`;
+            or sums are compiled wrong.
     """
     for name, refused in _REFUSED.items():
         if (found := setting(name)) in refused:
@@ -63,4 +64,4 @@ def check_settings() -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if fast := re.search(r"--xla_cpu_enable_fast_math(=(true|1))?(?=\s|$)", flags):
         raise InputError(f"XLA_FLAGS has {fast[0]}, which changes every run's numbers: remove it")
-    warn_of_wrong_sums()
+    check_sums()

@@ -1,0 +1,33 @@
+"""Steps compiled as users compile them, in a process of its own: sums over padding are right.
+
+The suite's own process compiles without most optimizations, see conftest.py, and is blind to what
+fusions get wrong. Each case is a step of SGD, compared with the same without XLA's fusions of sums.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.compiled.steps import CASES
+
+TYPICAL = ["vit", "text", "recall"]
+OTHERS = sorted(CASES.keys() - TYPICAL)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "names", [TYPICAL, *(pytest.param([name], marks=pytest.mark.slow) for name in OTHERS)]
+)
+def test_a_step_is_that_without_fused_sums(names: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command = [sys.executable, "-m", "tests.compiled.steps", *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, found in json.loads(done.stdout).items():
+        tolerance = 3e-2 if "bfloat16" in name else 1e-3
+        # A key's bias moves no output: its gradient is rounding alone.
+        wrong = {k: d for k, d in found.items() if d > tolerance and "['key']['bias']" not in k}
+        assert not wrong, name
