@@ -49,8 +49,8 @@ def test_a_product_with_a_constant_matrix_alone_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("module", ["mimetic_jax.train", "mimetic_jax.command.console"])
 def test_importing_it_makes_a_process_sum_correctly(module: str) -> None:
-    # The gradient of a class token of T tokens at 512 examples. Without the flag jaxlib 0.10.1 gives
-    # 8704 for T = 17 and ends the process for T = 65.
+    # The gradient of a class token of T tokens, at 512 examples. Without the flag jaxlib 0.10.1
+    # gives 8704 for T = 17, and ends the process for T = 65.
     code = f"""
         import jax, jax.numpy as jnp
         import {module}
