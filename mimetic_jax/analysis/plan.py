@@ -8,20 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax.analysis import hours, scaling
 from mimetic_jax.table import paragraph
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
 
-def describe(comparison: Comparison, target: str = "") -> str:
-    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory, writes and hours.
-
-    Args:
-        comparison: planned.
-        target: hardware to name the hours for, beside the devices at hand.
-    """
+def describe(comparison: Comparison) -> str:
+    """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory and writes."""
     config = comparison.config
     runs = f"{config.members} members" if config.members else f"{len(config.seeds)} seeds"
     lines = [
@@ -31,15 +25,14 @@ def describe(comparison: Comparison, target: str = "") -> str:
     ]
     planned: dict[int, float] = {}  # FLOPs by program, which arms share
     for name, arm in comparison.arms.items():
-        mark, known = id(arm.program), id(arm.program) in planned
-        planned[mark] = planned[mark] if known else flops_per_step(arm.program)
-        lines += ["", f"arm {name}", *_lines(arm, planned[mark], not known)]
-    arms = ((arm, planned[id(arm.program)]) for arm in comparison.arms.values())
-    lines += hours.lines(arms, target)
+        mark = id(arm.program)
+        if mark not in planned:
+            planned[mark] = flops_per_step(arm.program)
+        lines += ["", f"arm {name}", *_lines(arm, planned[mark])]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
 
-def _lines(arm: Arm, flops: float, with_scaling: bool) -> list[str]:
+def _lines(arm: Arm, flops: float) -> list[str]:
     program, config = arm.program, arm.config
     per_epoch = program.feed.steps_per_epoch
     rates = [float(program.schedule(program.steps * i // 4)) for i in range(5)]
@@ -52,23 +45,14 @@ def _lines(arm: Arm, flops: float, with_scaling: bool) -> list[str]:
         f"{_megabytes(bytes_per_device(state.opt_state))}, data "
         f"{_megabytes(program.feed.data_bytes())}"
     )
-    # Members are small, and each is on one device.
-    known = scaling.transformer_sizes(program) is not None and not config.members
-    if known:
-        here = scaling.work(program, config, tuple(program.mesh.shape.values()), flops)
-        memory += (
-            f", on paper activations {_megabytes(here.activations)}, gradients and buffers "
-            f"{_megabytes(here.gradients + here.buffers)}"
-        )
     lines = [
         f"  {program.steps:,} steps of {program.batch} ({per_epoch:,} per epoch)",
         f"  {config.optimizer.schedule} learning rate, at quarters of training: "
         + ", ".join(f"{rate:.2e}" for rate in rates),
-        f"  {parameters:,} parameters, {flops:.3g} FLOPs per step",
+        f"  {parameters:,} parameters, {flops:.3g} FLOPs per step, "
+        f"{program.steps * flops:.3g} in a run",
         memory,
     ]
-    if known and with_scaling:
-        lines += scaling.lines(program, config, flops)
     if config.scheme:
         lines += [
             "  writes:",

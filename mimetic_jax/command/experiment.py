@@ -54,7 +54,7 @@ _MODE = flags.DEFINE_enum(
 _TARGET = flags.DEFINE_string(
     "target",
     "",
-    "Hardware to compile or plan for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
+    "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
 )
 _ONLY = flags.DEFINE_string(
     "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
@@ -79,8 +79,8 @@ def main(argv: Sequence[str]) -> None:
     check_given("--workdir", _WORKDIR.value)
     if _WHAT.value not in ANALYSES:
         raise unknown("analysis", _WHAT.value, ANALYSES)
-    if _TARGET.value and _MODE.value not in ("compile", "plan"):
-        raise InputError(f"--target is for compile and plan, not for {_MODE.value}")
+    if _TARGET.value and _MODE.value != "compile":
+        raise InputError(f"--target is for compile, not for {_MODE.value}")
     if _MODE.value == "compile" and not _TARGET.value:
         raise InputError("--mode=compile and --target, such as h200 or v5e:4x4, go together")
     # JAX and Orbax log their phases at INFO; what they log as errors they also raise.
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> None:
     workdir = Place.of(_WORKDIR.value or f"runs/{config.name}")
     comparison = Comparison(config)
     if _MODE.value == "plan":
-        print(describe(comparison, _TARGET.value))
+        print(describe(comparison))
     elif _MODE.value == "train":
         try:
             results = comparison.train(workdir, _ONLY.value)
@@ -138,13 +138,13 @@ def _report(comparison: Comparison, workdir: Place) -> None:
 
 
 def _compile(config: ConfigDict, name: str) -> None:
-    """Print what the steps of a config cost on hardware that needn't be here."""
-    from mimetic_jax.analysis.compile import report, target
+    """Print whether the steps of a config fit on hardware that needn't be here."""
+    from mimetic_jax.analysis.compile import Target, describe
     from mimetic_jax.train.comparison import Comparison
 
-    chosen = target.Target.of(name)
-    comparison = Comparison(config, devices=chosen.devices())
-    for text in report.describe(comparison, chosen):
+    target = Target.of(name)
+    comparison = Comparison(config, devices=target.devices())
+    for text in describe(comparison, target):
         print(text, flush=True)
 
 

@@ -16,7 +16,7 @@ from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
-from mimetic_jax.models.traits import Sizes, Traits
+from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Mamba1",
     "Mixer",
     "Model",
-    "Sizes",
     "Swin",
     "TokenViT",
     "Traits",

@@ -14,7 +14,7 @@ from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import MLP, Dropout, stack
 from mimetic_jax.models.low_memory import LayerNorm, add_table
-from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.weights.position import sincos_1d
 
 _EMBEDDINGS = {
@@ -108,7 +108,6 @@ class GPT(nn.Module):
     traits: ClassVar[Traits] = Traits(
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(bias|scale|embedding)$",
-        sizes=lambda model, tokens: Sizes.of(model, tokens[0]),
         output=lambda params: (params["embedding"], params["decoder_bias"]),
     )
 

@@ -1,8 +1,8 @@
 """GELU, normalization and position tables that keep and move few bytes in training.
 
-Accelerators train small models at the speed of their memory, not of their arithmetic: see
-docs/traffic.md. Each function has the value and the gradient of the plain formula; what the
-backward pass keeps differs, and the form that XLA compiles.
+Accelerators train small models at the speed of their memory, not of their arithmetic. Each function
+has the value and the gradient of the plain formula; what the backward pass keeps differs, and the
+form that XLA compiles.
 """
 
 from __future__ import annotations

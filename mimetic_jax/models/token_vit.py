@@ -12,7 +12,7 @@ from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.models.layers import classify, stack
 from mimetic_jax.models.low_memory import LayerNorm, add_table
-from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.models.vit import Block
 from mimetic_jax.weights.bases import semi_orthogonal
 
@@ -65,7 +65,6 @@ class TokenViT(nn.Module):
     traits: ClassVar[Traits] = Traits(
         sharding=TRANSFORMER_SHARDING,
         no_decay=r"(^|/)(bias|scale|pos_embed|embedding)$",
-        sizes=lambda model, tokens: Sizes.of(model, tokens[0]),
     )
 
     @nn.compact

@@ -15,48 +15,6 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """Sizes of a stack of transformer blocks, from which a plan computes memory and communication.
-
-    Attributes:
-        length: N, tokens per example.
-        width: D.
-        hidden: F.
-        heads: H.
-        depth: L.
-        scan: whether the blocks are one loop.
-        remat: whether the backward pass recomputes each block.
-        dropout: whether blocks keep dropout masks.
-        gated: whether the MLP has a gate, as SwiGLU.
-    """
-
-    length: int
-    width: int
-    hidden: int
-    heads: int
-    depth: int
-    scan: bool = False
-    remat: bool = False
-    dropout: bool = False
-    gated: bool = False
-
-    @classmethod
-    def of(cls, model: Any, length: int) -> Sizes:
-        """The sizes of a model of ours with `length` tokens, from its fields."""
-        return cls(
-            length=length,
-            width=model.width,
-            hidden=int(model.width * model.mlp_ratio),
-            heads=model.heads,
-            depth=model.depth,
-            scan=model.scan,
-            remat=model.remat,
-            dropout=bool(getattr(model, "dropout", False)),
-            gated=bool(getattr(model, "swiglu", False)),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
 class Traits:
     """Facts about a module: set `traits = Traits(…)` in its class. Every trait is optional.
 
@@ -69,8 +27,6 @@ class Traits:
             given.
         no_decay: regular expression of the parameters without weight decay where a
             configuration sets `optimizer.no_decay`.
-        sizes: (module, shape of an example) → `Sizes`; without it a plan prints no activations and
-            no communication.
         output: parameters → (E [V, D], b [V]) of the output layer, for a text model that returns
             hidden states [B, N, D] instead of logits: the loss then computes the logits in chunks.
     """
@@ -79,7 +35,6 @@ class Traits:
     rules: tuple[Rule, ...] | None = None
     sharding: tuple[tuple[str, Placement], ...] = ((r"kernel$|embed", "fsdp"),)
     no_decay: str = r"(^|/)(bias|scale)$"
-    sizes: Callable[[Any, Shape], Sizes] | None = None
     output: Callable[[Any], tuple[jax.Array, jax.Array]] | None = None
 
 

@@ -24,7 +24,7 @@ from mimetic_jax.models.layers import (
 )
 from mimetic_jax.models.local_attention import FORMS, ConvAttention, GatedAttention
 from mimetic_jax.models.low_memory import LayerNorm, add_table
-from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Sizes, Traits
+from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 VARIANTS = {
     "Ti": {"width": 192, "depth": 12, "heads": 3},
@@ -32,11 +32,6 @@ VARIANTS = {
     "B": {"width": 768, "depth": 12, "heads": 12},
 }
 """Sizes of DeiT and AugReg, as arguments of `ViT`."""
-
-
-def _sizes(model: Any, image: tuple[int, ...]) -> Sizes:
-    rows, columns = patch_grid(model, image)
-    return Sizes.of(model, rows * columns + (model.pool == "token"))
 
 
 class ViT(nn.Module):
@@ -70,7 +65,7 @@ class ViT(nn.Module):
         fused_qkv: one product for query, key and value, of the same parameters.
         scan: one loop over a block: the program's size doesn't grow with L. The parameters of
             `block_0` … are stacked, L in front, under the one name `blocks`; initial values and
-            dropout masks are other draws. A GPU moves more memory for it: docs/traffic.md.
+            dropout masks are other draws. A GPU moves more memory for it.
         remat: recompute each block in the backward pass, about a third more arithmetic, to keep
             only its input. Best with `scan`: XLA on CPU frees nothing in the unrolled model.
         dtype: of the computation; parameters, softmax and logits stay float32.
@@ -109,7 +104,6 @@ class ViT(nn.Module):
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
         no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|gate|gamma|sum)$",
-        sizes=_sizes,
     )
 
     @nn.compact

@@ -13,8 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default
-from mimetic_jax.analysis.compile.hlo import parse
-from mimetic_jax.analysis.compile.kernels import Sent, step_kernels
+from mimetic_jax.analysis.compile import collectives
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import task_module
 from tests.training import program_of
@@ -126,8 +125,8 @@ def test_memory_of_a_language_model_is_shared_out():
     assert max(temporary) < 4.5 * whole
 
 
-@pytest.mark.parametrize(("axis", "size", "stride"), [("data", 2, 4), ("fsdp", 4, 1)])
-def test_the_sum_of_a_gradient(axis, size, stride):
+@pytest.mark.parametrize("axis", ["data", "fsdp"])
+def test_a_gradient_is_summed_once(axis):
     mesh = make_mesh(2, 4, devices=jax.devices())
 
     def shaped(shape, *spec):
@@ -135,8 +134,4 @@ def test_the_sum_of_a_gradient(axis, size, stride):
 
     gradient = jax.jit(jax.grad(lambda w, x: (x @ w).sum()), out_shardings=NamedSharding(mesh, P()))
     lowered = gradient.lower(shaped((24, 10)), shaped((32, 24), axis))
-    kernels = step_kernels(parse(lowered.compile().as_text()))
-    (sent,) = (kernel.sent for kernel in kernels if kernel.sent)
-    assert (sent.kind, sent.size, sent.stride) == ("all-reduce", size, stride)
-    # The gradient is x summed over the batch, for each column: XLA may send one of them.
-    assert sent in (Sent("all-reduce", 24 * columns * 4, size, stride) for columns in (1, 10))
+    assert collectives(lowered.compile().as_text()) == {"all-reduce": 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +14,6 @@ Examples: TypeAlias = tuple[jax.Array, ...]
 Sums: TypeAlias = dict[str, jax.Array]
 Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
 """(variables, examples, weights) → sums over the examples, each counted by its weight."""
-
-
-class Shapes(NamedTuple):
-    """Shapes and shardings of a feed's arrays, to compile with.
-
-    Attributes:
-        arrays: of a session.
-        test: examples of a batch of the test set.
-        test_weights: of these.
-    """
-
-    arrays: Any
-    test: Any
-    test_weights: jax.ShapeDtypeStruct
 
 
 class Feed(Protocol):
@@ -44,8 +30,8 @@ class Feed(Protocol):
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         """The arrays that dispatches are called with, from a step on."""
 
-    def shapes(self) -> Shapes:
-        """Shapes and shardings of what training and testing take; without data."""
+    def shapes(self) -> Any:
+        """Shapes and shardings of a session's arrays, to compile with; without data."""
 
     def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
         """What the steps of one dispatch share, such as the order of an epoch; traced."""

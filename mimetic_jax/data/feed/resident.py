@@ -6,11 +6,10 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Examples, Shapes, labeled_images, shaped, shown
+from mimetic_jax.data.feed.feed import Examples, labeled_images, shown
 from mimetic_jax.data.feed.held import HeldData, HeldFeed, place
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
@@ -46,13 +45,8 @@ class ResidentImages(HeldFeed):
             self._batches(*padded_batches(len(dataset.test_labels), self.test_batch)),
         )
 
-    def shapes(self) -> Shapes:
-        size = self.info.image_shape
-        return Shapes(
-            labeled_images(self.info.num_train, size, self._everywhere),
-            labeled_images(self.test_batch, size, self._batched),
-            shaped((self.test_batch,), jnp.float32, self._batched),
-        )
+    def shapes(self) -> Examples:
+        return labeled_images(self.info.num_train, self.info.image_shape, self._everywhere)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:
         """The orders of the epochs that a dispatch can touch."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, Shapes, Sums, shaped
+from mimetic_jax.data.feed.feed import Count, Examples, Sums, shaped
 from mimetic_jax.data.feed.held import HeldFeed, place
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
@@ -68,15 +68,9 @@ class TokenRows(HeldFeed):
             tests[prefix] = put(tokens), *self._batches(*windows)
         return TextData(place(batchify(corpus.train, self.batch), self._batched), tests)
 
-    def shapes(self) -> Shapes:
-        windows = self.test_batch, self.length
-        tokens = shaped(windows, jnp.int32, self._batched)
+    def shapes(self) -> jax.ShapeDtypeStruct:
         rows = self.batch, self.info.num_train // self.batch
-        return Shapes(
-            shaped(rows, jnp.int32, self._batched),
-            (tokens, tokens),
-            shaped(windows, jnp.float32, self._batched),
-        )
+        return shaped(rows, jnp.int32, self._batched)
 
     def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
         return window(arrays, step % self.steps_per_epoch, self.length, self.valid)

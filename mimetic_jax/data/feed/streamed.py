@@ -16,10 +16,8 @@ from mimetic_jax.data.feed.feed import (
     Count,
     Examples,
     Session,
-    Shapes,
     Sums,
     labeled_images,
-    shaped,
     shown,
 )
 from mimetic_jax.data.feed.order import TrainOrder
@@ -100,12 +98,8 @@ class StreamedImages:
         )
         return _Streaming(stream, self._put)
 
-    def shapes(self) -> Shapes:
-        return Shapes(
-            labeled_images(self.batch, self.image_shape, self._batched),
-            labeled_images(self.test_batch, self.image_shape, self._batched),
-            shaped((self.test_batch,), jnp.float32, self._batched),
-        )
+    def shapes(self) -> Examples:
+        return labeled_images(self.batch, self.image_shape, self._batched)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> None:
         return None

@@ -1,4 +1,4 @@
-"""The shapes that feeds promise to compilers are those of what they train and test on."""
+"""The shapes that feeds promise to compilers are those of what they train on."""
 
 from __future__ import annotations
 
@@ -54,17 +54,8 @@ def test_shapes_are_those_of_the_data(config):
             }
         )
     _, feed = task.build(config, info, make_mesh(devices=jax.devices()[:1]))
-    data, shapes = feed.place(dataset), feed.shapes()
-    arrays = feed.session(data, jax.random.key(0), 0, 1).arrays()
-    assert described(arrays) == described(shapes.arrays)
-    seen = []
-
-    def count(variables, examples, weights):
-        seen.append((described(examples), described(weights)))
-        return {"count": weights.sum()}
-
-    feed.test(count, {}, data)
-    assert seen[0] == (described(shapes.test), described(shapes.test_weights))
+    arrays = feed.session(feed.place(dataset), jax.random.key(0), 0, 1).arrays()
+    assert described(arrays) == described(feed.shapes())
 
 
 def described(tree):

@@ -1,0 +1,199 @@
+"""What `--mode=compile` prints: whether a training step fits on hardware that isn't here.
+
+XLA compiles for TPUs and NVIDIA GPUs on any machine; nothing is executed. The numbers are JAX's own
+`memory_analysis()` and `cost_analysis()`. On the real hardware a profiler shows the rest.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import topologies
+
+from mimetic_jax.analysis.chips import CHIPS
+from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.chunk import rounded, wanted
+from mimetic_jax.train.cluster.mesh import MEMBERS
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.program import Program
+
+_AXES = {"v5e": 2, "v5p": 3, "v6e": 2}
+"""TPUs, with the number of axes of their torus."""
+
+# Compute capability, cores, lanes, shared memory of a core and of a block, cache, bandwidth, clock:
+# NVIDIA, "CUDA C++ Programming Guide", compute capabilities, and the architectures' white papers.
+_GPUS = {
+    "a100": (8, 108, 64, 167_936, 166_912, 41_943_040, 2_039_000_000_000, 1.41),
+    "h100": (9, 132, 128, 233_472, 232_448, 52_428_800, 3_350_000_000_000, 1.98),
+    "h200": (9, 132, 128, 233_472, 232_448, 52_428_800, 4_800_000_000_000, 1.98),
+}
+
+# libtpu asks a metadata server and reads these before it describes a topology; their values don't
+# have to be those of the target.
+_LIBTPU_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it locks a chip, of which there is none
+}
+
+_COLLECTIVE = re.compile(
+    r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+
+_ADVICE = "try a smaller batch, --config.accumulate=2, --config.model.remat=True, or mesh.fsdp"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Accelerators to compile for: their kind, and their torus or (nodes, GPUs in each)."""
+
+    kind: str
+    extents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str) -> Target:
+        """The target of a name: "v5e:4x4", "v5p:2x2x2", "h200", "h100:16".
+
+        Raises:
+            InputError: for an unknown chip, or a topology that it doesn't come in.
+
+        Example:
+            >>> Target.of("v5e:4x4").count, Target.of("h200").count, Target.of("h100:16").count
+            (16, 1, 16)
+        """
+        kind, _, shape = name.replace("-", ":", 1).partition(":")
+        if kind not in _AXES and kind not in _GPUS:
+            raise unknown("target", kind, [*_AXES, *_GPUS])
+        if shape and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape):
+            raise InputError(f"target {name!r}: {shape!r} is no topology such as 4x4")
+        extents = tuple(map(int, shape.split("x"))) if shape else ()
+        if kind in _GPUS:
+            count = math.prod(extents)
+            if count > 8 and count % 8:
+                raise InputError(f"target {name!r}: {count} GPUs fill no nodes of 8")
+            return cls(kind, (max(1, count // 8), min(8, count)))
+        if len(extents) != _AXES[kind]:
+            sides = [1] * _AXES[kind]
+            for power in range(math.prod(extents).bit_length() - 1 if extents else 4):
+                sides[-1 - power % len(sides)] *= 2
+            raise InputError(
+                f"target {name!r}: TPU {kind} is a torus of {len(sides)} axes: write "
+                f"{kind}:{'x'.join(map(str, sides))} for {math.prod(sides)} chips"
+            )
+        return cls(kind, extents)
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.extents)
+
+    def devices(self) -> Sequence[jax.Device]:
+        """Devices to compile for; nothing can be computed on them.
+
+        Leaves JAX the CPU as its only backend: call this before JAX computes anything.
+
+        Raises:
+            InputError: if the compiler isn't installed or doesn't know the topology.
+        """
+        tpu, shape = self.kind in _AXES, "x".join(map(str, self.extents))
+        module, extra = ("libtpu", "tpu") if tpu else ("jax_cuda12_plugin", "cuda")
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f'this needs {module}: pip install "mimetic-jax[{extra}-compile]"')
+        jax.config.update("jax_platforms", "cpu")
+        if tpu:
+            os.environ.update(_LIBTPU_ENVIRONMENT)
+            given = {"topology_name": f"{self.kind}:{shape}", "platform": "tpu"}
+        else:
+            given = {"topology_name": self.kind, "platform": "cuda", "topology": f"1x{shape}"}
+            given["target_config"] = _gpu_config(self.kind)
+        try:
+            return topologies.get_topology_desc(**given).devices
+        except (RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(f"no compiler for {self.kind}:{shape}: {reason}") from error
+
+
+def _gpu_config(kind: str) -> str:
+    """A GPU in the text format of XLA's GpuTargetConfigProto."""
+    major, cores, lanes, shared, shared_of_block, cache, bandwidth, clock = _GPUS[kind]
+    return f"""platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} gpu_device_info {{
+        cuda_compute_capability {{ major: {major} minor: 0 }} core_count: {cores}
+        fpus_per_core: {lanes} shared_memory_per_core: {shared} shared_memory_per_block: 49152
+        shared_memory_per_block_optin: {shared_of_block} l2_cache_size: {cache}
+        memory_bandwidth: {bandwidth} clock_rate_ghz: {clock}
+        device_memory_size: {CHIPS[kind].memory:.0f} threads_per_warp: 32
+        threads_per_block_limit: 1024 threads_per_core_limit: 2048
+        registers_per_core_limit: 65536 registers_per_block_limit: 65536
+        block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 }}
+        device_description_str: "NVIDIA {kind.upper()}" """
+
+
+def describe(comparison: Comparison, target: Target) -> Iterator[str]:
+    """Compile the training step of each program of a comparison, on the target's devices."""
+    described: list[Program] = []
+    for arm in comparison.arms.values():
+        if arm.program not in described:
+            described.append(arm.program)
+            mesh = ", ".join(f"{name} {size}" for name, size in arm.program.mesh.shape.items())
+            yield f"{arm.config.name}, arm {arm.name}, for {target.count} {target.kind} ({mesh})"
+            # Models choose their kernels by the default device.
+            with jax.default_device(arm.program.mesh.devices.flat[0]):
+                text = _compiled(_lowered(arm), target)
+            yield text
+
+
+def collectives(text: str) -> collections.Counter[str]:
+    """How many collectives of each kind a compiled program has, by its `as_text()`.
+
+    >>> collectives("%a = f32[8] all-reduce-start(%b)\\n%c = f32[8] all-reduce-done(%a)")
+    Counter({'all-reduce': 1})
+    """
+    return collections.Counter(_COLLECTIVE.findall(text))
+
+
+def _lowered(arm: Arm) -> jax.stages.Lowered:
+    program, arrays = arm.program, arm.program.feed.shapes()
+    if devices := program.mesh.shape.get(MEMBERS):
+        return program.lower_together(rounded(wanted(arm.config), devices), arrays)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    count, scale = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.float32))
+    return program.run_steps.lower(program.shapes, arrays, key, key, count, scale)
+
+
+def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:
+    # Without a GPU, XLA takes tiles of its own products untimed, and some don't exist.
+    options: Any = {} if target.kind in _AXES else {"xla_gpu_enable_triton_gemm": False}
+    try:
+        compiled = lowered.compile(options)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        used = re.search(r"Used \S+ of \S+ hbm", str(error))
+        return f"  does not fit: {used[0] if used else 'out of memory'}; {_ADVICE}"
+    memory: Any = compiled.memory_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    held -= memory.alias_size_in_bytes
+    needed, room = held + memory.temp_size_in_bytes, CHIPS[target.kind].memory
+    found = collectives(compiled.as_text() or "")
+    lines = [
+        f"  {'fits' if needed <= room else f'does not fit; {_ADVICE}'}: a training step needs "
+        f"{needed / 1e9:.3g} of {room / 1e9:.0f} GB per device, {held / 1e9:.3g} of it state and "
+        "data",
+        "  collectives: " + (", ".join(f"{n} {kind}" for kind, n in found.items()) or "none"),
+    ]
+    if "flops" in (cost := compiled.cost_analysis() or {}):  # not on GPUs
+        lines.append(
+            f"  XLA counts {cost['flops'] / 1e9:.3g} GFLOP and {cost['bytes accessed'] / 1e9:.3g} "
+            "GB moved, of each loop one turn"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""Targets by name, and what is said of a step that is compiled for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from configs.default import default
+from mimetic_jax import InputError
+from mimetic_jax.analysis import compile as compiling
+from mimetic_jax.analysis.chips import CHIPS
+from mimetic_jax.analysis.compile import Target
+from mimetic_jax.train.comparison import Comparison
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("v5f:4x4", "unknown target 'v5f': choose one of a100, h100, h200, v5e, v5p, v6e; did you"),
+        ("v5e", "TPU v5e is a torus of 2 axes: write v5e:4x4 for 16 chips"),
+        ("v5e-16", "write v5e:4x4 for 16 chips"),
+        ("v5e:8", "write v5e:2x4 for 8 chips"),
+        ("v5p:4x4", "TPU v5p is a torus of 3 axes: write v5p:2x2x4 for 16 chips"),
+        ("v6e:4by4", "'4by4' is no topology such as 4x4"),
+        ("h200:12", "12 GPUs fill no nodes of 8"),
+    ],
+)
+def test_bad_names(name, words):
+    with pytest.raises(InputError, match=words):
+        Target.of(name)
+
+
+@pytest.mark.parametrize(("name", "module"), [("v5e:2x2", "libtpu"), ("h200", "jax_cuda12_plugin")])
+def test_a_missing_compiler_is_named(name, module, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=rf'needs {module}: pip install "mimetic-jax\[\w+-comp'):
+        Target.of(name).devices()
+
+
+@pytest.mark.parametrize(("memory", "verdict"), [(16e9, "fits"), (1e5, "does not fit; try a sm")])
+def test_a_step_fits_or_not(memory, verdict, monkeypatch):
+    """Compiled for the CPU: two arms of one program are one step, with all of AdamW's state."""
+    monkeypatch.setitem(CHIPS, "v5e", CHIPS["v5e"]._replace(memory=memory))
+    config = default()
+    config.batch, config.steps, config.eval.batch = 8, 4, 8
+    config.model.update(width=16, depth=1, heads=2, patch=2)
+    config.arms = {"default": {}, "other": {}}
+    comparison = Comparison(config, lambda line: None, devices=jax.devices()[:1])
+    title, text = compiling.describe(comparison, Target.of("v5e:1x1"))
+    assert title.endswith("for 1 v5e (data 1, fsdp 1, tensor 1)")
+    assert text.startswith(f"  {verdict}")
+    needed, held = re.search(r"needs (\S+) of \S+ GB per device, (\S+) of it state", text).groups()
+    shapes = comparison.arms["default"].program.shapes
+    state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    images = 1797 * 64  # fewer of them train
+    assert state < 1e9 * float(held) < state + images
+    assert float(held) < float(needed)
+    assert "collectives: none" in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("target", ["v5e:2x4", "h200"])
+def test_a_config_compiles_where_the_compiler_is_installed(target):
+    plugin = "libtpu" if target.startswith("v") else "jax_cuda12_plugin"
+    if importlib.util.find_spec(plugin) is None:
+        pytest.skip(f"needs {plugin}")
+    flags = ["--config=configs/digits_vit.py", "--mode=compile", f"--target={target}"]
+    done = subprocess.run(
+        [sys.executable, "main.py", *flags], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "  fits: a training step needs" in done.stdout
