@@ -45,7 +45,7 @@ def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
     need("a report", "plot")
     commands = workdir / _COMMANDS
     if command not in _lines(commands):
-        commands.append(f"{command}\n")
+        commands.append_line(command)
     # In a mesh of several processes all of them would have to draw.
     if jax.process_count() == 1 and not (workdir / gallery.NAME).exists():
         try:
