@@ -68,13 +68,45 @@ def chosen(
 
 
 def controlled(name: str, *schemes: Scheme) -> Arms:
-    """The default, schemes, and their control: the last of them replaced by noise of its norms."""
-    *before, last = schemes
-    return {
-        "default": {},
-        "norm_matched": {"scheme": (*before, NormMatched(last))},
-        name: {"scheme": schemes},
+    """The default, schemes, and the control of these."""
+    arm = {"scheme": schemes}
+    return {"default": {}, "norm_matched": noise(arm), name: arm}
+
+
+_WITHOUT_STRUCTURE = (
+    *(SinCos, ConstantBias, ZeroOut, ZeroOutputs, Independent, UniformAttention, TFixup),
+    *(CompleteP, NormMatched, Shuffled),
+)
+"""Schemes that stay in a control: positions, biases, zeros, and kernels of independent entries."""
+
+
+def noise(arm: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The control of an arm: noise of their norms in the place of schemes that have structure."""
+    return {**arm, "scheme": tuple(map(_noise, arm["scheme"]))}
+
+
+def _noise(scheme: Scheme) -> Scheme:
+    if isinstance(scheme, _WITHOUT_STRUCTURE):
+        return scheme
+    if isinstance(scheme, Layers):
+        return dataclasses.replace(scheme, like=_noise(scheme.like))
+    return NormMatched(scheme)
+
+
+def with_noise(arms: Arms, known: Arms | None = None) -> Arms:
+    """Arms, and after them norm_matched_NAME, the control of each that has structure.
+
+    Args:
+        arms: by name.
+        known: other arms; what has its control among these or `arms` gets no second one.
+    """
+    every = [*arms.values(), *(known or {}).values()]
+    controls = {
+        f"norm_matched_{name}": noise(arm)
+        for name, arm in arms.items()
+        if "scheme" in arm and noise(arm) not in every
     }
+    return arms | controls
 
 
 def attention(scale: float = 1.0) -> Arms:
@@ -109,7 +141,6 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
     # Solved for random positions: those of sin and cos have too low a rank.
     others["impulse"] = {"scheme": (Impulse(),)}
-    others["norm_matched_impulse"] = {"scheme": (NormMatched(Impulse()),)}
     others |= _changed_models(scale)
     # The paper doesn't say which positions these have.
     others["t_fixup_learned"] = {"scheme": (TFixup(),)}
@@ -118,6 +149,7 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
         parts = ("attention", "position")
         others["pretrained"] = {"init_from": pretrained, "init_parts": parts}
         others["pretrained_whole"] = {"init_from": pretrained}
+    others = with_noise(others, compared)
     every = compared | others
     groups = {
         name: {arm: every[arm] for arm in members.split()}
@@ -209,10 +241,6 @@ def _changed_models(scale: float) -> Arms:
         "gpsa_8": {"model": {**gated, "heads": 8}, "scheme": (positions,)},
         "gpsa_4": {"model": {**gated, "heads": 4}, "scheme": (positions,)},
         "gpsa_4_value_out": {"model": {**gated, "heads": 4}, "scheme": (positions, value_out)},
-        "gpsa_4_norm_matched": {
-            "model": {**gated, "heads": 4},
-            "scheme": (positions, NormMatched(value_out)),
-        },
     }
     arms |= {form: {"model": {"attention": form}} for form in FORMS if form != "gpsa"}
     # Their value and out are the model's own.
@@ -250,12 +278,13 @@ def structured() -> tuple[Arms, Arms]:
         "shuffled": {"scheme": (Shuffled(impulse),)},
         "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
         "impulse_paper": {"scheme": (Impulse.paper(),)},
-        # Section 4.1: no impulses; norm_matched has its norms too.
+        # Section 4.1: no impulses.
         "positive_filters": {"scheme": (dataclasses.replace(impulse, order="positive"),)},
         "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
         "conditioned": {"scheme": (Conditioned(),)},
     }
-    return _beside_port(impulse), others
+    compared = _beside_port(impulse)
+    return compared, with_noise(others, compared)
 
 
 def windows(strength: float) -> Arms:
@@ -267,56 +296,50 @@ def windows(strength: float) -> Arms:
 
 
 def _beside_port(impulse: Scheme) -> Arms:
+    """The default, impulses and mimetic attention of that code, each of the two with its noise."""
     compared = controlled("impulse", impulse)
     compared["mimetic"] = {"scheme": (Mimetic.port(),)}
-    return {name: compared[name] for name in ("default", "norm_matched", "mimetic", "impulse")}
+    compared = with_noise(compared)
+    names = ("default", "norm_matched", "norm_matched_mimetic", "mimetic", "impulse")
+    return {name: compared[name] for name in names}
 
 
 def filters(b: float) -> Arms:
     """Arms of the MLP paper's ConvNeXts: filters with structure, alone and with a mean."""
     conv = ConvMimetic()
-    return {
-        "conv": {"scheme": (conv,)},
-        "norm_matched_conv": {"scheme": (NormMatched(conv),)},
-        "conv_mean_shift": {"scheme": (conv, MeanShift(b))},
-    }
+    return with_noise(
+        {
+            "conv": {"scheme": (conv,)},
+            "conv_mean_shift": {"scheme": (conv, MeanShift(b))},
+        }
+    )
 
 
 def attention_beside(b: float) -> Arms:
     """Arms of the MLP paper's ViTs: attention with structure, alone and with a mean."""
     positions, mimetic = SinCos(), Mimetic()
-    return {
-        "mimetic": {"scheme": (positions, mimetic)},
-        "norm_matched_mimetic": {"scheme": (positions, NormMatched(mimetic))},
-        "mimetic_mean_shift": {"scheme": (positions, mimetic, MeanShift(b))},
-    }
+    return with_noise(
+        {
+            "mimetic": {"scheme": (positions, mimetic)},
+            "mimetic_mean_shift": {"scheme": (positions, mimetic, MeanShift(b))},
+        }
+    )
 
 
 def convnext(b: float) -> tuple[Arms, Arms]:
     """Arms of the MLP paper's figure 2 of a ConvNeXt: those compared by default, and the others."""
-    shift, beside = MeanShift(b), filters(b)
+    beside: Arms = filters(b)
     compared: Arms = {
         "default": {},
-        "norm_matched": {"scheme": (NormMatched(ConvMimetic()), NormMatched(shift))},
-        "mean_shift": {"scheme": (shift,)},
-        **{name: beside[name] for name in ("conv", "conv_mean_shift")},
+        "norm_matched": beside["norm_matched_conv_mean_shift"],
+        **with_noise({"mean_shift": {"scheme": (MeanShift(b),)}}),
+        **{name: beside[name] for name in ("conv", "norm_matched_conv", "conv_mean_shift")},
     }
     others: Arms = {
-        "norm_matched_conv": beside["norm_matched_conv"],
-        "norm_matched_mean_shift": {"scheme": (NormMatched(shift),)},
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
-        **_anti_correlated(),
+        "anti_correlated": {"scheme": (AntiCorrelated(),)},
     }
-    return compared, others
-
-
-def _anti_correlated() -> Arms:
-    """½ (W₁ − W₂ᵀ), and noise of its norms: it is narrower than W₁."""
-    anti = AntiCorrelated()
-    return {
-        "anti_correlated": {"scheme": (anti,)},
-        "norm_matched_anti_correlated": {"scheme": (NormMatched(anti),)},
-    }
+    return compared, with_noise(others)
 
 
 SWEEP = (5, 10, 20, 50)
@@ -363,20 +386,20 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     The constant bias is as large as the shift is: b standard deviations of the first kernel.
     """
     std = {"torch": (3 * width) ** -0.5, "timm": 0.02}[base]
-    shift, beside = MeanShift(b), attention_beside(b)
+    shift: Arms = {"mean_shift": {"scheme": (MeanShift(b),)}}
     compared: Arms = {
         "default": {},
-        "norm_matched": {"scheme": (NormMatched(shift),)},
+        "norm_matched": noise(shift["mean_shift"]),
         "constant_bias": {"scheme": (ConstantBias(b * std),)},
-        "mean_shift": {"scheme": (shift,)},
+        **shift,
     }
     others: Arms = {
         "per_input": {"scheme": (MeanShift(b, per_input=True),)},  # eq. 1
-        **{name: beside[name] for name in ("mimetic", "mimetic_mean_shift")},
+        **attention_beside(b),
         "learned_sum": {"model": {"learn_sum": True}},  # b · sum(x), b learned
-        **_anti_correlated(),
+        "anti_correlated": {"scheme": (AntiCorrelated(),)},
     }
-    return compared, others
+    return compared, with_noise(others)
 
 
 def language(depth: int) -> tuple[Arms, Arms, Groups]:
@@ -394,7 +417,6 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "random_basis": {"scheme": (mimetic_language(degenerate="random_basis"),)},
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},
         "strong": {"scheme": (mimetic_language(beta_vo=-0.4),)},
-        "norm_matched_strong": {"scheme": (NormMatched(mimetic_language(beta_vo=-0.4)),)},
         # As in trained GPT-2s: W_V W_out leans to -I in the first layers, to +I in the last.
         "turning": {"scheme": (mimetic_language(beta_vo=turning),)},
         # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
@@ -405,6 +427,7 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "dct": {"scheme": (DCT(),)},
         "sinusoidal": {"scheme": (Sinusoidal(),)},
     }
+    others = with_noise(others, compared)
     every = compared | others
     groups = {
         name: {arm: every[arm] for arm in members.split()}
@@ -429,11 +452,11 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     """
     if model == "gpt":
         compared, others, _ = language(depth=2)
-        others["vision"] = {"scheme": (Mimetic(),)}
-        others["norm_matched_vision"] = {"scheme": (NormMatched(Mimetic()),)}
+        others |= with_noise({"vision": {"scheme": (Mimetic(),)}})
         names = (
             *("vision", "norm_matched_vision", "strong", "norm_matched_strong", "query_key"),
-            *("value_out", "random_basis", "shuffled", "positive"),
+            *("norm_matched_query_key", "value_out", "norm_matched_value_out", "random_basis"),
+            *("norm_matched_random_basis", "shuffled", "positive", "norm_matched_positive"),
         )
         others = {name: others[name] for name in names}
         return compared, others, {"constants": {"default": {}, **compared, **others}}
@@ -441,10 +464,11 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     compared = controlled("mimetic", mimetic)
     combinations = {name: _of_parts(name) for name in _PARTS_OF_SSM}
     powers = {f"power_{c}": MimeticSSM(decay=1.0, power=c) for c in (2, 4, 8)}
-    others = {
+    others: Arms = {
         "shuffled": {"scheme": (Shuffled(mimetic),)},
         **{name: {"scheme": (scheme,)} for name, scheme in (combinations | powers).items()},
     }
+    others = with_noise(others, compared)
     every: Arms = {"default": {}, **others}
     alone_or_without = [name for name in _PARTS_OF_SSM if name.count("_") in (0, 2)]
     groups = {
@@ -466,52 +490,46 @@ def league(kind: str, width: int, depth: int) -> Arms:
         width: D.
         depth: L.
     """
-    entrants = _entrants(kind, width, depth)
-    noise = {
-        f"norm_matched_{name}": {**other, "scheme": (*before, *map(NormMatched, structure))}
-        for name, (before, structure, other) in entrants.items()
-        if structure
-    }
-    found: Arms = {
-        name: {**other, "scheme": (*before, *structure)}
-        for name, (before, structure, other) in entrants.items()
-    }
-    return found | noise
+    return with_noise(
+        {
+            name: {**other, "scheme": schemes}
+            for name, (schemes, other) in _entrants(kind, width, depth).items()
+        }
+    )
 
 
-_Entrant: TypeAlias = tuple[tuple[Scheme, ...], tuple[Scheme, ...], Mapping[str, Any]]
-"""Schemes without structure, schemes whose control is noise of their norms, other overrides."""
+_Entrant: TypeAlias = tuple[tuple[Scheme, ...], Mapping[str, Any]]
+"""Schemes and other overrides."""
 
 
 def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
     by_width = {"optimizer": {"rate_rules": mup(width)}}
     shift, zeros = MeanShift(), ZeroOutputs()
     found: dict[str, _Entrant] = {
-        "default": ((), (), {}),
-        "torch": ((), (), {"model": {"base": "torch"}}),
-        "normal": ((Independent(0.02, 0.0),), (), {}),
-        "gpt2": ((Independent.gpt2(),), (), {}),
-        "small": ((Independent(power=0.8),), (), {}),
-        "spectral": ((Independent(spectral=True),), (), {}),
-        "speedrun": ((Independent(0.5, uniform=True), zeros), (), {}),
-        "zero_outputs": ((zeros,), (), {}),
-        "mup": ((), (), by_width),
+        "default": ((), {}),
+        "torch": ((), {"model": {"base": "torch"}}),
+        "normal": ((Independent(0.02, 0.0),), {}),
+        "gpt2": ((Independent.gpt2(),), {}),
+        "small": ((Independent(power=0.8),), {}),
+        "spectral": ((Independent(spectral=True),), {}),
+        "speedrun": ((Independent(0.5, uniform=True), zeros), {}),
+        "zero_outputs": ((zeros,), {}),
+        "mup": ((), by_width),
         "complete_p": (
             (CompleteP(BASE_DEPTH),),
-            (),
             {"optimizer": {"rate_rules": complete_p(width, depth)}},
         ),
-        "orthogonal": ((), (Orthogonal(),), {}),
-        "sinusoidal": ((), (Sinusoidal(),), {}),
-        "idinit": ((), (IDInit(),), {}),
-        "mean_shift": ((), (shift,), {}),
+        "orthogonal": ((Orthogonal(),), {}),
+        "sinusoidal": ((Sinusoidal(),), {}),
+        "idinit": ((IDInit(),), {}),
+        "mean_shift": ((shift,), {}),
     }
     if kind == "mixer":
-        found["impulse"] = ((), (ImpulseMixing(),), {})
-        found["impulse_mean_shift"] = ((), (ImpulseMixing(), shift), {})
+        found["impulse"] = ((ImpulseMixing(),), {})
+        found["impulse_mean_shift"] = ((ImpulseMixing(), shift), {})
     if kind == "convnext":
-        found["conv"] = ((), (ConvMimetic(),), {})
-        found["conv_mean_shift"] = ((), (ConvMimetic(), shift), {})
+        found["conv"] = ((ConvMimetic(),), {})
+        found["conv_mean_shift"] = ((ConvMimetic(), shift), {})
     if kind not in ("vit", "gpt"):
         return found
     before = (SinCos(),) if kind == "vit" else ()
@@ -519,23 +537,23 @@ def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
     if kind == "gpt":
         own, other = other, own
     found |= {
-        "zero_out": ((ZeroOut(),), (), {}),
-        "uniform": ((UniformAttention(),), (), {}),
-        "t_fixup": ((TFixup(decoder=kind == "gpt"),), (), {}),
-        "zero": ((), (Zero(),), {}),
-        "dct": ((), (DCT(),), {}),
-        "conditioned": ((), (Conditioned(),), {}),
-        "mimetic": (before, (own,), {}),
-        "vision" if kind == "gpt" else "language": (before, (other,), {}),
-        "polar": (before, (Polar(own),), {}),
-        "mimetic_zero_mlp": ((*before, zeros), (own,), {}),
-        "mimetic_mean_shift": (before, (own, shift), {}),
-        "mimetic_mup": (before, (own,), by_width),
+        "zero_out": ((ZeroOut(),), {}),
+        "uniform": ((UniformAttention(),), {}),
+        "t_fixup": ((TFixup(decoder=kind == "gpt"),), {}),
+        "zero": ((Zero(),), {}),
+        "dct": ((DCT(),), {}),
+        "conditioned": ((Conditioned(),), {}),
+        "mimetic": ((*before, own), {}),
+        "vision" if kind == "gpt" else "language": ((*before, other), {}),
+        "polar": ((*before, Polar(own)), {}),
+        "mimetic_zero_mlp": ((*before, zeros, own), {}),
+        "mimetic_mean_shift": ((*before, own, shift), {}),
+        "mimetic_mup": ((*before, own), by_width),
     }
     if kind == "gpt":
         strong = mimetic_language(beta_vo=-0.4)
-        return found | {"strong": ((), (strong,), {}), "strong_mup": ((), (strong,), by_width)}
-    return found | {"sincos": (before, (), {}), "impulse": ((), (Impulse(),), {})}
+        return found | {"strong": ((strong,), {}), "strong_mup": ((strong,), by_width)}
+    return found | {"sincos": (before, {}), "impulse": ((Impulse(),), {})}
 
 
 BASE_WIDTH, BASE_DEPTH = 16, 2

@@ -16,7 +16,7 @@ from configs.recipes import small_images_vit
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: those of configs/cifar10_vit.py; `init` is the table's rows and their controls."""
-    rows = "default+norm_matched+gpsa_8+gpsa_4+gpsa_4_norm_matched+gpsa_4_value_out"
+    rows = "default+norm_matched+gpsa_8+gpsa_4+norm_matched_gpsa_4_value_out+gpsa_4_value_out"
     config = small_images_vit(f"init={rows},{text}", "cifar10")
     config.name += "_gpsa"
     return config

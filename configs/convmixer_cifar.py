@@ -25,10 +25,10 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, statistics, init.
 
     `init` is "all" for the comparison of default (trained filters) and the frozen norm_matched,
-    random, impulse and box, or one arm of these, or of conv and norm_matched_conv, whose filters
-    start from a formula. `statistics` is a file that `--mode=analyze --what=filters` wrote of
-    trained ConvMixers, from which "empirical" draws, beside its controls norm_matched_empirical and
-    shuffled_empirical.
+    random, impulse and box, or one arm of these, norm_matched_box, or of conv and
+    norm_matched_conv, whose filters start from a formula. `statistics` is a file that
+    `--mode=analyze --what=filters` wrote of trained ConvMixers, from which "empirical" draws,
+    beside its controls norm_matched_empirical and shuffled_empirical.
     """
     args = arguments(
         text,
@@ -51,6 +51,7 @@ def get_config(text: str = "") -> ConfigDict:
     }
     beside = arms.filters(b=0.5)
     others: arms.Arms = {name: beside[name] for name in ("conv", "norm_matched_conv")}
+    others["norm_matched_box"] = arms.noise(compared["box"])
     if args.statistics:
         like = EmpiricalFilters(args.statistics)
         others |= {

@@ -30,9 +30,9 @@ from configs.default import arguments, model
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: epochs (10, 20, 50), b (in standard deviations of the first kernel), init.
 
-    `init` is "all" for the comparison of default, norm_matched, mean_shift, conv and
-    conv_mean_shift, or one arm: one of these, norm_matched_conv, norm_matched_mean_shift, per_input
-    (a mean for each input), anti_correlated, norm_matched_anti_correlated. "sweep" has the
+    `init` is "all" for the comparison of default, mean_shift, conv and conv_mean_shift, each beside
+    its control (norm_matched_mean_shift, norm_matched_conv, norm_matched), or one arm: one of
+    these, per_input (a mean for each input), anti_correlated, or their controls. "sweep" has the
     baselines of figure 4 and an arm for each b, such as b_minus_20 for −.02; "baselines" has these
     beside the baselines, such as zero_bias_b_minus_20.
     """

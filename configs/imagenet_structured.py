@@ -35,8 +35,9 @@ ROWS: dict[str, dict[str, Any]] = {
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: variant (Ti, S, B), row (sqrt1, linear1, linear3, all), init.
 
-    `init` is "all" for the comparison of every arm, or one: default, norm_matched, mimetic,
-    impulse. With row=all an arm is each of these under each row, such as impulse_sqrt1.
+    `init` is "all" for the comparison of every arm, or one: default, norm_matched,
+    norm_matched_mimetic, mimetic, impulse. With row=all an arm is each of these under each row,
+    such as impulse_sqrt1.
     """
     args = arguments(text, variant="Ti", row="sqrt1", init="all")
     if args.row not in (*ROWS, "all"):

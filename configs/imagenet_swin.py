@@ -23,7 +23,7 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: strength, init.
 
     `strength` is what the bias of the impulse gains. `init` is "all" for the comparison of every
-    arm, or one: default, norm_matched, mimetic, impulse.
+    arm, or one: default, norm_matched, norm_matched_mimetic, mimetic, impulse.
     """
     args = arguments(text, strength=5.0, init="all")
     config = recipes.deit("B")

@@ -29,10 +29,10 @@ def get_config(text: str = "") -> ConfigDict:
     b is in standard deviations of the kernel; `statistics` is a file that
     `--mode=analyze --what=covariance` wrote of a population, from which the arm "empirical" draws.
 
-    `init` is "all" for default, norm_matched, constant_bias, mean_shift and per_input, beside conv,
-    norm_matched_conv and conv_mean_shift of a ConvNeXt, or mimetic, norm_matched_mimetic and
-    mimetic_mean_shift of a ViT. Others are learned_sum, anti_correlated and
-    norm_matched_anti_correlated; "sweep" and "baselines" have the means of figure 4.
+    `init` is "all" for default, constant_bias, mean_shift and per_input, beside conv and
+    conv_mean_shift of a ConvNeXt, or mimetic and mimetic_mean_shift of a ViT, and their controls:
+    norm_matched, that of mean_shift, and norm_matched_NAME. Others are learned_sum, anti_correlated
+    and norm_matched_anti_correlated; "sweep" and "baselines" have the means of figure 4.
     """
     args = arguments(text, model="convnext", epochs=10.0, b=0.5, statistics="", init="all")
     config = default()
@@ -58,7 +58,7 @@ def get_config(text: str = "") -> ConfigDict:
     else:
         raise unknown("model", args.model, ("convnext", "vit"))
     compared, others = arms.mlp(args.b, width, base)
-    compared |= {"per_input": others["per_input"]} | beside
+    compared |= {name: others[name] for name in ("per_input", "norm_matched_per_input")} | beside
     if args.statistics:
         like = Empirical(args.statistics)
         compared |= {

@@ -21,7 +21,8 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: data, epochs, init.
 
     `data` is food101, cifar10, cifar100, stl10, oxford_flowers102 or oxford_iiit_pet. `init` is
-    "all" for the comparison of every arm, or one: default, norm_matched, mimetic, impulse.
+    "all" for the comparison of every arm, or one: default, norm_matched, norm_matched_mimetic,
+    mimetic, impulse.
     """
     args = arguments(text, data="cifar10", epochs=300.0, init="all")
     config = recipes.small_data(args.data, args.epochs)

@@ -22,7 +22,7 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: epochs, strength, init.
 
     `strength` is what the bias of the impulse gains. `init` is "all" for the comparison of every
-    arm, or one: default, norm_matched, mimetic, impulse.
+    arm, or one: default, norm_matched, norm_matched_mimetic, mimetic, impulse.
     """
     args = arguments(text, epochs=400.0, strength=5.0, init="all")
     config = recipes.kentaroy("cifar10", args.epochs, learning_rate=1e-4)

@@ -32,9 +32,9 @@ STAGES = ("pretrain", "select")
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: stage (pretrain, select), init; of stage=select data, epochs, teacher and heads.
 
-    `init` is "all" for every arm, or one: default, norm_matched, mimetic, impulse. `teacher` is the
-    workdir of stage=pretrain or a file, whose arms are whole and mixed; `data` as in
-    configs/small_data_vit.py, `heads` whole or mixed.
+    `init` is "all" for every arm, or one: default, norm_matched, norm_matched_mimetic, mimetic,
+    impulse. `teacher` is the workdir of stage=pretrain or a file, whose arms are whole and mixed;
+    `data` as in configs/small_data_vit.py, `heads` whole or mixed.
     """
     args = arguments(
         text,

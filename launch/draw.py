@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from launch import league
-from launch.marks import counted, runs_of
+from launch.marks import counted, reached, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
@@ -157,8 +157,8 @@ def _ours(
 
 
 def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
-    for arm, runs in runs_of(entry.spec, queue.results, queue.marks[entry.spec]).items():
-        yield ArmResult(arm, runs, entry.row.label)
+    marks = queue.marks[entry.spec]
+    yield from reached(entry.spec, queue.results, marks, entry.row.label).values()
 
 
 def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:

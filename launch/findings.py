@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from launch.league import Standing, standings
-from launch.marks import counted
+from launch.marks import marks_of_lines, reached
 from launch.registry import Entry, Spec, entries, scaled_entries
 from launch.results import Results
-from launch.tables import noise_of, what_pays
+from launch.tables import what_pays
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.report import ArmResult, markdown
 from papers import TABLES
@@ -63,8 +63,8 @@ class _Rows:
         """By name; the configuration is loaded once for all places that name its row."""
         key = entry.spec, entry.init
         if key not in self._arms:
-            ((_, runs),) = counted([entry], self._results)
-            self._arms[key] = {arm: ArmResult(arm, lines) for arm, lines in runs.items()}
+            marks = marks_of_lines([entry], self._results).get(entry.spec, {})
+            self._arms[key] = reached(entry.spec, self._results, marks)
         return self._arms[key]
 
     def standings(self, task: str) -> Mapping[str, Standing]:
@@ -91,11 +91,10 @@ def _verdicts(rows: _Rows) -> Iterator[tuple[str, ...]]:
         for entry in (*entries(name), *scaled_entries(name)):
             found = rows.arms(entry)
             for method in _METHODS:
-                noise = found.get(noise_of(method, entry.init))
-                default = found.get("default")
-                if method not in found or not noise or not default:
+                default, ours = found.get("default"), found.get(method)
+                noise = found.get(ours.control) if ours else None
+                if not ours or not noise or not default:
                     continue
-                ours = found[method]
                 scale, structure = ours.versus(default), ours.versus(noise)
                 if scale and structure:
                     form = f".{ours.score.digits}f"

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from launch.marks import counted
+from launch.marks import counted, marks_of
 from launch.registry import Entry, entries
 from launch.results import Results
-from launch.tables import noise_of, what_pays
+from launch.tables import what_pays
 from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
@@ -180,7 +180,9 @@ def standings(task: str, results: Results) -> list[Standing]:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
     gains = holm([found[arm].result.versus(default.result) for arm in entrants])
-    noise = {arm: found.get(noise_of(arm, found)) for arm in entrants}
+    # Whatever rates they chose: those of one row say which arm is the control of which.
+    marks = marks_of(rows[0].spec.load(rows[0].init), None)
+    noise = {arm: found.get(marks[arm].control) for arm in entrants}
     structures = holm(
         [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
     )

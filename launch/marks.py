@@ -13,7 +13,9 @@ from launch.results import Line, Results
 from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.errors import InputError
 from mimetic_jax.train.config import arms, to_json
+from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import Record
+from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.schema import affecting, digest
 
 
@@ -24,10 +26,12 @@ class Mark:
     Attributes:
         result: of all on which its results depend: lines of other digits aren't compared.
         data: of what names its data: arms that agree in it have the same.
+        control: the arm that is its control, if the comparison has one.
     """
 
     result: str
     data: str
+    control: str = ""
 
 
 Marks = Mapping[Spec, Mapping[str, Mark]]
@@ -42,15 +46,18 @@ def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
         weights: that `init_from` or a scheme names, if any; their content counts in place of their
             path.
     """
-    found = {}
-    for name, arm in arms(config).items():
-        record = to_json(arm)
+    found, records = {}, {name: to_json(arm) for name, arm in arms(config).items()}
+    own = controls(records)
+    for name, record in records.items():
         del record["arms"]
+        # Students of different teachers differ in nothing else.
+        record["init_from"] = (record["init_from"] or "").replace("{arm}", name)
         if weights:
             path = json.dumps(weights.path)[1:-1]
             record = json.loads(json.dumps(record).replace(path, weights.mark))
         data = {k: v for k, v in affecting(record, "data").items() if k != "data.dir"}
-        found[name] = Mark(digest(record), json.dumps(data, sort_keys=True))
+        mark = json.dumps(data, sort_keys=True)
+        found[name] = Mark(digest(record), mark, own.get(name, ""))
     return found
 
 
@@ -82,7 +89,7 @@ def runs_of(
     Raises:
         InputError: some were trained on other data; lines of older versions don't know theirs.
     """
-    found = {arm: results.runs(spec, arm, mark.result) for arm, mark in marks.items()}
+    found = {arm: results.runs(spec, mark.result) for arm, mark in marks.items()}
     first: dict[str, Record] = {}
     for arm, records in found.items():
         for record in records.values():
@@ -94,6 +101,16 @@ def runs_of(
                     "compared; delete the lines of one of them"
                 )
     return {arm: records for arm, records in found.items() if records}
+
+
+def reached(
+    spec: Spec, results: Results, marks: Mapping[str, Mark], row: str = ""
+) -> dict[str, ArmResult]:
+    """What each arm of a comparison reached in the runs that count; see `runs_of`."""
+    return {
+        arm: ArmResult(arm, runs, row, control=marks[arm].control)
+        for arm, runs in runs_of(spec, results, marks).items()
+    }
 
 
 def counted(

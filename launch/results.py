@@ -134,22 +134,22 @@ class Results:
         """The lines of a comparison, of whatever digest."""
         return self._lines.get((spec.key, spec.small), [])
 
-    def runs(self, spec: Spec, arm: str, digest: str) -> dict[int, Record]:
-        """The runs of an arm by seed; of two with the same seed the first."""
+    def runs(self, spec: Spec, digest: str) -> dict[int, Record]:
+        """The runs of a configuration by seed, whatever their arm was called; of two the first."""
         found: dict[int, Record] = {}
         for line in self.of(spec):
-            if (line.arm, line.digest) == (arm, digest):
+            if line.digest == digest:
                 found.setdefault(line.seed, line)
         return found
 
-    def members(self, spec: Spec, arm: str, digest: str) -> int:
-        """How many members the largest population of an arm has; 0 for none."""
-        wanted = (spec.key, spec.small, arm, digest)
+    def members(self, spec: Spec, digest: str) -> int:
+        """How many members the largest population of a configuration has; 0 for none."""
+        wanted = (spec.key, spec.small, digest)
         return max(
             (
                 line.members
                 for line in self._populations
-                if (line.config, line.small, line.arm, line.digest) == wanted
+                if (line.config, line.small, line.digest) == wanted
             ),
             default=0,
         )

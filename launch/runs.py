@@ -211,8 +211,8 @@ class Queue:
     def _has_line(self, job: Job) -> bool:
         mark = self.marks[job.spec][job.arm].result
         if job.members:
-            return self.results.members(job.spec, job.arm, mark) >= job.members
-        return job.seed in self.results.runs(job.spec, job.arm, mark)
+            return self.results.members(job.spec, mark) >= job.members
+        return job.seed in self.results.runs(job.spec, mark)
 
     def _collected(self, job: Job) -> bool:
         """Add the line of a run that is finished; whether it is."""

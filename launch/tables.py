@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from launch.marks import Marks, runs_of, stale
+from launch.marks import Marks, reached, stale
 from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
-from mimetic_jax.train.report import BASELINES, ArmResult, further_columns, markdown
+from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, further_columns, markdown
 from mimetic_jax.train.statistics import (
     ENOUGH,
     Difference,
@@ -95,7 +95,7 @@ def _group(
     known = marks.get(spec, {})
     # What a group of arms holds is known where the configuration was read.
     arms = list(known or dict.fromkeys(arm for entry in entries for arm in entry.init))
-    found = {arm: ArmResult(arm, runs) for arm, runs in runs_of(spec, results, known).items()}
+    found = reached(spec, results, known)
     shown = [
         Shown(
             f"{entry.number}. {entry.row.label}",
@@ -141,7 +141,8 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
-    against = {name: _difference(ours, found.get(name), line.examples) for name in BASELINES}
+    baselines = dict(zip(BASELINES, (found.get(DEFAULT), found.get(ours.control)), strict=True))
+    against = {name: _difference(ours, theirs, line.examples) for name, theirs in baselines.items()}
     return (
         line.label,
         line.arm,
@@ -150,7 +151,9 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
         "" if line.published is None else f"{ours.mean - line.published:+{form}}",
         *(_shown(one, form) for one in against.values()),
         "; ".join(
-            _verdict(ours, found[name], one) for name, one in against.items() if one is not None
+            _verdict(name, ours, theirs, difference)
+            for (name, theirs), difference in zip(baselines.items(), against.values(), strict=True)
+            if theirs and difference
         ),
     )
 
@@ -177,12 +180,6 @@ def _shown(difference: Difference | None, form: str) -> str:
         return ""
     mark = IMAGES if difference.n == 1 and difference.low is not None else ""
     return f"{difference:{form}}{mark}"
-
-
-def noise_of(method: str, arms: Collection[str]) -> str:
-    """The arm of noise with a method's norms, among those of a row."""
-    own = f"norm_matched_{method}"
-    return own if own in arms else "norm_matched"
 
 
 def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
@@ -216,9 +213,9 @@ def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
     return "no difference shown"
 
 
-def _verdict(ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
+def _verdict(name: str, ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
     words = difference.verdict(ours.score.higher)
     if min(len(ours.reached), len(theirs.reached)) >= 5:
         scores = list(ours.reached.values()), list(theirs.reached.values())
         words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"
-    return f"{theirs.arm}: {words}"
+    return f"{name}: {words}"

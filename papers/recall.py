@@ -22,7 +22,7 @@ _LARGE = ("--config.batch=128", "--config.data.num_test=1000")
 _CONTROLS = ("default", "norm_matched", "shuffled")
 _RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
 _GPT_RATES = ("3e-4", "1e-3", "3e-3", "1e-2")
-_HALVES = ("query_key", "value_out")
+_HALVES = ("query_key", "norm_matched_query_key", "value_out", "norm_matched_value_out")
 _OF_NORMS = ("norm_matched_strong", "norm_matched_vision")
 _PARTS = tuple(
     "_".join(parts)
@@ -60,7 +60,7 @@ TABLES = {
                 doubt="the default's best rate, not searched for each combination",
             ),
         ),
-        controls=("default",),
+        controls=("default", "norm_matched"),
     ),
     "state": Table(
         "copying, Mamba-2: does structure replace state?",
@@ -71,7 +71,7 @@ TABLES = {
             Row(f"state size {size}", f"mamba,rate=3e-2,state={size}", arms=("mimetic",))
             for size in (16, 64, 128)
         ),
-        controls=("default",),
+        controls=("default", "norm_matched"),
         doubt="the rate is the best at state size 32, not searched at others",
     ),
     "attention": Table(
@@ -93,7 +93,7 @@ TABLES = {
             Row(
                 "16 tokens, learning rate 1e-3",
                 "gpt,length=16,steps=1000,rate=1e-3",
-                arms=("mimetic", "strong", "vision", *_HALVES),
+                arms=("mimetic", "strong", "vision", *_OF_NORMS, *_HALVES),
                 doubt="the rate is that of our first trial, not searched",
             ),
         ),

@@ -591,7 +591,7 @@ def test_what_timm_doesnt_decay(spec: str) -> None:
 
 def test_mixed_rows_of_the_structured_paper() -> None:
     arms = configs.arms(get("imagenet_structured:row=all"))
-    assert len(arms) == 4 * len(imagenet_structured.ROWS)
+    assert len(arms) == 5 * len(imagenet_structured.ROWS)
     of = {name: (arm.optimizer.scaling, arm.data.repeats) for name, arm in arms.items()}
     assert of["impulse_sqrt1"] == ("sqrt", 1)
     assert of["impulse_linear1"] == ("linear", 1)
@@ -599,11 +599,9 @@ def test_mixed_rows_of_the_structured_paper() -> None:
     assert arms["impulse_sqrt1"].scheme == arms["impulse_linear3"].scheme != ()
 
 
-def test_every_comparison_has_its_controls() -> None:
-    """The default and norm-matched noise, which claims are made against."""
+def test_every_comparison_has_the_default() -> None:
     for name in PAPERS:
-        arms = configs.arms(get(name))
-        assert {"default", "norm_matched"} <= arms.keys(), name
+        assert "default" in configs.arms(get(name)), name
 
 
 def test_the_sweep_is_around_zero() -> None:

@@ -19,6 +19,8 @@ from mimetic_jax.analysis import style
 from mimetic_jax.errors import InputError
 from mimetic_jax.exits import reported
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import of_arms
+from mimetic_jax.train.controls import controls
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import AnyPath, Place
@@ -38,8 +40,12 @@ def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
     claim = Claim.read(place)
     if claim is None:
         raise InputError(f"no comparison in {place}: config.json is missing")
-    arms = list(claim.config["arms"]) or ["run"]
-    results = [ArmResult(arm, finished_records(place, claim.config, arm)) for arm in arms]
+    arms = of_arms(claim.config)
+    own = controls(arms)
+    results = [
+        ArmResult(arm, finished_records(place, claim.config, arm), control=own.get(arm, ""))
+        for arm in arms
+    ]
     if not any(result.reached for result in results):
         raise InputError(f"no finished run in {place}: nothing to draw")
     return claim.config["name"], [result for result in results if result.reached]

@@ -12,7 +12,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.extras import need
-from mimetic_jax.train.report import BASELINES, ArmResult, csv_text
+from mimetic_jax.train.report import ArmResult, csv_text
 from mimetic_jax.train.store.places import AnyPath, Place
 
 COLUMN, PAGE = 3.3, 6.8
@@ -23,13 +23,10 @@ DPI = 150
 # The palette of Okabe and Ito, which color-blind readers can tell apart. Black and orange are
 # reserved for the baselines; yellow is left out, too pale for a line on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
-_BASELINE_STYLES: dict[str, dict[str, Any]] = dict(
-    zip(
-        BASELINES,
-        ({"color": "#000000", "linestyle": ":"}, {"color": "#E69F00", "linestyle": "--"}),
-        strict=True,
-    )
-)
+_BASELINE_STYLES: dict[str, dict[str, Any]] = {
+    "default": {"color": "#000000", "linestyle": ":"},
+    "norm_matched": {"color": "#E69F00", "linestyle": "--"},
+}
 MARKERS = "osD^vPX"
 
 _SETTINGS = {

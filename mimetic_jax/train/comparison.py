@@ -23,6 +23,7 @@ from mimetic_jax.train.arm import Arm, Source
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.cluster.mesh import mesh_of
 from mimetic_jax.train.cluster.processes import check_same, is_first, wait_for_all
+from mimetic_jax.train.controls import controls
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, Journal
 from mimetic_jax.train.loop import Loop
@@ -210,14 +211,14 @@ class Comparison:
         """The results of what is finished so far, whose table is written into the workdir."""
         work = self.work(workdir)
         claim = self.recognize(work.workdir)
-        found = {}
+        found, own = {}, controls(configs.of_arms(configs.to_json(self.config)))
         for arm in self.arms:
             records = finished_records(work.workdir, self.config, arm)
             for record in records.values():
                 where = f"{arm} seed {record.seed} of workdir {workdir}"
                 check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))
             if records:
-                found[arm] = ArmResult(arm, records)
+                found[arm] = ArmResult(arm, records, control=own.get(arm, ""))
         results = Results(work.workdir, found, work.files)
         try:
             results.write()

@@ -213,6 +213,13 @@ def _first_differing(
     return None
 
 
+def of_arms(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The configuration of each arm as plain data, from that of the comparison by `to_json`."""
+    if not record["arms"]:
+        return {"run": record}
+    return {name: _merged(record, overrides) for name, overrides in record["arms"].items()}
+
+
 def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in overrides.items():

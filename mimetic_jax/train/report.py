@@ -17,8 +17,11 @@ from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store.places import Place
 
-BASELINES = ("default", "norm_matched")
-"""The arms that others are compared with, where a comparison has them."""
+DEFAULT = "default"
+"""The arm that others are compared with, where a comparison has it."""
+
+BASELINES = (DEFAULT, "noise")
+"""What a table compares an arm with: the default, and its own control."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,7 @@ class ArmResult:
         runs: their records by seed.
         row: of a table of several comparisons; arms of one row are compared.
         of: number of arms of which this one is the best, by which its intervals are corrected.
+        control: the arm that is its control (`controls`); empty: nothing is said of its structure.
 
     Raises:
         InputError: the runs were trained on different data.
@@ -39,6 +43,7 @@ class ArmResult:
     runs: Mapping[int, Record]
     row: str = ""
     of: int = 1
+    control: str = ""
 
     def __post_init__(self) -> None:
         first: dict[str, Record] = {}
@@ -82,8 +87,8 @@ class ArmResult:
         return float(np.mean([record.seconds for record in self.runs.values()]))
 
     def versus(self, other: ArmResult) -> Difference | None:
-        """The paired difference to a baseline; a baseline itself only meets the default."""
-        if self.arm == other.arm or (self.arm in BASELINES and other.arm != "default"):
+        """The paired difference to another arm; None without a seed that both have."""
+        if self.arm == other.arm:
             return None
         assert self.row == other.row
         shared = sorted(self.reached.keys() & other.reached.keys())
@@ -218,7 +223,7 @@ def numbers(results: Sequence[ArmResult]) -> tuple[list[str], list[list[Any]]]:
 
     Returns:
         A row per arm: the mean and standard deviation over its n seeds, and the paired difference
-        to each baseline of the comparison with the ends of its 95 % confidence interval.
+        to the default and to its own noise, each with the ends of its 95 % confidence interval.
     """
     names = _baseline_names(results)
     header = ["arm", "score", "n", "mean", "sd"]
@@ -282,7 +287,7 @@ def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
             _difference_cell(result, _baseline(name, result, finished)) for result in finished
         ]
     found["steps to default's score"] = [
-        _steps_cell(result, _baseline("default", result, finished)) for result in finished
+        _steps_cell(result, _baseline(DEFAULT, result, finished)) for result in finished
     ]
     found |= further_columns(finished)
     found["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
@@ -339,12 +344,15 @@ def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
 
 def _baseline_names(results: Sequence[ArmResult]) -> list[str]:
     """Of the baselines that a comparison has."""
-    return [name for name in BASELINES if any(result.arm == name for result in results)]
+    return [
+        name for name in BASELINES if any(_baseline(name, result, results) for result in results)
+    ]
 
 
 def _baseline(name: str, of: ArmResult, results: Sequence[ArmResult]) -> ArmResult | None:
-    """The baseline of that name in the row of a result."""
-    return next((other for other in results if (other.row, other.arm) == (of.row, name)), None)
+    """The default, or the control of a result, in its row."""
+    arm = DEFAULT if name == DEFAULT else of.control
+    return next((other for other in results if (other.row, other.arm) == (of.row, arm)), None)
 
 
 def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> list[ArmResult]:

@@ -8,6 +8,7 @@ import pytest
 from configs.default import default
 from mimetic_jax.analysis import curves
 from mimetic_jax.errors import InputError
+from mimetic_jax.schemes import Mimetic, NormMatched
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.claim import Claim
@@ -25,7 +26,8 @@ def write(workdir, scores, name="accuracy", **more):
     """A workdir as training leaves it: runs of three evaluations are finished."""
     config = default()
     config.name, config.seeds = workdir.name, (0, 1)
-    config.arms = {arm: {} for arm in scores if arm != "run"}
+    schemes = {"norm_matched": (NormMatched(Mimetic()),), "mimetic": (Mimetic(),)}
+    config.arms = {arm: {"scheme": schemes.get(arm, ())} for arm in scores if arm != "run"}
     Claim(to_json(config), {}).write(Place.of(workdir))
     for arm, seeds in scores.items():
         for seed, values in seeds.items():

@@ -12,7 +12,7 @@ from mimetic_jax.train.statistics import paired_difference
 from mimetic_jax.train.store.places import Place
 
 
-def runs(arm, curves, score="accuracy", **fields):
+def runs(arm, curves, score="accuracy", control="", **fields):
     """The runs of an arm by seed, of the curve of each."""
     return ArmResult(
         arm,
@@ -28,6 +28,7 @@ def runs(arm, curves, score="accuracy", **fields):
             )
             for seed, curve in enumerate(curves)
         },
+        control=control,
     )
 
 
@@ -35,9 +36,14 @@ def runs(arm, curves, score="accuracy", **fields):
 def results():
     ended = {"default": (60, 62, 61), "norm_matched": (70, 71, 75), "mimetic": (80, 79, 84)}
     between = {"default": 50, "norm_matched": 65, "mimetic": 75}
+    control = {"mimetic": "norm_matched"}
     return [
         *(
-            runs(arm, [[(0, 10), (10, between[arm]), (20, value)] for value in values])
+            runs(
+                arm,
+                [[(0, 10), (10, between[arm]), (20, value)] for value in values],
+                control=control.get(arm, ""),
+            )
             for arm, values in ended.items()
         ),
         runs("slow", [[(0, 10), (10, 20), (20, 30)]]),
@@ -80,7 +86,7 @@ def test_summary(results, tmp_path):
         key = name if name == "n" else f"accuracy_{name}"
         assert float(written["mimetic"][name]) == mimetic[key]
     for name, end in (("", "mean"), (" low", "low"), (" high", "high")):
-        cell = written["mimetic"][f"difference to norm_matched{name}"]
+        cell = written["mimetic"][f"difference to noise{name}"]
         assert float(cell) == mimetic["differences"]["norm_matched"][end]
     assert written["default"]["difference to default"] == written["slow"]["sd"] == ""
     assert "| never " in text
