@@ -25,7 +25,7 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, statistics, init.
 
     `init` is "all" for the comparison of default (trained filters) and the frozen norm_matched,
-    random, impulse and box, or one arm of these, norm_matched_box, or of conv and
+    random, impulse, box and norm_matched_box, or one arm of these, or of conv and
     norm_matched_conv, whose filters start from a formula. `statistics` is a file that
     `--mode=analyze --what=filters` wrote of trained ConvMixers, from which "empirical" draws,
     beside its controls norm_matched_empirical and shuffled_empirical.
@@ -49,9 +49,9 @@ def get_config(text: str = "") -> ConfigDict:
         "impulse": _frozen(ConvFilters("impulse")),
         "box": _frozen(ConvFilters("box")),
     }
+    compared["norm_matched_box"] = arms.noise(compared["box"])
     beside = arms.filters(b=0.5)
     others: arms.Arms = {name: beside[name] for name in ("conv", "norm_matched_conv")}
-    others["norm_matched_box"] = arms.noise(compared["box"])
     if args.statistics:
         like = EmpiricalFilters(args.statistics)
         others |= {

@@ -89,7 +89,7 @@ def runs_of(
     Raises:
         InputError: some were trained on other data; lines of older versions don't know theirs.
     """
-    found = {arm: results.runs(spec, mark.result) for arm, mark in marks.items()}
+    found = {arm: results.runs(spec, arm, mark.result) for arm, mark in marks.items()}
     first: dict[str, Record] = {}
     for arm, records in found.items():
         for record in records.values():

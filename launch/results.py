@@ -134,12 +134,16 @@ class Results:
         """The lines of a comparison, of whatever digest."""
         return self._lines.get((spec.key, spec.small), [])
 
-    def runs(self, spec: Spec, digest: str) -> dict[int, Record]:
-        """The runs of a configuration by seed, whatever their arm was called; of two the first."""
+    def runs(self, spec: Spec, arm: str, digest: str) -> dict[int, Record]:
+        """The runs of an arm by seed; of two with the same seed the first.
+
+        Where none was trained under its name, those of an arm of another name and the same
+        configuration.
+        """
+        same = [line for line in self.of(spec) if line.digest == digest]
         found: dict[int, Record] = {}
-        for line in self.of(spec):
-            if line.digest == digest:
-                found.setdefault(line.seed, line)
+        for line in [line for line in same if line.arm == arm] or same:
+            found.setdefault(line.seed, line)
         return found
 
     def members(self, spec: Spec, digest: str) -> int:

@@ -212,7 +212,7 @@ class Queue:
         mark = self.marks[job.spec][job.arm].result
         if job.members:
             return self.results.members(job.spec, mark) >= job.members
-        return job.seed in self.results.runs(job.spec, mark)
+        return job.seed in self.results.runs(job.spec, job.arm, mark)
 
     def _collected(self, job: Job) -> bool:
         """Add the line of a run that is finished; whether it is."""

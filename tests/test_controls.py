@@ -1,7 +1,6 @@
 """The control of an arm is its own noise, in every shipped configuration and row of a paper."""
 
-import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from ml_collections import ConfigDict
 
 import mimetic_jax
 from configs import arms
-from launch.registry import entries
+from launch.registry import Spec, entries
 from mimetic_jax import paths
 from mimetic_jax.command import shipped
 from mimetic_jax.train import config as configs
@@ -19,50 +18,54 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
 from papers import TABLES
 
-OWN_DATA = ("images", "text")
-"""Files whose data is the user's; their arms are those of cifar10_vit and ptb_char."""
-SMALL = {"width": 48, "depth": 2, "depths": (2, 2, 2, 2), "heads": 2}
+OTHERS = ("images", "text", "schemes", "league")
+"""Of data of one's own, for looking, and the league, whose tasks are rows."""
+
+WITHOUT_STRUCTURE = ("random",)
+"""Arms whose scheme draws independent entries, though schemes of its class may have structure."""
 
 
-def rows() -> Iterable[Any]:
-    """Every config file with its own arms, and with those of the rows of papers."""
-    named: dict[tuple[str, str], dict[str, None]] = {}
+def rows() -> Iterator[Any]:
+    """The comparison of every shipped file, and those of the rows of papers."""
+    for name in shipped.names():
+        if name not in OTHERS:
+            yield pytest.param(Spec(f"configs/{name}.py"), (), id=name)
+    seen = set()
     for name in TABLES:
         for entry in entries(name):
-            if not entry.row.needs and not TABLES[name].trials:
-                key = entry.spec.config, entry.spec.arguments
-                named.setdefault(key, {}).update(dict.fromkeys(entry.init))
-    seen = set()
-    for (config, arguments), init in named.items():
-        if (config, *init) not in seen:  # other sizes and rates have the same schemes
-            seen.add((config, *init))
-            yield pytest.param(config, f"{arguments},init={'+'.join(init)}".lstrip(","))
-    yield from ((f"configs/{name}.py", "") for name in shipped.names() if name not in OWN_DATA)
+            spec, init = entry.spec, entry.init
+            size = spec.arguments if TABLES[name].trials else ""
+            if not entry.row.needs and (spec.config, size, init) not in seen:
+                seen.add((spec.config, size, init))  # other sizes and rates have the same schemes
+                yield pytest.param(spec, init, id=f"{name} {entry.number}", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("config", "arguments"), list(rows()))
-def test_a_control_has_the_norms_of_its_arm(config: str, arguments: str) -> None:
+@pytest.mark.parametrize(("spec", "init"), list(rows()))
+def test_a_control_has_the_norms_of_its_arm(spec: Spec, init: tuple[str, ...]) -> None:
     """And where they differ it is noise, not the same numbers."""
-    chosen = small(shipped.read(pathlib.Path(config), arguments))
-    comparison = Comparison(chosen, say=lambda _: None)
-    found = controls(configs.of_arms(configs.to_json(chosen)))
+    config = small(spec.load(init))
+    comparison = Comparison(config, say=lambda _: None)
+    found = controls(configs.of_arms(configs.to_json(config)))
     for name, control in found.items():
         ours, noise = (written(comparison, arm) for arm in (name, control))
         differs = False
         for path, kernel in ours.items():
-            np.testing.assert_allclose(
-                np.linalg.norm(kernel), np.linalg.norm(noise[path]), rtol=1e-4, err_msg=path
-            )
+            norms = [float(np.linalg.norm(array)) for array in (kernel, noise[path])]
+            np.testing.assert_allclose(*norms, rtol=1e-4, err_msg=f"{name}: {path}")
             differs |= not np.array_equal(kernel, noise[path])
         assert differs, f"{control} has no noise where {name} has structure"
-    of_arms = chosen.arms.to_dict()
-    for name, arm in of_arms.items():
-        if "scheme" in arm and arms.noise(arm) != arm and not arguments:
-            assert name in found, f"{config} compares {name} with the default alone"
+    for name, arm in config.arms.items():
+        structure = "scheme" in arm and arms.noise(arm)["scheme"] != tuple(arm["scheme"])
+        if structure and not init and name not in WITHOUT_STRUCTURE:
+            assert name in found, f"{spec.config} compares {name} with the default alone"
 
 
 def small(config: ConfigDict) -> ConfigDict:
-    for field, value in SMALL.items():
+    """Of a model that is as wide as it must be, two layers deep."""
+    sizes = {"depth": 2, "depths": (2, 2, 2, 2)}
+    if config.model.name != "swin":
+        sizes |= {"width": 48, "heads": 2}
+    for field, value in sizes.items():
         if field in config.model:
             config.model[field] = value
     return config
