@@ -11,16 +11,24 @@ import jax
 
 T = TypeVar("T")
 
+# Names of parts that stand beside each other; those of the second kind may be layers as well.
+_TOWER = re.compile(r"(?i)(tower|branch|stream|critic|expert|member)(e?s)?$")
+_PART = re.compile(r"(?i)(encoder|decoder|model|network|net)s?$")
+_LAYER = re.compile(r"(?i)(layer|block)s?(_?\d+)?$|^h$")
+
 
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The leaves of a tree with their paths as "a/b/c", and its structure.
 
     Dictionaries, Flax boxes, NNX states, dataclasses and lists each add a name to the path, and
     keys that are tuples, as of `flax.traverse_util.flatten_dict`, one for each of their names; the
-    attribute in which a box stores its array, `value` without others beside it, doesn't.
+    attribute in which a box stores its array, `value` without others beside it, doesn't. Nor does
+    the key `value` of a checkpoint of boxes that is restored without them.
 
     >>> flatten({"block": [{"kernel": 1.0}]})[0]
     [('block/0/kernel', 1.0)]
+    >>> flatten({"query": {"kernel": {"value": 1.0}}})[0]
+    [('query/kernel', 1.0)]
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
     held = Counter(path[:depth] for path, _ in leaves for depth in range(len(path)))
@@ -53,13 +61,25 @@ def of_layer(path: str, layer: int | None) -> str:
 def family(path: str) -> str:
     """The path without its numbers, which the layers of one kind share.
 
-    The first of several layers may have no number, as in Haiku and Keras.
+    The first of several layers may have no number, as in Haiku and Keras. Towers keep theirs, since
+    each has a depth of its own; encoders and models do where they have numbered layers.
 
     >>> family("encoder/attention"), family("encoder/attention_1")
     ('encoder/attention', 'encoder/attention')
+    >>> family("tower_1/block_3"), family("stage_1/block_3")
+    ('tower_1/block', 'stage/block')
     """
-    names = (re.sub(r"_?\d+$", "", name) or (name and "#") for name in path.split("/"))
-    return re.sub(r"\d+", "#", "/".join(names))
+    names = re.split(r"[/.]", path)
+    found = []
+    for at, name in enumerate(names):
+        holder = names[at - 1] if at and name.isdecimal() else re.sub(r"_?\d+$", "", name)
+        layers = any(_LAYER.search(later) for later in names[at + 1 :])
+        if name != holder and (_TOWER.search(holder) or (layers and _PART.search(holder))):
+            found.append(name)
+        else:
+            short = re.sub(r"_?\d+$", "", name) or (name and "#")
+            found.append(re.sub(r"\d+", "#", short))
+    return "/".join(found)
 
 
 def together(paths: Iterable[str]) -> list[list[str]]:
@@ -105,7 +125,8 @@ def first_match(rules: Sequence[tuple[str, T]], path: str, default: T) -> T:
 def _path_name(path: tuple[Any, ...], alone: bool) -> str:
     """A JAX key path as "a/b/c"; `alone` if it leads to the only leaf of its node."""
     # A box holds one array; a dataclass with the kernels of attention has a value among others.
-    boxed = alone and getattr(path[-1], "name", None) == "value"
+    restored = len(path) > 1 and getattr(path[-1], "key", None) == "value"
+    boxed = alone and (restored or getattr(path[-1], "name", None) == "value")
     names = (name for key in (path[:-1] if boxed else path) for name in _names(key))
     return jax.tree_util.keystr(tuple(names), simple=True, separator="/")
 

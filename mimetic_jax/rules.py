@@ -14,7 +14,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -73,8 +73,8 @@ _FUSED = {2: "two", 3: "three"}
 _GROUPED = "(h+2g)"
 """H query heads, G key heads and G value heads along one axis."""
 GROUPED_ADVICE = (
-    "with fewer heads of key and value than of query give attention_rules(…, grouped=True) and "
-    "num_kv_heads"
+    "with fewer heads of key and value than of query give num_kv_heads and, if all of query come "
+    "before all of key and of value, attention_rules(…, grouped=True); no layout describes others"
 )
 _JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
 """Parts of different sizes along one axis. Their letters are einops' name for that axis."""
@@ -105,6 +105,8 @@ class Rule:
             unchanged, unless another rule describes them.
         partner: a role that another leaf of the block must have, such as mlp_out beside mlp_in. A
             scheme that writes the leaf in a block without it raises InputError.
+        beside: the end of the path of another leaf of the block, without which the rule describes
+            nothing: the name alone may be that of any layer.
         undivided: whether the model doesn't divide logits by √K. The stored query, and its bias, is
             then the canonical one over √K, so that a scheme's logits are those of other models.
 
@@ -122,6 +124,7 @@ class Rule:
     within: str = ""
     exclude: str = ""
     partner: str = ""
+    beside: str = ""
     undivided: bool = False
 
     def __post_init__(self) -> None:
@@ -178,6 +181,10 @@ class Rule:
     def leaves_out(self, path: str) -> bool:
         """Whether the rule would describe this leaf but for `within` or `exclude`."""
         return self._match(path) is not None and self.block(path) is None
+
+    def excludes(self, path: str) -> bool:
+        """Whether the rule would describe this leaf but for `exclude`."""
+        return bool(self.exclude and self._match(path) and _search(self.exclude, path))
 
     def _match(self, path: str) -> re.Match[str] | None:
         return _search(self._expression, path)
@@ -286,7 +293,14 @@ class Rule:
         groups = _groups(self.stored)
         problem = f"{path} has shape {shape}, which doesn't fit layout {self.layout!r}"
         if len(groups) != len(shape):
-            raise InputError(f"{problem}: give rules=(Rule(path, role, layout), …) for this tree")
+            advice = "give rules=(Rule(path, role, layout), …) for this tree"
+            if len(shape) > len(groups) + (not self.stacked):
+                advice = (
+                    "where layers are stacked along several axes, draw under jax.vmap over the "
+                    "first of them: jax.vmap(lambda key, params: rewrite(key, params, scheme))("
+                    f"jax.random.split(key, {shape[0]}), params)"
+                )
+            raise InputError(f"{problem}: {advice}")
         if 0 in shape:
             raise InputError(f"{path} has shape {shape}, which is empty")
         found: dict[str, int] = {}
@@ -477,15 +491,33 @@ class Leaf:
         return self.sizes
 
 
-def describing(path: str, rules: Iterable[Rule]) -> tuple[Rule, str] | None:
+def describing(
+    path: str, rules: Iterable[Rule], among: Collection[str] = ()
+) -> tuple[Rule, str] | None:
     """The first of some rules that describes a leaf, and the path of its block.
+
+    Args:
+        path: of the leaf.
+        rules: in their order.
+        among: the paths of all leaves, for rules that need another leaf beside theirs.
 
     >>> query = Rule("query/kernel", "query", "d h k")
     >>> describing("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
     True
     """
     found = ((rule, rule.block(path)) for rule in rules)
-    return next(((rule, block) for rule, block in found if block is not None), None)
+    return next(
+        (
+            (rule, block)
+            for rule, block in found
+            if block is not None and (not rule.beside or _has(among, block, rule.beside))
+        ),
+        None,
+    )
+
+
+def _has(paths: Collection[str], block: str, name: str) -> bool:
+    return (name if not block else f"{block}/{name}") in paths or f"{block}.{name}" in paths
 
 
 @functools.cache

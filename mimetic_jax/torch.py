@@ -27,7 +27,7 @@ def initialize(
 
     The numbers are those of `rewrite` on a dictionary of the parameters: the same on every device
     and in every process. Parameters keep their device and dtype, and remain the same objects, so
-    that an optimizer may exist already.
+    that an optimizer may exist already, unless it holds a copy of them.
 
     Args:
         module: any `torch.nn.Module`; rules match the names of its parameters.

@@ -10,7 +10,7 @@ import itertools
 import re
 import zlib
 from collections import ChainMap, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 
 from mimetic_jax import paths, zoo
 from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rules import GROUPED_ADVICE, ROLES, Leaf, Rule, describing
+from mimetic_jax.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, describing
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.typed import shown
@@ -34,6 +34,14 @@ _KERNELS = ("query", "key", "value", "out")
 _ATTENTION_NAMES = re.compile(
     r"(^|[/.])(qkv|to_qkv|in_proj(_weight)?|c_attn|query_key_value|qkv_proj|[qkv]_proj|w[qkv])"
     r"([/.]|$)"
+)
+
+_OPTIMIZER = re.compile(r"(^|/)opt(imizer)?_states?/")
+
+# What files of quantized weights have beside a kernel, in its layer or with its name in front.
+_SCALES = re.compile(
+    r"(?i)(weight_|kernel_|w_|input_)?(scales?(_inv)?|zeros|zero_?points?|absmax|scb|quant_state)"
+    r"([/._].*)?"
 )
 
 _SAME_SIZES = (
@@ -77,15 +85,21 @@ class Tree:
         given = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
         counts(**{name: count for name, count in given.items() if count is not None})
         self._heads = {"h": num_heads, "g": num_kv_heads or num_heads}
+        self._grouped = num_kv_heads is not None
         self.leaves = [leaf for _, leaf in named]
         self.paths = [path for path, _ in named]
         self.blocks: dict[str, dict[str, Leaf]] = defaultdict(dict)
         self._undescribed: list[str] = []
+        self._held: dict[str, list[str]] = defaultdict(list)
+        for path in self.paths:
+            self._held[_parent(path)].append(path)
+        self._of_optimizer = _of_optimizer(params, self.paths)
+        beside = frozenset(self.paths)
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         for index, (path, value) in enumerate(named):
-            if described := describing(path, self.rules):
+            if described := describing(path, self.rules, beside):
                 rule, block = described
                 claims.append((index, block, rule, np.shape(value)))
             elif (
@@ -101,10 +115,11 @@ class Tree:
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
         path = self.paths[index]
-        if re.search(r"(^|/)(opt_state|mu|nu|trace)/", path):
+        if index in self._of_optimizer:
             raise InputError(
-                f"{path} is an optimizer's moment, not a weight: give the parameters alone, such "
-                "as state.params"
+                f"{path} belongs to {self._of_optimizer[index]}: give the parameters alone, such "
+                "as state.params, and make the rest of the state from the new ones, as "
+                "optimizer.init does, since a copy of the old ones would bring them back"
             )
         sizes: dict[str, int] | InputError
         try:
@@ -166,14 +181,17 @@ class Tree:
         """What `blocks` returns."""
         self._check_described()
         found: list[tuple[str, int | None, Block]] = []
+        attention: list[tuple[str, list[Leaf]]] = []
         for block in sorted(self.blocks, key=paths.natural):
             leaves = self.blocks[block]
             kernels = attention_kernels(frozenset(leaves))
             for role in sorted(kernels):
                 leaves[role].check()
             self._check_heads(block, kernels)
+            attention += [(block, [leaves[role] for role in sorted(kernels)])]
             if any(leaf.fits for leaf in leaves.values()):
                 found += [(block, layer, self.view(block, layer)) for layer in self.layers(block)]
+        self._check_one_width(attention)
         return found
 
     def layers(self, block: str) -> list[int | None]:
@@ -236,8 +254,10 @@ class Tree:
                 for leaf in leaves:
                     leaf.check()
                     check_dtype(self.dtype(leaf), f"{leaf.path}: dtype")
+                    self._check_unscaled(block, leaf)
                     self._check_partner(block, leaf)
                 found.append((block, leaves))
+        self._check_one_width(found)
         written = {leaf.role for _, leaves in found for leaf in leaves}
         if not found or written & {"query", "value"}:
             self._check_described()
@@ -254,6 +274,62 @@ class Tree:
                 f"{partner}: name the blocks to write with within=…, or give "
                 f"Rule(path, {leaf.role!r}, layout)"
             )
+        if partner:
+            other = self.blocks[block][partner]
+            other.check()
+            if any(other.axes[axis] != size for axis, size in leaf.axes.items()):
+                raise InputError(
+                    f"{leaf.path} of shape {leaf.shape} and {other.path} of shape {other.shape} "
+                    "are no MLP whose output is as wide as its input: if they are a classifier, "
+                    f"leave them out with {self._without(leaf.path, other.path)}"
+                )
+
+    def _check_unscaled(self, block: str, leaf: Leaf) -> None:
+        """Raise InputError for a kernel that is stored as a multiple of its scales."""
+        layer = _parent(leaf.path)
+        kernel = leaf.path.removeprefix(layer).lstrip("/.")
+        for path in (*self._held[layer], *self._held[leaf.path]):
+            name = path.removeprefix(layer).lstrip("/.")
+            if name.startswith(kernel):
+                name = name.removeprefix(kernel).lstrip("/._")
+            elif layer == block:  # a scale of its own, as of a norm or of logits
+                continue
+            if _SCALES.fullmatch(name):
+                raise InputError(
+                    f"{leaf.path} is quantized or scaled by {path}, which a scheme would leave as "
+                    "it is: give the weights in floating point, without scales"
+                )
+
+    def _check_one_width(self, blocks: Iterable[tuple[str, Iterable[Leaf]]]) -> None:
+        """Raise InputError if one `num_heads` would divide attention of several widths."""
+        divided = []
+        for block, leaves in blocks:
+            kernels = [leaf for leaf in leaves if leaf.role in _KERNELS and leaf.fits]
+            if kernels and kernels[-1].rule.heads is None:
+                leaf = kernels[-1]  # query or value, if these are written
+                flat = leaf.rule.flattens("h") or leaf.rule.flattens("g")
+                divided += [leaf] * (flat and "relative_bias" not in self.blocks[block])
+        for leaf in divided:
+            first = divided[0]
+            if leaf.axes["d"] != first.axes["d"]:
+                raise InputError(
+                    f"{first.path} has width {first.axes['d']} and {leaf.path} width "
+                    f"{leaf.axes['d']}, which may have other numbers of heads than "
+                    f"{self._heads['h']}: leave one of them out with "
+                    f"{self._without(_part(leaf.path, first.path))}, or give a rule for each "
+                    "with its own heads=…"
+                )
+
+    def _without(self, *parts: str) -> str:
+        """Rules that leave out these leaves, or all below a path that ends in a slash."""
+        names = (re.sub(r"(^|[/_])\d+", r"\1\\d+", re.sub("[/.]", "/", x)) for x in parts)
+        left = (f'Rule(r"^{name}{".*" * name.endswith("/")}", ())' for name in names)
+        return f"rules=({', '.join(left)}, *{self._name_of_rules()})"
+
+    def _name_of_rules(self) -> str:
+        if name := zoo.table_name(self.rules):
+            return f"zoo.{name}"
+        return "rules.FLAX" if self.rules is FLAX else "rules"
 
     def _check_heads(self, block: str, written: frozenset[str]) -> None:
         """Raise InputError if the leaves of an attention layer disagree about its heads."""
@@ -264,10 +340,10 @@ class Tree:
             if {wide, narrow} <= written & leaves.keys() and leaves[narrow].rule.flattens("g"):
                 widths = [leaves[role].axes["k"] for role in (wide, narrow)]
                 if widths[0] != widths[1]:
+                    self._check_no_gate(block, leaves)
                     raise InputError(
                         f"{leaves[wide].path} has heads of width {widths[0]}, "
-                        f"{leaves[narrow].path} of width {widths[1]}: give num_kv_heads, the "
-                        "number of heads of key and value"
+                        f"{leaves[narrow].path} of width {widths[1]}: " + self._advice_on_groups()
                     )
         for first, second, shared in _SAME_SIZES:
             if {first, second} <= leaves.keys():
@@ -279,16 +355,48 @@ class Tree:
                         f"{other.rule.layout!r}{_hint_of_heads(leaves.values())}"
                     )
 
+    def _check_no_gate(self, block: str, leaves: Mapping[str, Leaf]) -> None:
+        """Raise InputError if query makes twice as many columns as out takes."""
+        if {"query", "out"} <= leaves.keys():
+            query, out = leaves["query"], leaves["out"]
+            columns, rows = (leaf.axes["h"] * leaf.axes["k"] for leaf in (query, out))
+            if columns == 2 * rows:
+                raise InputError(
+                    f"{query.path} has {columns} columns, twice the {rows} that {out.path} takes: "
+                    "half of them may be gates, which no layout tells from queries; leave this "
+                    f"attention out with {self._without(f'{block}/')}"
+                )
+
+    def _advice_on_groups(self) -> str:
+        if self._grouped:
+            return f"num_heads {self._heads['h']} or num_kv_heads {self._heads['g']} is another"
+        return "give num_kv_heads, the number of heads of key and value"
+
     def _check_described(self) -> None:
-        if self._undescribed:
-            advice = self._hint() or (
-                f": give {self._suggestion() or 'rules=attention_rules(…)'}, or rules=(Rule(path, "
-                "role, layout), …); for layers that are no attention put Rule(path, ()) in front"
-            )
-            others = len(self._undescribed) - 1
+        if not self._undescribed:
+            return
+        path = self._undescribed[0]
+        names = {
+            *re.split("[/.]", path),
+            *(re.split("[/.]", p)[-1] for p in self._held[_parent(path)]),
+        }
+        if any(map(_SCALES.fullmatch, names)):
             raise InputError(
-                f"no rule describes {self._undescribed[0]} (and {others} more){advice}"
+                f"{path} is quantized or a scale: give weights in floating point, without scales"
             )
+        advice = self._hint()
+        if not advice and (reason := self._left_out([path])):
+            raise InputError(f"no rule describes {path}: {reason}")
+        if not advice:
+            parents = {_parent(_parent(one)) for one in self._undescribed}
+            near = [one for one in self.paths if _parent(_parent(one)) in parents]
+            call = self._suggestion(near) or "rules=(Rule(path, role, layout), …)"
+            advice = (
+                f": give {call}; if it is no attention, leave it out with "
+                f"{self._without(f'{_parent(path)}/' if _parent(path) else path)}"
+            )
+        others = len(self._undescribed) - 1
+        raise InputError(f"no rule describes {path} (and {others} more){advice}")
 
     def _no_match(self, scheme: Scheme) -> str:
         """Why a scheme finds nothing, and what to do."""
@@ -296,8 +404,11 @@ class Tree:
         message = f"{name_of(scheme)} matches nothing among the paths {seen or '(none)'}"
         if hint := self._hint(scheme):
             return message + hint
-        if roles_to_write(scheme, _KERNELS) and (call := self._suggestion()):
-            return f"{message}: give {call}"
+        if roles_to_write(scheme, _KERNELS):
+            if call := self._suggestion(self.paths):
+                return f"{message}: give {call}"
+            if reason := self._left_out(self.paths):
+                return f"{message}: {reason}"
         every = sorted(scheme.writes(frozenset(ROLES)))
         if not every:
             return f"{name_of(scheme)} writes nothing in any tree: {shown(scheme)}"
@@ -307,8 +418,28 @@ class Tree:
             "one in front, rules=(Rule(path, role, layout), *rules)"
         )
 
-    def _suggestion(self) -> str:
-        return suggestion(zip(self.paths, map(np.shape, self.leaves), strict=True))
+    def _left_out(self, among: Iterable[str]) -> str:
+        """Why no rule describes attention that a table knows by its names."""
+        for path in among:
+            if re.search(r"(^|[/.])[kv]_proj_weight$", path):
+                return (
+                    f"torch.nn.MultiheadAttention has {path} if keys or values have another width "
+                    "than queries; such cross-attention is left out"
+                )
+            tables = (self.rules, *zoo.TABLES.values())
+            if any(rule.excludes(path) for table in tables for rule in table):
+                return (
+                    f"{path} is left out by its name, as cross-attention or a part beside another "
+                    "model; to write it, give it alone, without what its path starts with"
+                )
+        return ""
+
+    def _suggestion(self, among: Iterable[str]) -> str:
+        """What to give for the attention of some paths, beside the rules of the rest."""
+        shapes = dict(zip(self.paths, map(np.shape, self.leaves), strict=True))
+        described = any(attention_kernels(frozenset(roles)) for roles in self.blocks.values())
+        beside = self._name_of_rules() if described else ""
+        return suggestion(((path, shapes[path]) for path in among), beside)
 
     def _hint(self, scheme: Scheme | None = None) -> str:
         """Advice to use another table of the zoo, by which the scheme finds something."""
@@ -326,6 +457,46 @@ class Tree:
             return any(roles_to_write(scheme, roles) for roles in blocks.values())
         except InputError:
             return False
+
+
+def _of_optimizer(params: Any, names: Sequence[str]) -> dict[int, str]:
+    """What the leaves of a training state belong to that aren't its parameters, by their index.
+
+    A moment mirrors the parameters, and a schedule-free optimizer, float32 masters or a moving
+    average hold a copy of them.
+    """
+
+    def is_optax(node: Any) -> bool:
+        return isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax"
+
+    found = {}
+    index = 0
+    for node in jax.tree.leaves(params, is_leaf=is_optax):
+        size = len(jax.tree.leaves(node))
+        if is_optax(node):
+            found |= dict.fromkeys(range(index, index + size), f"optax's {type(node).__name__}")
+        index += size
+    seen = frozenset(names)
+    for index, path in enumerate(names):
+        top, _, rest = path.partition("/")
+        if _OPTIMIZER.search(path) or _moments(path) & seen:
+            found.setdefault(index, "an optimizer's state")
+        elif top != "params" and f"params/{rest}" in seen:
+            found.setdefault(index, f"{top}, a copy of params")
+    return found
+
+
+def _moments(path: str) -> set[str]:
+    """The counts that an optimizer without its classes has beside the moments of a path."""
+    moments = re.finditer(r"(?:^|/)(?:mu|nu)/", path)
+    return {f"{path[: found.start()]}/count".removeprefix("/") for found in moments}
+
+
+def _part(path: str, other: str) -> str:
+    """The start of a path up to the first name that another one doesn't have, and a slash."""
+    names, others = (re.split("[/.]", one) for one in (path, other))
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))
+    return "/".join(names[: len(list(same)) + 1]) + "/"
 
 
 def _parent(path: str) -> str:
@@ -363,11 +534,9 @@ def _check_keys_differ(blocks: Sequence[str]) -> None:
 def _hint_of_heads(leaves: Collection[Leaf]) -> str:
     """Advice for a fused kernel of grouped heads, and for layers of `nn.scan` with flattened heads,
     whose kernels have as many axes as those of one layer with heads apart."""
-    shapes = {(leaf.shape[0], len(leaf.shape) + leaf.role.endswith("_bias")) for leaf in leaves}
     if any("three" in leaf.rule.layout for leaf in leaves):
         return f"; {GROUPED_ADVICE}"
-    if len(shapes) > 1:
+    call = suggestion((leaf.path, leaf.shape) for leaf in leaves)
+    if "stacked=True, flat=True" not in call:
         return ""
-    return (
-        ": stacked layers with flattened heads need rules=attention_rules(stacked=True, flat=True)"
-    )
+    return f": stacked layers with flattened heads need {call}"

@@ -5,6 +5,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -313,8 +314,12 @@ def test_a_plan_keeps_the_numbers_that_layers_share():
         ({}, "matches nothing among the paths .none."),
         (nn.Dense(3), r"^Dense\(.* is not a tree of parameters"),
         (
-            [{}, [{"mu": {"key": {"kernel": jnp.ones((4, 2, 2))}}}]],
-            "1/0/mu/.* is an optimizer's moment",
+            [{}, [optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})]],
+            "1/0/trace/.* belongs to optax's TraceState: give the parameters alone",
+        ),
+        (
+            [{"count": 1, "mu": {"key": {"kernel": jnp.ones((4, 2, 2))}}}],
+            "0/mu/.* belongs to an optimizer's state: give the parameters alone",
         ),
         ({"attn": {"qkv": {"kernel": jnp.ones((4, 12))}}}, "no rule describes attn/qkv/kernel"),
         (
@@ -351,7 +356,34 @@ def test_the_moments_of_a_training_state_are_no_weights(call):
     params = stock(1)
     with pytest.raises(InputError, match=r"opt_state/0/mu/.* give the parameters alone"):
         call({"opt_state": [{"mu": params, "nu": params}], "params": params})
+    with pytest.raises(InputError, match=r"ema/.* belongs to ema, a copy of params: give the"):
+        call({"ema": params, "params": params})
     assert call(params)
+
+
+@pytest.mark.parametrize("name", ["mu", "nu", "trace", "count"])
+def test_modules_may_have_the_names_of_moments(name):
+    layer = stock(1)["layer_0"]
+    tree = {"encoder": layer, "head": {name: layer}}
+    paths = {write.path for write in mimetic_jax.plan(tree, Mimetic())}
+    assert f"head/{name}/query/kernel" in paths
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [optax.adamw(1e-4), optax.contrib.schedule_free_adamw(1e-4)],
+    ids=["adamw", "schedule_free"],
+)
+def test_a_state_made_from_the_new_parameters_keeps_them(optimizer):
+    """As docs/your_model.md orders it: an optimizer may hold a copy of what it starts from."""
+    params = mimetic_jax.rewrite(KEY, stock(1), Mimetic())
+    state = optimizer.init(params)
+    with pytest.raises(InputError, match=r"belongs to optax's .*: give the parameters alone"):
+        mimetic_jax.rewrite(KEY, (params, state), Mimetic())
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
+    after = optax.apply_updates(params, updates)
+    for old, new in zip(mimetic_jax.check(params), mimetic_jax.check(after), strict=True):
+        assert new.value_out == pytest.approx(old.value_out, abs=0.02)
 
 
 def test_layers_that_share_a_name_with_attention_are_unchanged():
@@ -410,7 +442,7 @@ def test_fewer_heads_of_key_and_value_in_a_fused_kernel_are_not_misread(scheme, 
     rules = attention_rules(fused="qkv", out="proj", flat=True)
     with pytest.raises(InputError, match="grouped=True"):
         mimetic_jax.plan({"attn": layers}, scheme, num_heads=4, num_kv_heads=groups, rules=rules)
-    with pytest.raises(InputError, match=r"flat=True, grouped=True\), num_heads=…, num_kv_heads=…"):
+    with pytest.raises(InputError, match=r"'d \(\(h\+2g\) k\)' for query, key and value one after"):
         mimetic_jax.plan({"attn": layers}, scheme)
 
 

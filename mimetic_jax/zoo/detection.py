@@ -73,8 +73,9 @@ def _agree(one: Rule | None, other: Rule | None) -> bool:
 def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     """The leaves that the rules describe; none without two kernels that are drawn together."""
     found = {}
+    beside = frozenset(path for path, _ in leaves)
     for path, shape in leaves:
-        described = describing(path, rules)
+        described = describing(path, rules, beside)
         if described and (not described[0].roles or described[0].rank == len(shape)):
             found[path] = described[0]
     roles = {role for rule in found.values() for role in rule.roles}

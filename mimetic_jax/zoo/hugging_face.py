@@ -5,7 +5,10 @@ import functools
 from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
 
 # Parts beside a text model or an encoder, with another number of heads.
-EXCLUDED = rf"{CROSS_ATTENTION}|multihead_attn|attn_pool|pooler/|predictor/|vision_(tower|model)/"
+EXCLUDED = (
+    rf"{CROSS_ATTENTION}|multihead_attn|attn_pool|pooler/|predictor/|resampler/|qformer/"
+    r"|vision_(tower|model)/|audio_tower/|(?:^|/)visual/"
+)
 
 
 def hugging_face(kernel: str, table: str, *, transposed: bool) -> tuple[Rule, ...]:

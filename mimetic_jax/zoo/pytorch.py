@@ -12,9 +12,11 @@ _QKV_BIASES = ("query_bias", "key_bias", "value_bias")
 _rule = functools.partial(Rule, exclude=EXCLUDED)
 
 PYTORCH: tuple[Rule, ...] = (
-    # torch.nn.MultiheadAttention, whose output is described with Hugging Face's.
+    # torch.nn.MultiheadAttention, under any name.
     _rule("in_proj_weight", _QKV, "(three h k) d"),
     _rule("in_proj_bias", _QKV_BIASES, "(three h k)"),
+    _rule("out_proj/weight", "out", "d (h k)", beside="in_proj_weight"),
+    _rule("out_proj/bias", "out_bias", "d", beside="in_proj_weight"),
     *mlp_rules(
         first="linear1",
         second="linear2",
@@ -52,8 +54,8 @@ modules.
 
 Weights are stored (out, in) with flattened heads: give `num_heads`, and `num_kv_heads` where heads
 are grouped. GPT-NeoX stores query, key and value of one head after the other. GPT-Neo and T5 don't
-divide logits by √K; their query takes that factor. Cross-attention, attention pooling, a vision
-tower beside text and gated MLPs keep their initialization.
+divide logits by √K; their query takes that factor. Cross-attention, attention pooling, a vision or
+audio tower beside text, resamplers and gated MLPs keep their initialization.
 
 Read from: torch 2.14.1 torch/nn/modules/{activation,transformer}.py; torchvision 0.29.2
 models/{vision_transformer,swin_transformer}.py; timm 1.0.31 models/{vision_transformer,
