@@ -1,8 +1,8 @@
 """Time decoding and cropping of images: ours against a Pillow loop, and one thread against two.
 
-    python -m benchmarks.input [--tar=FILE] [--size=224] [--seconds=2]
+    python -m benchmarks.input [--folder=FOLDER] [--size=224] [--seconds=2]
 
-Without a tar of JPEGs, it makes 500x375 images with the spectrum of photographs, at quality 90.
+Without a folder of JPEGs, it makes 500x375 images with the spectrum of photographs, at quality 90.
 Crops are counted per second of processor time, which other load on the machine doesn't change.
 """
 
@@ -19,7 +19,6 @@ import jax
 import numpy as np
 
 from mimetic_jax.data.feed.stream import train_batches
-from mimetic_jax.data.files.archive import Archive
 from mimetic_jax.data.files.views import eval_view, random_crop, train_view
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -113,14 +112,12 @@ def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tup
 def main() -> None:
     """Print one line per measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tar", type=Path, help="a tar of JPEGs to decode")
+    parser.add_argument("--folder", type=Path, help="a folder with *.JPEG to decode")
     parser.add_argument("--size", type=int, default=224, help="side of the crops in pixels")
     parser.add_argument("--seconds", type=float, default=2.0, help="per measurement")
     flags = parser.parse_args()
-    if flags.tar:
-        archive = Archive(flags.tar)
-        jpegs = [i for i, name in enumerate(archive.files) if name.lower().endswith(".jpeg")][:128]
-        encoded = [archive.read(index) for index in jpegs]
+    if flags.folder:
+        encoded = [path.read_bytes() for path in sorted(flags.folder.rglob("*.JPEG"))[:128]]
     else:
         encoded = [photograph(seed) for seed in range(64)]
     size, kilobytes = flags.size, sum(map(len, encoded)) / len(encoded) / 1000

@@ -10,14 +10,13 @@ import pathlib
 
 from mimetic_jax.errors import InputError
 
-_DATA = ("PIL", "cv2", "grain", "safetensors", "sklearn")
+_DATA = ("PIL", "cv2", "grain", "pooch", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
     "train": (*_DATA, "etils", "optax", "orbax", "tqdm"),
     "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
-    "s3": ("s3fs",),
     "prepare": ("tensorflow",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

@@ -3,21 +3,16 @@
 Generations are checked as strictly as by the real service: TensorStore's checkpoints rely on
 conditions such as ifGenerationMatch.
 
-    python tests/bucket_server.py [--latency=SECONDS] [--fail=N] [--cut=N] [FILE …]
+    python tests/bucket_server.py
 
-prints its address, and serves until it is killed, each request after that latency, gs://bucket with
-these files in it. Every N-th download fails, or ends in the middle.
+prints its address, and serves an empty gs://bucket until it is killed.
 """
 
-import argparse
 import email.parser
 import http.server
-import itertools
 import json
-import pathlib
 import re
 import threading
-import time
 import urllib.parse
 from typing import Any
 
@@ -84,9 +79,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     bucket = Bucket()
-    latency = 0.0
-    fail = cut = 0
-    downloads = itertools.count(1)
 
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
@@ -105,9 +97,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if query.get("alt") != "media":
                 return self._json(self.bucket.about(name))
             content, generation = self.bucket.objects[name]
-        number = next(self.downloads)
-        if self.fail and number % self.fail == 0:
-            return self._status(503)
         whole = len(content)
         headers = {"x-goog-generation": str(generation), "x-goog-metageneration": "1"}
         if match := re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")):
@@ -119,9 +108,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self._status(416)
             headers["Content-Range"] = f"bytes {first}-{last}/{whole}"
             content = content[first : last + 1]
-            if self.cut and number % self.cut == 0:
-                self.close_connection = True
-                return self._send(206, content[: len(content) // 2], headers, len(content))
             return self._send(206, content, headers)
         return self._send(200, content, headers)
 
@@ -188,7 +174,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self._json(self.bucket.write(name, content))
 
     def _asked(self) -> tuple[str, dict[str, str]]:
-        time.sleep(self.latency)
         parts = urllib.parse.urlsplit(self.path)
         return parts.path, dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
 
@@ -203,13 +188,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = b"" if status in (204, 304) else b'{"error": {"message": "no", "errors": []}}'
         self._send(status, body, {"Content-Type": "application/json"} if body else {})
 
-    def _send(
-        self, status: int, body: bytes, headers: dict[str, str], promised: int | None = None
-    ) -> None:
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body) if promised is None else promised))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -222,15 +205,6 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main() -> None:
     """Serve on a free port."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--latency", type=float, default=0.0)
-    parser.add_argument("--fail", type=int, default=0)
-    parser.add_argument("--cut", type=int, default=0)
-    parser.add_argument("files", nargs="*", type=pathlib.Path)
-    options = parser.parse_args()
-    Handler.latency, Handler.fail, Handler.cut = options.latency, options.fail, options.cut
-    for path in options.files:
-        Handler.bucket.write(path.name, path.read_bytes())
     server = Server(("127.0.0.1", 0), Handler)
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()

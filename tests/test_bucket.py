@@ -1,19 +1,14 @@
-"""A run whose workdir, or whose data, is in a bucket. Needs gcsfs, as gs:// does."""
+"""A run whose workdir is in a bucket. Needs gcsfs, as gs:// does."""
 
-import contextlib
 import importlib.util
-import io
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
-import tarfile
 
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """
@@ -37,15 +32,14 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(importlib.util.find_spec("gcsfs") is None, reason="needs gcsfs"),
 ]
-COMMAND = "from mimetic_jax.command.console import main; main()"
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
 
-@contextlib.contextmanager
-def serving(*arguments):
+@pytest.fixture
+def bucket():
     """Serve a bucket; the environment that makes clients use it."""
     server = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "bucket_server.py"), *map(str, arguments)],
+        [sys.executable, str(ROOT / "tests" / "bucket_server.py")],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -74,12 +68,6 @@ def final_test(said):
     return line.split("test", 1)[1]
 
 
-@pytest.fixture
-def bucket():
-    with serving() as environment:
-        yield environment
-
-
 def test_killed_and_continued_in_a_bucket(tmp_path, bucket):
     config = tmp_path / "tiny.py"
     config.write_text(CONFIG.replace("STEPS", "200"))
@@ -101,37 +89,3 @@ def test_killed_and_continued_in_a_bucket(tmp_path, bucket):
     assert final_test(again) == final_test(whole)
     tested = finished(bucket, *command("gs://bucket/runs/killed", "--mode=eval"))
     assert final_test(whole) in tested
-
-
-def images(path):
-    """A tar of photographs' size, so that no two are in one request."""
-    random = np.random.default_rng(0)
-    with tarfile.open(path, "w") as tar:
-        for split, count in (("train", 16), ("test", 4)):
-            for number in range(2 * count):
-                pixels = random.integers(0, 256, (60, 80, 3), np.uint8)
-                encoded = io.BytesIO()
-                Image.fromarray(pixels).save(encoded, "JPEG", quality=95)
-                info = tarfile.TarInfo(f"{split}/class_{number % 2}/{number}.jpeg")
-                info.size = len(encoded.getvalue())
-                tar.addfile(info, io.BytesIO(encoded.getvalue()))
-    return path
-
-
-def test_images_in_a_bucket_train_as_on_a_disk(tmp_path):
-    """Although each request takes 50 ms, and some fail or end in the middle."""
-    tar, config = images(tmp_path / "images.tar"), tmp_path / "tiny.py"
-    more = "\n    config.data.name, config.data.size = 'folder_streamed', 32\n    return config"
-    config.write_text(CONFIG.replace("STEPS", "20").replace("\n    return config", more))
-
-    def command(data, workdir):
-        where = f"--config.data.dir={data}", f"--workdir={tmp_path / workdir}"
-        return "main.py", f"--config={config}", *where
-
-    with serving("--latency=0.05", "--fail=50", "--cut=30", tar) as there:
-        here = finished(there, *command(tar, "here"))
-        for workdir in ("headers", "index"):
-            said = finished(there, *command("gs://bucket/images.tar", workdir))
-            assert final_test(said) == final_test(here)
-            index = finished(there, "-c", COMMAND, "index", "gs://bucket/images.tar")
-            assert "gs://bucket/images.tar.index: 40 files and folders" in index

@@ -26,7 +26,6 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic fields cifar10_vit
     mimetic train cifar10_vit:help
     mimetic download cifar10 --data-dir=DIR
-    mimetic index gs://BUCKET/IMAGES.tar
     mimetic --version
 
 COMMAND CONFIG [FLAGS] does in any folder what a checkout's
@@ -114,16 +113,9 @@ def _on_file(command: str, arguments: Sequence[str]) -> None:
     getattr(files, f"{command}_file")(arguments)
 
 
-def _index(arguments: Sequence[str]) -> None:
-    from mimetic_jax.data.files import index
-
-    index.main(arguments)
-
-
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
     "prepare": _prepare,
-    "index": _index,
     "report": _report,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

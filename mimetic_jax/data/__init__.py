@@ -16,7 +16,6 @@ from mimetic_jax.data.augment.pipeline import (
 )
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
-from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import ImageSource, Subset
 from mimetic_jax.data.sets.class_folders import SIDES as OWN_SIDES
@@ -40,7 +39,6 @@ __all__ = [
     "DatasetInfo",
     "ImageDataset",
     "ImageSource",
-    "Limits",
     "Mixing",
     "StreamedDataset",
     "Subset",

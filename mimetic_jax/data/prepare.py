@@ -19,7 +19,6 @@ from mimetic_jax.data.sets.table import describe, names
 from mimetic_jax.errors import InputError, check_given, said_by
 from mimetic_jax.exits import reported
 from mimetic_jax.extras import need
-from mimetic_jax.host.files import read_bytes
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]
@@ -66,7 +65,7 @@ def prepare(
 def _readable(prepared: Path) -> Path:
     path = prepared / "dataset_info.json"
     try:
-        found = json.loads(read_bytes(path)).get("fileFormat", "tfrecord")
+        found = json.loads(path.read_bytes()).get("fileFormat", "tfrecord")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({said_by(error)}): remove {prepared}") from error
     if found != "array_record":

@@ -81,11 +81,7 @@ class ImageData(Section):
     """`config.data` of task "images"."""
 
     name: str = field("digits", "the data set: see data/sets/table.py", affects=DATA)
-    dir: str | None = field(
-        None,
-        "folder or file that holds the data set; gs://… or s3://… of a tar or zip",
-        affects=PLACE,
-    )
+    dir: str | None = field(None, "folder that holds the data set", affects=PLACE)
     classes: int = field(
         0, "classes, if not those published; 0: as published", Range(0, 10**6), affects=DATA
     )
@@ -109,16 +105,9 @@ class ImageData(Section):
     eval_fraction: float = field(1.0, "share of its shorter side that a test image keeps", VIEW)
     threads: int = field(
         0,
-        "threads that decode streamed images; 0: one per core, or 64 to read from a bucket",
+        "threads that decode streamed images; 0: one per core",
         Range(0, 4096),
         MACHINE,
-    )
-    strict: bool = field(False, "stop at a damaged image instead of replacing it", None, MACHINE)
-    max_pixels: int = field(
-        0, "pixels beyond which an image counts as damaged; 0: 2**27", Range(0, 2**30), MACHINE
-    )
-    max_bytes: int = field(
-        0, "bytes beyond which an image file counts as damaged; 0: 2**28", NOT_NEGATIVE, MACHINE
     )
     augment: Augmentation = section(Augmentation)
     mix: Mixing = section(Mixing)

@@ -140,8 +140,6 @@ class Loop:
         lines = [one.log(waited) for one in due]
         if not self.progress.live:
             self._say_steps(due, lines, waited)
-        for note in session.notes():
-            self.say(note)
 
     def _say_steps(self, due: Sequence[Journal], lines: Sequence[str], waited: float) -> None:
         task, rate = self.program.task, due[-1].speed

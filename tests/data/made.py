@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,40 +36,6 @@ def encode(pixels: np.ndarray, kind: str = "JPEG", mode: str = "", **options: An
 def decoded(data: bytes) -> Image.Image:
     """The image as Pillow reads it."""
     return Image.open(io.BytesIO(data)).convert("RGB")
-
-
-def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
-    """A folder or link of a tar, or a file without content."""
-    info = tarfile.TarInfo(name)
-    # POSIX tars write an extended header for a fraction.
-    info.type, info.linkname, info.mtime = kind, target, 1.5
-    return info
-
-
-def tar_of(
-    files: Mapping[str, bytes] | list[tuple[str, bytes] | tarfile.TarInfo],
-    form: int = tarfile.GNU_FORMAT,
-) -> bytes:
-    """A tar of these files, in their order, and of other members where they stand between them."""
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w", format=form) as tar:
-        for entry in files.items() if isinstance(files, Mapping) else files:
-            if isinstance(entry, tarfile.TarInfo):
-                tar.addfile(entry)
-            else:
-                info = member(entry[0])
-                info.size = len(entry[1])
-                tar.addfile(info, io.BytesIO(entry[1]))
-    return written.getvalue()
-
-
-def zip_of(files: list[tuple[str, bytes]], method: int = zipfile.ZIP_STORED) -> bytes:
-    """A zip of these files, in their order; a name that ends with a slash is a folder's."""
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", method) as file:
-        for name, data in files:
-            file.writestr(name, data)
-    return written.getvalue()
 
 
 SIZES = {"train": 7, "test": 3}

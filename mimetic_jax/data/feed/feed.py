@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import jax
@@ -61,9 +61,6 @@ class Session(Protocol):
 
     def arrays(self) -> Any:
         """What the next dispatch is called with; may wait for it."""
-
-    def notes(self) -> Iterator[str]:
-        """Messages since the last call, such as damaged images that were replaced."""
 
     def close(self) -> None:
         """Stop the threads."""

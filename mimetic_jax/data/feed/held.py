@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -40,9 +40,6 @@ class _Unchanging:
 
     def arrays(self) -> Any:
         return self.held
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
 
     def close(self) -> None:
         return None

@@ -16,8 +16,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
-from mimetic_jax.data.files.sources import ImageSource, in_flight
+from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
 from mimetic_jax.errors import InputError
 
@@ -25,52 +24,33 @@ TrainBatch = tuple[np.ndarray, np.ndarray]
 EvalBatch = tuple[np.ndarray, np.ndarray, np.ndarray]
 Batch = TypeVar("Batch")
 
-# A few damaged images are replaced; this many in a row mean a damaged data set.
-_MOST_DAMAGED_IN_A_ROW = 10
-_MOST_NAMES = 100
-# Images per piece of work: enough to hide Grain's 0.3 ms per piece. Fewer where many threads wait
-# for a bucket, each with a piece.
+# Images per piece of work: enough to hide Grain's 0.3 ms per piece.
 _MOST_IMAGES_IN_A_PIECE = 64
-_MOST_WHERE_THREADS_WAIT = 4
 
-# Pixels, label, weight, index in the source, and how many from there on were damaged.
-_Example = tuple[np.ndarray, int, np.float32, int, int]
+# Pixels, label, weight.
+_Example = tuple[np.ndarray, int, np.float32]
 
 
 class ImageStream(Generic[Batch]):
-    """An iterator over batches that records skipped images.
+    """An iterator over batches.
 
     Made by `train_batches` and `eval_batches`; threads start to decode at once. They stop when it
     is closed, left as a context manager, or garbage-collected.
-
-    Attributes:
-        skipped: names of the first 100 damaged images met so far.
-        num_skipped: number met; the same image counts each time.
     """
 
-    def __init__(
-        self, batches: Iterator[Any], pieces: int, fields: int, source: ImageSource
-    ) -> None:
-        self._batches, self._pieces, self._fields, self._source = batches, pieces, fields, source
-        self.skipped: list[str] = []
-        self.num_skipped = 0
+    def __init__(self, batches: Iterator[Any], pieces: int, fields: int) -> None:
+        self._batches, self._pieces, self._fields = batches, pieces, fields
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
         pieces = [next(self._batches) for _ in range(self._pieces)]
-        *fields, indices, damaged = (
+        fields = (
             np.concatenate(parts) if self._pieces > 1 else parts[0]
             for parts in zip(*pieces, strict=True)
         )
-        for index, count in zip(indices, damaged, strict=True):
-            for offset in range(count):
-                self.num_skipped += 1
-                if len(self.skipped) < _MOST_NAMES:
-                    position = (int(index) + offset) % len(self._source)
-                    self.skipped.append(self._source.name(position))
-        return tuple(fields[: self._fields])  # type: ignore[return-value]
+        return tuple(fields)[: self._fields]  # type: ignore[return-value]
 
     def close(self) -> None:
         """Stop decoding; the threads end with their current piece of work."""
@@ -98,13 +78,8 @@ def train_batches(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: str = "bilinear",
     threads: int | None = None,
-    strict: bool = False,
-    limits: Limits = LIMITS,
 ) -> ImageStream[TrainBatch]:
     """Shuffled batches of random crops, in the order of `TrainOrder`, cropped by `train_view`.
-
-    An image that can't be decoded is replaced by the next good one of the source, label and all,
-    and reported in `skipped`.
 
     Args:
         source: N encoded images.
@@ -119,16 +94,14 @@ def train_batches(
         scale: least and most of the image's area in a crop.
         ratio: least and most width / height of a crop.
         interpolation: "bilinear", "bicubic" or "random".
-        threads: that read and decode; None: one per core, at most 32, or as many as keep a bucket
-            busy.
-        strict: raise DecodeError for an image that can't be decoded.
-        limits: of the size of an image.
+        threads: that read and decode; None: one per core, at most 32.
 
     Returns:
         An iterator over images uint8 [B/P, s, s, 3] and labels int32 [B/P].
 
     Raises:
-        InputError: sizes that don't fit together; while iterating, data that can't be read.
+        InputError: sizes that don't fit together; while iterating, an image that can't be read or
+            decoded.
 
     Reference:
         Touvron et al. 2021, "Training data-efficient image transformers" (repeated augmentation).
@@ -140,9 +113,9 @@ def train_batches(
     share = _Share(batch, process_index, process_count, first_step, num_steps)
     crops = crop_seed(key)
     view = functools.partial(
-        train_view, size=size, scale=scale, ratio=ratio, interpolation=interpolation, limits=limits
+        train_view, size=size, scale=scale, ratio=ratio, interpolation=interpolation
     )
-    example = _TrainExample(source, order, crops, share, view, strict)
+    example = _TrainExample(source, order, crops, share, view)
     return _stream(source, example, share, 2, threads)
 
 
@@ -156,13 +129,10 @@ def eval_batches(
     process_count: int = 1,
     interpolation: str = "bicubic",
     threads: int | None = None,
-    strict: bool = False,
-    limits: Limits = LIMITS,
 ) -> ImageStream[EvalBatch]:
     """Every image once, in the source's order, as `eval_view` shows it.
 
-    The last global batch is padded with black images of weight 0. An image that can't be decoded
-    gets weight 0 as well, and is reported in `skipped`.
+    The last global batch is padded with black images of weight 0.
 
     Args:
         source: N encoded images.
@@ -173,22 +143,19 @@ def eval_batches(
         process_count: P.
         interpolation: "bicubic" or "bilinear".
         threads: as for `train_batches`.
-        strict: raise DecodeError for an image that can't be decoded.
-        limits: of the size of an image.
 
     Returns:
         An iterator over images uint8 [B/P, s, s, 3], labels int32 [B/P], weights float32 [B/P],
         with ceil(N / B) batches on every process.
 
     Raises:
-        InputError: sizes that don't fit together; while iterating, data that can't be read.
+        InputError: sizes that don't fit together; while iterating, an image that can't be read or
+            decoded.
     """
     check_eval_view(size, fraction, interpolation)
     share = _Share(batch, process_index, process_count, 0, -(-len(source) // max(batch, 1)))
-    view = functools.partial(
-        eval_view, size=size, fraction=fraction, interpolation=interpolation, limits=limits
-    )
-    example = _EvalExample(source, share, size, view, strict)
+    view = functools.partial(eval_view, size=size, fraction=fraction, interpolation=interpolation)
+    example = _EvalExample(source, share, size, view)
     return _stream(source, example, share, 3, threads)
 
 
@@ -243,24 +210,13 @@ class _TrainExample:
     crops: int
     share: _Share
     view: Callable[..., np.ndarray]
-    strict: bool
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
         index = self.order.index(step, row)
-        for damaged in range(_MOST_DAMAGED_IN_A_ROW):
-            taken = (index + damaged) % len(self.source)
-            try:
-                data, label = self.source.read(taken)
-                rng = crop_rng(self.crops, step, row)
-                pixels = self.view(data, rng=rng, name=self.source.name(taken))
-            except DecodeError as error:
-                if self.strict:
-                    raise
-                last = error
-            else:
-                return pixels, label, np.float32(1), index, damaged
-        raise DecodeError(f"{_MOST_DAMAGED_IN_A_ROW} images in a row are damaged, the last: {last}")
+        data, label = self.source.read(index)
+        rng = crop_rng(self.crops, step, row)
+        return self.view(data, rng=rng, name=self.source.name(index)), label, np.float32(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,23 +225,14 @@ class _EvalExample:
     share: _Share
     size: int
     view: Callable[..., np.ndarray]
-    strict: bool
 
     def __call__(self, number: int) -> _Example:
         step, row = self.share.step_and_row(number)
         index = step * self.share.batch + row
-        nothing = np.zeros((self.size, self.size, 3), np.uint8)
         if index >= len(self.source):
-            return nothing, 0, np.float32(0), 0, 0
-        label = 0
-        try:
-            data, label = self.source.read(index)
-            pixels = self.view(data, name=self.source.name(index))
-        except DecodeError:
-            if self.strict:
-                raise
-            return nothing, label, np.float32(0), index, 1
-        return pixels, label, np.float32(1), index, 0
+            return np.zeros((self.size, self.size, 3), np.uint8), 0, np.float32(0)
+        data, label = self.source.read(index)
+        return self.view(data, name=self.source.name(index)), label, np.float32(1)
 
 
 def _stream(
@@ -297,26 +244,19 @@ def _stream(
 ) -> ImageStream[Any]:
     import grain
 
-    waiting = in_flight(source)
-    threads = max(min(os.cpu_count() or 1, 32), waiting) if threads is None else threads
+    threads = min(os.cpu_count() or 1, 32) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads {threads} isn't at least 1")
-    most = min(share.rows, _MOST_WHERE_THREADS_WAIT if waiting > 1 else _MOST_IMAGES_IN_A_PIECE)
+    most = min(share.rows, _MOST_IMAGES_IN_A_PIECE)
     piece = max(images for images in range(1, most + 1) if share.rows % images == 0)
     pieces = share.rows // piece
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 2 * pieces))
     numbers = grain.MapDataset.range(share.num_steps * share.rows)
     batches = iter(numbers.map(example).batch(piece, batch_fn=_stack).to_iter_dataset(options))
     batches.start_prefetch()
-    return ImageStream(batches, pieces, fields, source)
+    return ImageStream(batches, pieces, fields)
 
 
 def _stack(examples: list[_Example]) -> tuple[np.ndarray, ...]:
-    pixels, labels, weights, indices, damaged = zip(*examples, strict=True)
-    return (
-        np.stack(pixels),
-        np.array(labels, np.int32),
-        np.array(weights, np.float32),
-        np.array(indices, np.int64),
-        np.array(damaged, np.int64),
-    )
+    pixels, labels, weights = zip(*examples, strict=True)
+    return np.stack(pixels), np.array(labels, np.int32), np.array(weights, np.float32)

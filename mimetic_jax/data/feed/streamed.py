@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -22,7 +22,6 @@ from mimetic_jax.data.feed.feed import (
 )
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.stream import eval_batches, train_batches
-from mimetic_jax.data.files.decode import Limits
 from mimetic_jax.data.files.sources import Subset
 from mimetic_jax.data.sets.dataset import StreamedDataset
 
@@ -43,8 +42,6 @@ class StreamedImages:
         repeats: times each image comes in an epoch.
         crops: `scale`, `ratio` and `interpolation` of `train_batches`.
         threads: that decode; None: one per core.
-        strict: stop at a damaged image instead of replacing it.
-        limits: of the size of an image.
     """
 
     max_dispatch = 1
@@ -63,15 +60,13 @@ class StreamedImages:
         repeats: int,
         crops: dict[str, Any],
         threads: int | None,
-        strict: bool,
-        limits: Limits,
     ) -> None:
         self.num_train, self.image_shape = num_train, image_shape
         self.batch, self.test_batch = batch, test_batch
         self.eval_fraction, self.repeats, self.crops = eval_fraction, repeats, crops
         self.steps_per_epoch = num_train // batch
         self._batched = sharding
-        self._reading = {"threads": threads, "strict": strict, "limits": limits}
+        self._threads = threads
         everywhere = NamedSharding(sharding.mesh, P())
         self._count = jax.jit(
             lambda count, *arguments: count(*arguments),
@@ -140,7 +135,7 @@ class StreamedImages:
         return {
             "process_index": jax.process_index(),
             "process_count": jax.process_count(),
-            **self._reading,
+            "threads": self._threads,
         }
 
     def _put(self, arrays: tuple[np.ndarray, ...]) -> Examples:
@@ -159,16 +154,10 @@ class _Streaming:
     waits = True
 
     def __init__(self, stream: Any, put: Callable[[tuple[np.ndarray, ...]], Examples]) -> None:
-        self._stream, self._put, self._reported = stream, put, 0
+        self._stream, self._put = stream, put
 
     def arrays(self) -> Examples:
         return self._put(next(self._stream))
-
-    def notes(self) -> Iterator[str]:
-        if (met := self._stream.num_skipped) > self._reported:
-            names = ", ".join(self._stream.skipped[self._reported : self._reported + 3])
-            yield f"{met - self._reported} damaged images replaced by the next: {names or '…'}"
-            self._reported = met
 
     def close(self) -> None:
         self._stream.close()

@@ -1,1 +1,1 @@
-"""Image files in folders, archives and array_record, read without unpacking."""
+"""Image files in class folders and in array_record."""

@@ -25,40 +25,6 @@ def _version(folder: Path) -> tuple[int, ...]:
     return tuple(int(part) if part.isdecimal() else -1 for part in folder.name.split("."))
 
 
-def read_split(
-    folder: Path, split: str, name: str, image_shape: tuple[int, int, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Read all images and labels of a split.
-
-    TFDS decodes the PNGs, with OpenCV if that is installed and with Pillow otherwise.
-
-    Args:
-        folder: `NAME/VERSION` as TFDS prepared it.
-        split: in TFDS notation, such as "train+validation[:50%]".
-        name: the data set's name in errors.
-        image_shape: height, width and channels that every image must have.
-
-    Returns:
-        images uint8 [N, h, w, C] and labels int32 [N].
-
-    Raises:
-        InputError: the data are in another file format, or can't be read.
-    """
-    builder = _builder(folder, name)
-    try:
-        source = builder.as_data_source(split)
-        images = np.empty((len(source), *image_shape), np.uint8)
-        labels = np.empty(len(source), np.int32)
-        for index, example in enumerate(source):
-            image = example["image"]
-            if image.shape != image_shape:  # Assigning would broadcast gray images.
-                raise ValueError(f"image {index} has shape {image.shape}, expected {image_shape}")
-            images[index], labels[index] = image, example["label"]
-    except Exception as error:
-        raise _unreadable(folder, name, error) from error
-    return images, labels
-
-
 def _builder(folder: Path, name: str) -> Any:
     try:
         import tensorflow_datasets as tfds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
 from typing import Any
@@ -15,52 +14,7 @@ from mimetic_jax.errors import InputError, said_by
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
-class DecodeError(InputError):
-    """The bytes of an image can't be decoded."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """The size of the largest image that is read; a larger one counts as damaged.
-
-    Attributes:
-        pixels: decoded, 2²⁷ of them take 400 MB in each thread.
-        bytes: of its file, unpacked.
-    """
-
-    pixels: int = 2**27
-    bytes: int = 2**28
-
-    def check_bytes(self, size: int, name: str) -> None:
-        """Check the size of an encoded image before it is read.
-
-        Raises:
-            DecodeError: it is too large.
-        """
-        if size > self.bytes:
-            raise DecodeError(
-                f"{name} has {size:,} bytes, more than {self.bytes:,}: data.max_bytes allows more"
-            )
-
-    def check_pixels(self, height: int, width: int, name: str) -> None:
-        """Check the shape of an image before it is decoded.
-
-        Raises:
-            DecodeError: it is too large.
-        """
-        if height * width > self.pixels:
-            raise DecodeError(
-                f"{name} has {height}x{width} pixels, more than {self.pixels:,}: data.max_pixels "
-                "allows more"
-            )
-
-
-LIMITS = Limits()
-
-
-def decode(
-    data: bytes, name: str = "image", *, reduction: int = 1, limits: Limits = LIMITS
-) -> np.ndarray:
+def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
     """Decode a JPEG, PNG or other image file.
 
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
@@ -74,17 +28,15 @@ def decode(
         name: the image's name in errors.
         reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
             rounded up, at less cost. Other images come at full size.
-        limits: of the image's size.
 
     Returns:
         uint8 [h, w, 3].
 
     Raises:
-        DecodeError: the data are no image, a damaged or truncated one, or one of too many pixels
-            or of 32-bit gray.
+        InputError: the data are no image, a damaged or truncated one, one of 32-bit gray, or one of
+            more pixels than Pillow or OpenCV decode.
     """
-    if shape := jpeg_shape(data):
-        limits.check_pixels(*shape, name)
+    if jpeg_shape(data):
         cv2 = opencv()
         # Despite "GRAYSCALE" these flags only reduce; IMREAD_REDUCED_COLOR_2 would set BGR as well.
         halved, quartered = cv2.IMREAD_REDUCED_GRAYSCALE_2, cv2.IMREAD_REDUCED_GRAYSCALE_4
@@ -96,7 +48,7 @@ def decode(
             pixels = None
         if pixels is not None:
             return pixels
-    return _decode_by_pillow(data, name, limits)
+    return _decode_by_pillow(data, name)
 
 
 def jpeg_shape(data: bytes) -> tuple[int, int] | None:
@@ -133,19 +85,14 @@ def opencv() -> Any:
     return cv2
 
 
-def _decode_by_pillow(data: bytes, name: str, limits: Limits) -> np.ndarray:
+def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
     from PIL import Image
-
-    # Pillow refuses twice its own limit; a larger one that was asked for replaces that.
-    if Image.MAX_IMAGE_PIXELS and limits.pixels > 2 * Image.MAX_IMAGE_PIXELS:
-        Image.MAX_IMAGE_PIXELS = limits.pixels
 
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
             image: Image.Image = file
-            limits.check_pixels(image.height, image.width, name)
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
-                raise DecodeError(
+                raise InputError(
                     f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "
                     "16 bits)"
                 )
@@ -155,10 +102,33 @@ def _decode_by_pillow(data: bytes, name: str, limits: Limits) -> np.ndarray:
             if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
                 image = image.convert("RGBA")  # Pillow warns if it converts straight to RGB.
             return np.asarray(image.convert("RGB"))
-    except DecodeError:
+    except InputError:
         raise
     except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
-        reason = said_by(error)
-        if isinstance(error, Image.UnidentifiedImageError):
-            reason = f"no known image format in its {len(data)} bytes"
-        raise DecodeError(f"{name} can't be decoded ({reason})") from error
+        raise _damaged(name, data, error) from error
+
+
+def check_image(data: bytes, name: str) -> None:
+    """Check, as far as this is possible without decoding, that these are the bytes of an image.
+
+    Raises:
+        InputError: the format is unknown, a JPEG has no end, or a PNG has wrong checksums.
+    """
+    from PIL import Image
+
+    if jpeg_shape(data):
+        return
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
+            file.verify()
+    except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
+        raise _damaged(name, data, error) from error
+
+
+def _damaged(name: str, data: bytes, error: Exception) -> InputError:
+    from PIL import Image
+
+    reason = said_by(error)
+    if isinstance(error, Image.UnidentifiedImageError):
+        reason = f"no known image format in its {len(data)} bytes"
+    return InputError(f"{name} can't be decoded ({reason}): mend it or remove it")

@@ -1,13 +1,13 @@
-"""Finds the images of a split and their classes in a folder or archive."""
+"""Finds the images of a split and their classes in a folder."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Iterable
-from typing import Protocol
+from pathlib import Path
 
-from mimetic_jax.data.home import AnyPath
+from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.errors import InputError
 
 _SPLITS = {
@@ -18,24 +18,10 @@ _SPLITS = {
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
-class Container(Protocol):
-    """Files by index: `Folder` or `Archive`."""
-
-    path: AnyPath
-    files: list[str]
-    folders: list[str]
-    in_flight: int
-    """Reads at once that keep its source busy."""
-
-    def read(self, index: int) -> bytes:
-        """The content of file `index`."""
-        ...
-
-
-def find_split(container: Container, split: str) -> tuple[list[int], list[str], list[str]]:
+def find_split(tree: Folder, split: str) -> tuple[list[int], list[str], list[str]]:
     """Find the images of a split and the class of each.
 
-    Three layouts are known, at the top of the container or in a folder of it: `SPLIT/CLASS/...`, as
+    Three layouts are known, at the top of the tree or in a folder of it: `SPLIT/CLASS/...`, as
     ImageFolder expects it; Tiny ImageNet's, where `val/val_annotations.txt` names the class of each
     file in `val/images`; and `CLASS/...` without splits, used as "train". Folders below a class
     belong to it. Files and folders whose names start with a dot are left out.
@@ -44,7 +30,7 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
     test or testing, in capitals or not.
 
     Returns:
-        Index in the container and class of each image, and the sorted names of all classes: those
+        Index in the tree and class of each image, and the sorted names of all classes: those
         of the training split if there is one, so that a class has the same number in every split.
 
     Raises:
@@ -52,46 +38,34 @@ def find_split(container: Container, split: str) -> tuple[list[int], list[str], 
             images are beside the splits' folders, in others.
     """
     wanted = _SPLITS.get(split, split)
-    layout, by_split = _by_split(container)
+    layout, by_split = _by_split(tree)
     if wanted not in by_split:
         known = ", ".join(sorted(set(by_split) - {""}))
-        raise InputError(f"{container.path} has no images of split {split!r}, only of: {known}")
+        raise InputError(f"{tree.path} has no images of split {split!r}, only of: {known}")
     chosen = by_split[wanted]
-    annotations = _annotations(container, wanted)
+    annotations = _annotations(tree, wanted)
     if annotations is not None:
-        chosen = [(index, _annotated(container, index, annotations)) for index, _ in chosen]
+        chosen = [(index, _annotated(tree, index, annotations)) for index, _ in chosen]
     else:
-        _check_folders(container, layout, wanted, {label for _, label in chosen})
+        _check_folders(tree, layout, wanted, {label for _, label in chosen})
     labels = [label for _, label in chosen]
     classes = sorted({label for _, label in by_split.get("train", chosen)})
     unexpected = sorted(set(labels) - set(classes))
     if "" in labels:
-        name = container.files[chosen[labels.index("")][0]]
-        raise InputError(f"{container.path}: {name} is in no class folder")
+        name = tree.files[chosen[labels.index("")][0]]
+        raise InputError(f"{tree.path}: {name} is in no class folder")
     if unexpected:
-        raise InputError(f"{container.path}: {split} has class {unexpected[0]}, which train lacks")
+        raise InputError(f"{tree.path}: {split} has class {unexpected[0]}, which train lacks")
     return [index for index, _ in chosen], labels, classes
 
 
-def splits_of(container: Container) -> set[str]:
+def splits_of(tree: Folder) -> set[str]:
     """The splits that have images: "train", "validation", "test"; only "train" without splits.
 
     Raises:
         InputError: there are no images, or some are beside the splits' folders, in others.
     """
-    return set(_by_split(container)[1]) - {""}
-
-
-def text_lines(content: bytes, name: str) -> list[str]:
-    """The lines of a list of labels, without empty ones.
-
-    Raises:
-        InputError: it is not UTF-8.
-    """
-    try:
-        return [line for line in content.decode().splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} isn't UTF-8: byte {error.start}") from error
+    return set(_by_split(tree)[1]) - {""}
 
 
 _Parts = tuple[str, ...]  # of a folder's path
@@ -113,7 +87,7 @@ class _Layout:
         return _SPLITS.get(split.lower(), ""), label
 
 
-def _layout(path: AnyPath, folders: Iterable[_Parts]) -> _Layout:
+def _layout(path: Path, folders: Iterable[_Parts]) -> _Layout:
     """The layout of the folders that hold images."""
     named = [folder for folder in folders if folder]
     shared = _shared(named)[: min(map(len, named), default=1) - 1]
@@ -145,17 +119,17 @@ def _below(root: _Parts, folder: _Parts) -> _Parts:
     return folder[len(_shared([root, folder])) :]
 
 
-def _by_split(container: Container) -> tuple[_Layout, dict[str, list[tuple[int, str]]]]:
+def _by_split(tree: Folder) -> tuple[_Layout, dict[str, list[tuple[int, str]]]]:
     """Index and class of each image, by its split, "" where its path names none."""
     images = {
         index: name.rpartition("/")[0]
-        for index, name in enumerate(container.files)
+        for index, name in enumerate(tree.files)
         if name.lower().endswith(_SUFFIXES) and not _hidden(name)
     }
     if not images:
-        raise InputError(f"{container.path} holds no images ({', '.join(_SUFFIXES)})")
+        raise InputError(f"{tree.path} holds no images ({', '.join(_SUFFIXES)})")
     folders = {folder: _parts(folder) for folder in sorted(set(images.values()))}
-    layout = _layout(container.path, folders.values())
+    layout = _layout(tree.path, folders.values())
     places = {folder: layout.place(parts) for folder, parts in folders.items()}
     found: dict[str, list[tuple[int, str]]] = {}
     for index, folder in images.items():
@@ -172,28 +146,31 @@ def _hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in _parts(name))
 
 
-def _annotations(container: Container, split: str) -> dict[str, str] | None:
+def _annotations(tree: Folder, split: str) -> dict[str, str] | None:
     """Class by file name of Tiny ImageNet's validation images; None for another layout."""
-    for index, name in enumerate(container.files):
+    for index, name in enumerate(tree.files):
         if split == "validation" and f"/{name}".endswith("/val/val_annotations.txt"):
-            lines = text_lines(container.read(index), f"{container.path}:{name}")
-            fields = [line.split("\t") for line in lines]
+            try:
+                text = tree.read(index).decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{tree.path}/{name} isn't UTF-8: byte {error.start}") from error
+            fields = [line.split("\t") for line in text.splitlines() if line.strip()]
             if any(len(line) < 2 for line in fields):
-                raise InputError(f"{container.path}:{name} has lines without FILE<tab>CLASS")
+                raise InputError(f"{tree.path}/{name} has lines without FILE<tab>CLASS")
             return {line[0]: line[1] for line in fields}
     return None
 
 
-def _annotated(container: Container, index: int, annotations: dict[str, str]) -> str:
-    name = container.files[index].rpartition("/")[2]
+def _annotated(tree: Folder, index: int, annotations: dict[str, str]) -> str:
+    name = tree.files[index].rpartition("/")[2]
     if name not in annotations:
-        raise InputError(f"{container.path}: val_annotations.txt doesn't name {name}")
+        raise InputError(f"{tree.path}: val_annotations.txt doesn't name {name}")
     return annotations[name]
 
 
-def _check_folders(container: Container, layout: _Layout, split: str, labels: set[str]) -> None:
+def _check_folders(tree: Folder, layout: _Layout, split: str, labels: set[str]) -> None:
     """Raise for an empty class folder: without it, the numbers of later classes would shift."""
-    for folder in container.folders:
+    for folder in tree.folders:
         found, label = layout.place(_parts(folder))
         if found == split and label and label not in labels and not _hidden(folder):
-            raise InputError(f"{container.path}: class folder {folder} holds no images")
+            raise InputError(f"{tree.path}: class folder {folder} holds no images")

@@ -13,8 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import LIMITS, DecodeError, Limits
-from mimetic_jax.data.files.layout import Container, find_split
+from mimetic_jax.data.files.decode import check_image
+from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.layout import find_split
 from mimetic_jax.data.files.views import eval_view
 from mimetic_jax.errors import InputError
 
@@ -51,16 +52,16 @@ class ImageSource(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileSource:
-    """Images among the files of a folder or an archive.
+    """Images among the files of a folder.
 
     Args:
-        container: a `Folder` or an `Archive`.
-        members: int [N], indices in the container.
+        tree: the files.
+        members: int [N], indices in the tree.
         labels: int32 [N].
         num_classes: number of classes.
     """
 
-    container: Container
+    tree: Folder
     members: np.ndarray
     labels: np.ndarray
     num_classes: int
@@ -69,32 +70,32 @@ class FileSource:
         return len(self.members)
 
     def name(self, index: int) -> str:
-        return f"{self.container.path}:{self.container.files[self.members[index]]}"
+        return f"{self.tree.path}/{self.tree.files[self.members[index]]}"
 
     def read(self, index: int) -> tuple[bytes, int]:
-        return self.container.read(int(self.members[index])), int(self.labels[index])
+        return self.tree.read(int(self.members[index])), int(self.labels[index])
 
     def outline(self) -> bytes:
         return self.labels.tobytes()
 
 
-def file_source(container: Container, split: str, num_classes: int = 0) -> FileSource:
+def file_source(tree: Folder, split: str, num_classes: int = 0) -> FileSource:
     """The images of a split; see `layout.find_split` for the known layouts.
 
     Args:
-        container: a `Folder` or an `Archive`.
+        tree: the files.
         split: as `find_split` takes it.
         num_classes: expected number of classes; 0 for any.
 
     Raises:
         InputError: the files don't contain the split, or have another number of classes.
     """
-    members, names, classes = find_split(container, split)
-    return labeled(container, members, names, classes, num_classes or len(classes))
+    members, names, classes = find_split(tree, split)
+    return labeled(tree, members, names, classes, num_classes or len(classes))
 
 
 def labeled(
-    container: Container,
+    tree: Folder,
     members: Sequence[int],
     names: Sequence[str],
     classes: Sequence[str],
@@ -107,12 +108,12 @@ def labeled(
     """
     if len(classes) != num_classes:
         raise InputError(
-            f"{container.path} holds {len(classes)} classes, expected {num_classes}: "
+            f"{tree.path} holds {len(classes)} classes, expected {num_classes}: "
             f"{', '.join(classes[:3])}, ... (for a sample, set data.classes)"
         )
     number = {name: label for label, name in enumerate(classes)}
     labels = np.array([number[name] for name in names], np.int32)
-    return FileSource(container, np.array(members, np.int64), labels, num_classes)
+    return FileSource(tree, np.array(members, np.int64), labels, num_classes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,16 +161,7 @@ class Subset:
         return self.source.outline() + self.indices.tobytes()
 
 
-def in_flight(source: ImageSource) -> int:
-    """Reads at once that keep a source busy: many where each waits for a bucket."""
-    if isinstance(source, Subset):
-        return in_flight(source.source)
-    return source.container.in_flight if isinstance(source, FileSource) else 1
-
-
-def load_all(
-    source: ImageSource, size: int, *, threads: int = 8, limits: Limits = LIMITS
-) -> tuple[np.ndarray, np.ndarray]:
+def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """Load every image of a source into memory: N · size² · 3 bytes.
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
@@ -178,22 +170,21 @@ def load_all(
         source: the images.
         size: s, in pixels.
         threads: number of threads that decode.
-        limits: of the size of an image.
 
     Returns:
         images uint8 [N, s, s, 3] and labels int32 [N].
 
     Raises:
-        DecodeError: an image is damaged; the error names it.
+        InputError: an image is damaged; the error names it.
     """
     images = np.empty((len(source), size, size, 3), np.uint8)
     labels = np.empty(len(source), np.int32)
 
     def load(index: int) -> None:
         data, labels[index] = source.read(index)
-        images[index] = eval_view(data, size, 1.0, name=source.name(index), limits=limits)
+        images[index] = eval_view(data, size, 1.0, name=source.name(index))
 
-    with ThreadPoolExecutor(max(threads, in_flight(source))) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(load, range(len(source))):
             pass
     return images, labels
@@ -203,26 +194,29 @@ def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16)
     """A hash of a source's images, their labels and their order.
 
     Of images that have more than `most_bytes` together, an even sample is read: about 5,000 of
-    ImageNet's. Their number, and what `outline` gives, count for all. A damaged image counts as an
-    empty one.
+    ImageNet's. Their number, and what `outline` gives, count for all.
+
+    What is read is checked as well as it can be without decoding it: a damaged image that is hashed
+    here would else end a run that is recorded with this hash, and couldn't be mended.
 
     Args:
         source: the images.
         most_bytes: of images to read, to within a few hundred images.
-        threads: that read; more where a bucket needs them.
+        threads: that read.
+
+    Raises:
+        InputError: an image is damaged.
     """
     digest = hashlib.sha256(repr((len(source), source.num_classes)).encode())
     digest.update(source.outline())
 
     def hashed(index: int) -> tuple[bytes, int]:
-        try:
-            data, label = source.read(index)
-        except DecodeError:  # training passes over it
-            return b"", 0
+        data, label = source.read(index)
+        check_image(data, source.name(index))
         return hashlib.sha256(data).digest() + label.to_bytes(4, "big"), len(data)
 
     total = 0
-    with ThreadPoolExecutor(max(threads, in_flight(source))) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         order = _evenly(len(source))
         while total < most_bytes and (some := list(itertools.islice(order, 256))):
             for image, size in pool.map(hashed, some):

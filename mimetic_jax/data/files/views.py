@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import LIMITS, Limits, decode, jpeg_shape, opencv
+from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
 from mimetic_jax.data.ranges import (
     Exact,
     Interpolation,
@@ -89,7 +89,6 @@ def train_view(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     interpolation: str = "bilinear",
     name: str = "image",
-    limits: Limits = LIMITS,
 ) -> np.ndarray:
     """A random crop, resized to a square.
 
@@ -108,18 +107,17 @@ def train_view(
         ratio: least and most width / height of the crop.
         interpolation: "bilinear", "bicubic", or "random" for either.
         name: the image's name in errors.
-        limits: of its size.
 
     Returns:
         uint8 [s, s, 3].
 
     Raises:
-        DecodeError: the bytes are damaged.
-        InputError: a size below 1, impossible ranges or an unknown interpolation.
+        InputError: the bytes are damaged, a size is below 1, ranges are impossible or the
+            interpolation is unknown.
     """
     check_train_view(size, scale, ratio, interpolation)
     shape = jpeg_shape(data)
-    pixels = None if shape else decode(data, name, limits=limits)
+    pixels = None if shape else decode(data, name)
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
     top, left, height, width = random_crop(rng, full_height, full_width, scale, ratio)
     if interpolation == "random":
@@ -127,7 +125,7 @@ def train_view(
     if pixels is None:
         surplus = min(height, width) // size
         reduction = 4 if surplus >= 4 else 2 if surplus >= 2 else 1
-        pixels = decode(data, name, reduction=reduction, limits=limits)
+        pixels = decode(data, name, reduction=reduction)
     if pixels.shape[0] < full_height:
         down, across = pixels.shape[0] / full_height, pixels.shape[1] / full_width
         bottom, right = round((top + height) * down), round((left + width) * across)
@@ -154,7 +152,6 @@ def eval_view(
     *,
     interpolation: str = "bicubic",
     name: str = "image",
-    limits: Limits = LIMITS,
 ) -> np.ndarray:
     """The center crop: the shorter side is resized to floor(size / fraction), a square cut out.
 
@@ -167,26 +164,24 @@ def eval_view(
         fraction: size over the resized shorter side; 0.875 is 224 of 256.
         interpolation: "bicubic" or "bilinear", both with Pillow's antialiasing.
         name: the image's name in errors.
-        limits: of its size.
 
     Returns:
         uint8 [s, s, 3].
 
     Raises:
-        DecodeError: the bytes are damaged, or too many pixels, resized ones included.
-        InputError: a size below 1, a fraction outside 0.01 to 1 or an unknown interpolation.
+        InputError: the bytes are damaged, a size is below 1, a fraction outside 0.01 to 1 or the
+            interpolation unknown.
     """
     check_eval_view(size, fraction, interpolation)
     from PIL import Image
 
-    pixels = decode(data, name, limits=limits)
+    pixels = decode(data, name)
     height, width = pixels.shape[:2]
     shorter = math.floor(size / fraction)
     if height <= width:
         height, width = shorter, int(shorter * width / height)
     else:
         height, width = int(shorter * height / width), shorter
-    limits.check_pixels(height, width, f"{name}, resized,")
     method = Image.Resampling[interpolation.upper()]
     resized = np.asarray(Image.fromarray(pixels).resize((width, height), method))
     top, left = round((height - size) / 2), round((width - size) / 2)

@@ -1,14 +1,16 @@
-"""Images of one's own: class folders in a folder or archive, with a test split or without."""
+"""Images of one's own: class folders, with a test split or without."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from mimetic_jax.data.files.decode import LIMITS, Limits
+from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import splits_of
-from mimetic_jax.data.files.open import open_container
+from mimetic_jax.data.files.open import check_unpacked
 from mimetic_jax.data.files.sources import Subset, file_source, load_all
-from mimetic_jax.data.home import AnyPath, existing, located, name_of
+from mimetic_jax.data.home import existing, expanded, name_of
 from mimetic_jax.data.sets.dataset import (
     SEED,
     DatasetInfo,
@@ -63,7 +65,6 @@ def load_own(
     data_dir: str | None,
     size: int,
     subset: float = 1.0,
-    limits: Limits = LIMITS,
 ) -> ImageDataset | StreamedDataset:
     """Load images of one's own.
 
@@ -75,43 +76,41 @@ def load_own(
     Args:
         name: "folder" to hold the images in memory, as squares of `size` pixels; or
             "folder_streamed" to decode them while training.
-        data_dir: a folder, or a .tar or .zip of one; "~" is the home folder. In a bucket, gs://… or
-            s3://…, a .tar or .zip.
+        data_dir: a folder; "~" is the home folder.
         size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
         subset: fraction of each class to train on.
-        limits: of the size of an image.
 
     Raises:
         InputError: there are no such files, they aren't in class folders, or too few are there to
             hold any out.
     """
     need("reading images", "data")
-    sources = part(_sources(name, data_dir, limits), subset)
+    sources = part(_sources(name, data_dir), subset)
     if name == "folder_streamed":
         return sources
     side = size or SIDES[name]
-    train, test = (
-        load_all(source, side, limits=limits) for source in (sources.train, sources.test)
-    )
+    train, test = (load_all(source, side) for source in (sources.train, sources.test))
     name = name_of(_path(name, data_dir))
     return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
 
 
-def _path(name: str, data_dir: str | None) -> AnyPath:
+def _path(name: str, data_dir: str | None) -> Path:
     if not data_dir:
         raise InputError(
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
-    return existing(located(data_dir))
+    found = existing(expanded(data_dir))
+    check_unpacked(found)
+    return found
 
 
-def _sources(name: str, data_dir: str | None, limits: Limits = LIMITS) -> StreamedDataset:
+def _sources(name: str, data_dir: str | None) -> StreamedDataset:
     path = _path(name, data_dir)
-    container = open_container(path, limits)
-    splits = splits_of(container)
-    train = file_source(container, "train")
+    tree = Folder(path)
+    splits = splits_of(tree)
+    train = file_source(tree, "train")
     if test := next((split for split in _TESTS if split in splits), None):
-        return StreamedDataset(train, file_source(container, test))
+        return StreamedDataset(train, file_source(tree, test))
     kept = balanced(train.labels, fraction=_TRAIN_SHARE, seed=SEED)
     held_out = np.setdiff1d(np.arange(len(train)), kept)
     if not held_out.size:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.files.decode import LIMITS, Limits
 from mimetic_jax.data.files.open import open_source
 from mimetic_jax.data.files.sources import load_all
 from mimetic_jax.data.home import check_unused, expanded
-from mimetic_jax.data.remote import REMOTE, hint
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
     ImageDataset,
@@ -28,7 +27,6 @@ def load_dataset(
     data_dir: str | None = None,
     subset: float = 1.0,
     classes: int = 0,
-    limits: Limits = LIMITS,
 ) -> ImageDataset | StreamedDataset:
     """Load a data set by name.
 
@@ -45,29 +43,26 @@ def load_dataset(
             The test images aren't reduced.
         classes: expected number of classes of a streamed set that isn't the published one: a
             sample, or images of one's own; 0 for the published number.
-        limits: of the size of an image.
 
     Raises:
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
     need(f"reading {name}", "data")
-    return part(_whole(describe(name), data_dir, classes, limits), subset)
+    return part(_whole(describe(name), data_dir, classes), subset)
 
 
-def _whole(
-    info: DatasetInfo, data_dir: str | None, classes: int, limits: Limits
-) -> ImageDataset | StreamedDataset:
+def _whole(info: DatasetInfo, data_dir: str | None, classes: int) -> ImageDataset | StreamedDataset:
     if info.included:
         check_unused(info.name, data_dir, "folder or folder_streamed")
         return _in_memory(info, *info.included())
     if info.streamed:
         info = dataclasses.replace(info, num_classes=classes or info.num_classes)
-        return _sources(info, data_dir, limits)
+        return _sources(info, data_dir)
     if info.read:
         return _in_memory(info, *_published(info, data_dir))
-    sources, size = _sources(info, data_dir, limits), info.image_shape[0]
-    splits = (load_all(source, size, limits=limits) for source in (sources.train, sources.test))
+    sources, size = _sources(info, data_dir), info.image_shape[0]
+    splits = (load_all(source, size) for source in (sources.train, sources.test))
     return _in_memory(info, *splits)
 
 
@@ -75,11 +70,11 @@ def _in_memory(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
-def _sources(info: DatasetInfo, data_dir: str | None, limits: Limits) -> StreamedDataset:
-    folder = _given(info, data_dir, f"it comes from {info.source}")
-    name = info.tfds or info.name
+def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
+    origin = _origin(info, data_dir)
+    root, name = _given(info, data_dir, origin), info.tfds or info.name
     train, test = (
-        open_source(name, folder, split, info.num_classes, folder=info.folder, limits=limits)
+        open_source(name, root, split, info.num_classes, folder=info.folder, origin=origin)
         for split in info.splits
     )
     return StreamedDataset(train, test)
@@ -100,7 +95,10 @@ def _published(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
             )
     if info.tfds and (prepared := array_record.find(root, info.tfds)):
         train, test = (
-            array_record.read_split(prepared, split, info.name, info.image_shape)
+            load_all(
+                array_record.ArrayRecordSource(prepared, split, info.num_classes),
+                info.image_shape[0],
+            )
             for split in info.splits
         )
         return train, test
@@ -128,12 +126,8 @@ def _given(info: DatasetInfo, data_dir: str | None, origin: str) -> str:
 
 def _origin(info: DatasetInfo, data_dir: str | None) -> str:
     """Where the files come from, for errors."""
-    remote = REMOTE.get(info.name, ())
-    names = [file.name for file in remote] or [*info.files[0], *info.files[1]]
-    verb = "unpack" if remote and remote[0].gives else "download"
-    origin = f"{verb} {' and '.join(names)} from {info.source}"
-    if command := hint(info.name, data_dir):
-        origin += f", or {command}"
+    commands = [hint(info.name, data_dir)]
     if info.tfds:
-        origin += f', or prepare {info.tfds} by TFDS with file_format="array_record"'
-    return origin
+        commands.append(f"mimetic prepare {info.name} --data-dir={data_dir or 'DIR'}")
+    ways = " or ".join(filter(None, commands))
+    return f"it comes from {info.source}{ways and f': {ways}'}"

@@ -16,7 +16,6 @@ import numpy as np
 from mimetic_jax.data.sets.dataset import DatasetInfo, Split
 from mimetic_jax.data.sets.unpickle import unpickled
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.host.files import open_to_read, read_bytes
 
 
 def read_digits() -> tuple[Split, Split]:
@@ -75,56 +74,6 @@ def _read_batch(path: Path, info: DatasetInfo, published: int) -> Split:
     if pixels.shape[1] != row or not len(pixels):
         raise InputError(f"{path} holds pixels of shape {pixels.shape}, expected (images, {row})")
     return pixels, _checked(path, labels, len(pixels), range(info.num_classes))
-
-
-def read_matlab(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
-    """SVHN's MATLAB file of a split, which calls the digit 0 class 10; here label d is the digit d.
-
-    Raises:
-        InputError: the file can't be read, or contradicts itself.
-    """
-    from scipy.io import loadmat
-
-    (path,) = paths
-    with (
-        _reading(
-            path,
-            "a file of svhn",
-            f"the pixels X and labels y of {published} images; download it again",
-        ),
-        open_to_read(path) as file,
-    ):
-        content = loadmat(file, variable_names=("X", "y"))
-        pixels, labels = content["X"], content["y"].ravel()
-    if pixels.dtype != np.uint8 or pixels.shape[:-1] != info.image_shape or not pixels.shape[-1]:
-        raise InputError(
-            f"{path} holds pixels as {pixels.dtype} {pixels.shape}, "
-            f"expected uint8 {(*info.image_shape, 'images')}"
-        )
-    labels = _checked(path, labels, pixels.shape[-1], range(1, info.num_classes + 1))
-    return np.ascontiguousarray(pixels.transpose(3, 0, 1, 2)), labels % info.num_classes
-
-
-def read_binary(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
-    """STL-10's two binary files of a split: of the pixels and of the labels, which start from 1.
-
-    Raises:
-        InputError: the files are cut off, or contradict each other.
-    """
-    path, label_path = paths
-    pixels, labels = (np.frombuffer(read_bytes(name), np.uint8) for name in paths)
-    size = math.prod(info.image_shape)
-    if len(pixels) % size or not len(pixels):
-        raise InputError(
-            f"{path} holds {len(pixels)} bytes, not a multiple of the {size} of an image: "
-            f"expected {published * size} for {published} images; unpack the archive again"
-        )
-    count = len(pixels) // size
-    labels = _checked(label_path, labels, count, range(1, info.num_classes + 1))
-    height, width, channels = info.image_shape
-    # An image is one color plane after the other, each column by column.
-    images = pixels.reshape(-1, channels, width, height).transpose(0, 3, 2, 1)
-    return np.ascontiguousarray(images), labels - 1
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mimetic_jax.data.sets.dataset import DatasetInfo
-from mimetic_jax.data.sets.readers import read_binary, read_cifar, read_digits, read_matlab
+from mimetic_jax.data.sets.readers import read_cifar, read_digits
 from mimetic_jax.errors import unknown
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -65,8 +65,6 @@ _KNOWN = {
             std=(0.1980, 0.2010, 0.1970),
             source="http://ufldl.stanford.edu/housenumbers/",
             tfds="svhn_cropped",
-            files=(("train_32x32.mat",), ("test_32x32.mat",)),
-            read=read_matlab,
         ),
         # Without the unlabeled images.
         DatasetInfo(
@@ -79,9 +77,6 @@ _KNOWN = {
             std=IMAGENET_STD,
             source="https://cs.stanford.edu/~acoates/stl10/",
             tfds="stl10",
-            folder="stl10_binary",
-            files=(("train_X.bin", "train_y.bin"), ("test_X.bin", "test_y.bin")),
-            read=read_binary,
         ),
         # The test images have no public labels, so the validation images are the test set.
         DatasetInfo(

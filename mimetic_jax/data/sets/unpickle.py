@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.host.files import open_to_read
-
 
 def unpickled(path: Path) -> dict[str, Any]:
     """The dictionary of arrays and plain values in a pickle of Python 2 or 3.
@@ -17,7 +15,7 @@ def unpickled(path: Path) -> dict[str, Any]:
     Raises:
         Exception: of almost any kind, where bytes are damaged.
     """
-    with open_to_read(path) as file:
+    with path.open("rb") as file:
         content = _NumbersOnly(file, encoding="bytes").load()
     return {_text(key): _plain(value) for key, value in content.items()}
 

@@ -36,7 +36,7 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     Raises:
         InputError: there is no such folder or file; it has no .txt file, or only one or two of
             train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, too short to be
-            split, a link to nothing or no regular file.
+            split, or can't be read.
     """
     if not data_dir:
         raise InputError(
@@ -45,9 +45,11 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     path = existing(expanded(data_dir))
     stamps = []
     for file in _files(path):
-        if not file.is_file():
-            raise InputError(f"{file} is no regular file, or a link to none")
-        stamps.append((file, file.stat().st_mtime_ns, file.stat().st_size))
+        try:
+            found = file.stat()
+        except OSError as error:
+            raise InputError(f"can't read {file} ({error.strerror})") from error
+        stamps.append((file, found.st_mtime_ns, found.st_size))
     return _read(name, path, tuple(stamps))
 
 

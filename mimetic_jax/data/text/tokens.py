@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from mimetic_jax.errors import InputError
-from mimetic_jax.host.files import open_to_read
 
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
@@ -103,11 +102,11 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
     Raises:
-        InputError: it is empty, not UTF-8, a link to nothing, no regular file, or can't be read.
+        InputError: it is empty, not UTF-8, or can't be read.
     """
     offset = 0
     try:
-        with open_to_read(path) as file:
+        with path.open("rb") as file:
             while part := file.read(_CHUNK) + file.readline():
                 text = part.decode()
                 yield clean(text if offset else text.removeprefix("\ufeff"))

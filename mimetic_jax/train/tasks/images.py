@@ -194,21 +194,15 @@ def load(config: ConfigDict, given: Any = None) -> Any:
 def _loaded(config: ConfigDict, given: Any) -> Any:
     settings = config.data
     if given is None:
-        where, limits = (settings.name, settings.dir), _limits(config)
+        where = settings.name, settings.dir
         if settings.name in datasets.OWN_SIDES:
-            return datasets.load_own(*where, settings.size, settings.subset, limits)
-        return datasets.load_dataset(*where, settings.subset, settings.classes, limits)
+            return datasets.load_own(*where, settings.size, settings.subset)
+        return datasets.load_dataset(*where, settings.subset, settings.classes)
     if not isinstance(given, datasets.ImageDataset):
         raise InputError(f"data given as arrays is an ImageDataset, not a {type(given).__name__}")
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
         raise InputError(f"{given.name} is a known data set: give yours another name")
     return datasets.part(given, settings.subset)
-
-
-def _limits(config: ConfigDict) -> datasets.Limits:
-    default = datasets.Limits()
-    pixels = config.data.max_pixels or default.pixels
-    return datasets.Limits(pixels, config.data.max_bytes or default.bytes)
 
 
 def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[ImageTask, Feed]:
@@ -239,7 +233,5 @@ def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[I
             "interpolation": augment.interpolation,
         },
         threads=config.data.threads or None,
-        strict=config.data.strict,
-        limits=_limits(config),
     )
     return task, feed

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.data.files.decode import DecodeError, decode, jpeg_shape
+from mimetic_jax.data.files.decode import decode, jpeg_shape
+from mimetic_jax.errors import InputError
 from tests.data import made
 
 RNG = np.random.default_rng(0)
@@ -74,7 +75,7 @@ def test_a_pgm_of_more_than_8_bits_is_scaled(form: str, most: int) -> None:
 def test_32_bit_gray_is_refused(dtype: type) -> None:
     data = made.encode(np.ones((4, 5), dtype), "TIFF")
     with pytest.raises(
-        DecodeError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
+        InputError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
     ):
         decode(data, "a.tif")
 
@@ -103,7 +104,7 @@ def test_the_header_of_a_jpeg_that_is_decoded_reduced_gives_its_shape() -> None:
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
 def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
     data = FILES[kind]
-    with pytest.raises(DecodeError, match=r"cat\.JPEG can't be decoded") as caught:
+    with pytest.raises(InputError, match=r"cat\.JPEG can't be decoded") as caught:
         decode(data[: int(kept * len(data))], "cat.JPEG")
     assert "\n" not in str(caught.value)
 
@@ -113,8 +114,21 @@ def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
 )
 def test_other_bytes_are_refused(data: bytes) -> None:
     assert jpeg_shape(data) is None
-    with pytest.raises(DecodeError, match=f"no known image format in its {len(data)} bytes"):
+    with pytest.raises(InputError, match=f"no known image format in its {len(data)} bytes"):
         decode(data)
+
+
+def test_no_program_is_run_for_an_image() -> None:
+    """Pillow calls Ghostscript for PostScript."""
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"
+    with pytest.raises(InputError, match="no known image format"):
+        decode(postscript, "a.jpg")
+
+
+def test_an_image_beyond_pillows_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", PHOTO.shape[0] * PHOTO.shape[1] // 3)
+    with pytest.raises(InputError, match=r"a\.png can't be decoded \(.*exceeds limit"):
+        decode(FILES["PNG"], "a.png")
 
 
 def test_opencv_starts_no_threads() -> None:

@@ -1,24 +1,20 @@
-"""Trees of images: the same images, classes and errors in a folder, a tar and a zip."""
+"""Trees of images: their classes, their splits and their errors."""
 
 import os
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mimetic_jax.data.files.archive import Archive
-from mimetic_jax.data.files.decode import DecodeError
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import Container, find_split, splits_of
+from mimetic_jax.data.files.layout import find_split, splits_of
 from mimetic_jax.errors import InputError
-from tests.data.made import member, tar_of, zip_of
 
-Files = dict[str, bytes]
+Make = Callable[..., Folder]
 
 
-def as_folder(root: Path, files: Files, folders: list[str]) -> Container:
+def write(root: Path, files: dict[str, bytes], folders: list[str]) -> Folder:
     for folder in folders:
         (root / folder).mkdir(parents=True)
     for name, data in files.items():
@@ -27,35 +23,19 @@ def as_folder(root: Path, files: Files, folders: list[str]) -> Container:
     return Folder(root)
 
 
-def as_tar(root: Path, files: Files, folders: list[str]) -> Container:
-    of_folders = [member(folder, tarfile.DIRTYPE) for folder in folders]
-    of_files = [(f"./{name}", data) for name, data in files.items()]
-    (root / "images.tar").write_bytes(tar_of([*of_folders, *of_files]))
-    return Archive(root / "images.tar")
-
-
-def as_zip(root: Path, files: Files, folders: list[str]) -> Container:
-    entries = [*((f"{folder}/", b"") for folder in folders), *files.items()]
-    (root / "images.zip").write_bytes(zip_of(entries))
-    return Archive(root / "images.zip")
-
-
-Make = Callable[..., Container]
-
-
-@pytest.fixture(params=[as_folder, as_tar, as_zip])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    return lambda names, folders=(), **texts: request.param(
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return lambda names, folders=(), **texts: write(
         tmp_path,
         {name: name.encode() for name in names} | {k: v.encode() for k, v in texts.items()},
         list(folders),
     )
 
 
-def found(container: Container, split: str) -> tuple[dict[str, str], list[str]]:
+def found(tree: Folder, split: str) -> tuple[dict[str, str], list[str]]:
     """Class of each image by file name, and the classes."""
-    members, labels, classes = find_split(container, split)
-    names = [container.read(index).decode() for index in members]
+    members, labels, classes = find_split(tree, split)
+    names = [tree.read(index).decode() for index in members]
     return dict(zip(names, labels, strict=True)), classes
 
 
@@ -74,8 +54,8 @@ TREE = [
 
 @pytest.mark.parametrize("prefix", ["", "mine/"])
 def test_a_tree_of_splits(make: Make, prefix: str) -> None:
-    container = make([prefix + name for name in TREE])
-    images, classes = found(container, "train")
+    tree = make([prefix + name for name in TREE])
+    images, classes = found(tree, "train")
     assert classes == ["cat", "dog"]
     assert images == {
         f"{prefix}train/dog/1.JPEG": "dog",
@@ -84,19 +64,19 @@ def test_a_tree_of_splits(make: Make, prefix: str) -> None:
         f"{prefix}train/cat/1.JPEG": "cat",
     }
     for name in ("val", "validation"):
-        images, classes = found(container, name)
+        images, classes = found(tree, name)
         assert images == {f"{prefix}val/cat/9.JPEG": "cat", f"{prefix}val/dog/9.JPEG": "dog"}
 
 
 def test_a_class_has_one_number_in_every_split(make: Make) -> None:
-    container = make([*TREE, "test/dog/1.JPEG"])
-    assert found(container, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
+    tree = make([*TREE, "test/dog/1.JPEG"])
+    assert found(tree, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
 
 
 def test_a_class_may_have_the_name_of_a_split(make: Make) -> None:
-    container = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
-    assert found(container, "train")[1] == ["bus", "train"]
-    assert found(container, "val")[0] == {"val/train/2.png": "train"}
+    tree = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
+    assert found(tree, "train")[1] == ["bus", "train"]
+    assert found(tree, "val")[0] == {"val/train/2.png": "train"}
 
 
 def test_tiny_imagenet(make: Make) -> None:
@@ -106,11 +86,11 @@ def test_tiny_imagenet(make: Make) -> None:
     lines = (
         "val_0.JPEG\tn02\t0\t0\t9\t9\nval_2.JPEG\tn01\t0\t0\t9\t9\nval_1.JPEG\tn02\t1\t1\t2\t2\n"
     )
-    container = make(names, **{"tiny/val/val_annotations.txt": lines}, **boxes)
-    images, classes = found(container, "train")
+    tree = make(names, **{"tiny/val/val_annotations.txt": lines}, **boxes)
+    images, classes = found(tree, "train")
     assert classes == ["n01", "n02"]
     assert images == {name: name.split("/")[2] for name in names[:6]}
-    images, classes = found(container, "validation")
+    images, classes = found(tree, "validation")
     assert classes == ["n01", "n02"]
     assert [images[f"tiny/val/images/val_{i}.JPEG"] for i in range(3)] == ["n02", "n02", "n01"]
 
@@ -121,33 +101,33 @@ def test_tiny_imagenet(make: Make) -> None:
 )
 def test_bad_annotations_are_refused(make: Make, text: str, words: str) -> None:
     names = ["train/n01/images/1.JPEG", "val/images/a.JPEG", "val/images/b.JPEG"]
-    container = make(names, **{"val/val_annotations.txt": text})
+    tree = make(names, **{"val/val_annotations.txt": text})
     with pytest.raises(InputError, match=words):
-        find_split(container, "val")
+        find_split(tree, "val")
 
 
 @pytest.mark.parametrize("prefix", ["", "sample/"])
 def test_a_tree_without_splits_is_for_training(make: Make, prefix: str) -> None:
-    container = make([f"{prefix}n02/x.JPEG", f"{prefix}n01/y.JPEG"], [f"{prefix}n02"])
-    images, classes = found(container, "train")
+    tree = make([f"{prefix}n02/x.JPEG", f"{prefix}n01/y.JPEG"], [f"{prefix}n02"])
+    images, classes = found(tree, "train")
     assert classes == ["n01", "n02"]
     assert images == {f"{prefix}n02/x.JPEG": "n02", f"{prefix}n01/y.JPEG": "n01"}
     with pytest.raises(InputError, match="no images of split 'val', only of: train"):
-        find_split(container, "val")
+        find_split(tree, "val")
 
 
 @pytest.mark.parametrize("prefix", ["", "mine/", "my/own/", "train/", "mine/train/"])
 def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
     images = {f"{label}/{room}/1.png": label for label in ("cat", "dog") for room in ("in", "out")}
     hidden = ["cat/.thumbnails/1.png", ".cache/cat/1.png", "cat/.1.png"]
-    container = make([prefix + name for name in [*images, *hidden]])
+    tree = make([prefix + name for name in [*images, *hidden]])
     expected = {prefix + name: label for name, label in images.items()}
-    assert found(container, "train") == (expected, ["cat", "dog"])
+    assert found(tree, "train") == (expected, ["cat", "dog"])
 
 
 def test_the_classes_are_those_of_torchvision(tmp_path: Path) -> None:
     names = ["cat/1.png", "cat/extra/2.png", "dog/a/b/3.png"]
-    as_folder(tmp_path, dict.fromkeys(names, b""), [])
+    write(tmp_path, dict.fromkeys(names, b""), [])
     images, classes = {}, sorted(entry.name for entry in os.scandir(tmp_path) if entry.is_dir())
     for label in classes:
         for folder, _, files in os.walk(tmp_path / label):
@@ -169,9 +149,9 @@ def test_the_classes_are_those_of_torchvision(tmp_path: Path) -> None:
     ],
 )
 def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
-    container = make([f"{folder}/cat/1.png"], [f"{folder}/cat"])
-    assert found(container, split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
-    assert splits_of(container) == {split}
+    tree = make([f"{folder}/cat/1.png"], [f"{folder}/cat"])
+    assert found(tree, split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
+    assert splits_of(tree) == {split}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +184,7 @@ def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:
 
 def test_a_folder_lists_its_files_in_order(tmp_path: Path) -> None:
     names = ["b/2.png", "b/10.png", "a/1.png", "c.png", "a/x/0.png"]
-    folder = pickle.loads(pickle.dumps(as_folder(tmp_path, {n: n.encode() for n in names}, ["d"])))
+    folder = pickle.loads(pickle.dumps(write(tmp_path, {n: n.encode() for n in names}, ["d"])))
     assert folder.files == ["c.png", "a/1.png", "a/x/0.png", "b/10.png", "b/2.png"]
     assert folder.folders == ["a", "b", "d", "a/x"]
     assert folder.read(4) == b"b/2.png"
@@ -212,26 +192,23 @@ def test_a_folder_lists_its_files_in_order(tmp_path: Path) -> None:
 
 def linked(root: Path, links: dict[str, str]) -> Folder:
     """`TREE` with symbolic links in it, from names to targets relative to their folders."""
-    as_folder(root, {name: name.encode() for name in TREE}, [])
+    write(root, {name: name.encode() for name in TREE}, [])
     for name, target in links.items():
         (root / name).symlink_to(target)
     return Folder(root)
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "links",
     [
         {"train/dog/up": ".."},
         {"train/dog/up": "..", "train/cat/up": ".."},
-        {"train/dog/self": ".", "val/a": "..", "val/b": "..", "val/dog/root": "../.."},
+        {"train/dog/self": ".", "val/dog/root": "../.."},
         {"train/dog/around": "../../..", "train/cat/system": "/"},
-        {"train/cat/dog": "../dog", "train/dog/cat": "../cat"},
-        {"train/ant": "dog", "another": "val"},
     ],
 )
-def test_links_between_folders_of_a_tree_add_no_images(
-    tmp_path: Path, links: dict[str, str]
-) -> None:
+def test_links_upwards_are_not_followed(tmp_path: Path, links: dict[str, str]) -> None:
     (tmp_path / "beside").mkdir()
     (tmp_path / "beside" / "1.png").write_bytes(b"")
     folder = linked(tmp_path / "tree", links)
@@ -239,30 +216,27 @@ def test_links_between_folders_of_a_tree_add_no_images(
     assert found(folder, "train")[1] == ["cat", "dog"]
 
 
-def test_links_to_folders_elsewhere_are_followed_once(tmp_path: Path) -> None:
+@pytest.mark.timeout(30)
+def test_links_to_each_other_end(tmp_path: Path) -> None:
+    folder = linked(tmp_path, {"train/cat/dog": "../dog", "train/dog/cat": "../cat"})
+    assert "train/cat/dog/1.JPEG" in folder.files
+    assert "train/cat/dog/cat/1.JPEG" not in folder.files
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
     """As in a subset of a data set that is made of links."""
-    whole = as_folder(tmp_path / "whole", dict.fromkeys(TREE, b""), [])
+    whole = write(tmp_path / "whole", dict.fromkeys(TREE, b""), [])
     subset = tmp_path / "subset"
     (subset / "train").mkdir(parents=True)
     for name in ("dog", "cat"):
         (subset / "train" / name).symlink_to(tmp_path / "whole" / "train" / name)
     (subset / "val").symlink_to(tmp_path / "whole" / "val")
-    (tmp_path / "whole" / "train" / "ant").mkdir()
-    (tmp_path / "whole" / "train" / "ant" / "1.png").write_bytes(b"")
-    (tmp_path / "whole" / "val" / "up").symlink_to("..")
     names = [name for name in whole.files if name.startswith(("train", "val"))]
     assert Folder(subset).files == names
-    assert Folder(subset).folders == ["train", "val", "train/cat", "train/dog"] + [
-        name for name in whole.folders if name.startswith(("train/dog/", "val/"))
-    ]
+    assert Folder(subset).folders == whole.folders
 
 
-def test_what_is_no_file_counts_as_a_damaged_image(tmp_path: Path) -> None:
-    linked(tmp_path, {"train/dog/dead.png": "no.png", "train/dog/self.png": "self.png"})
-    os.mkfifo(tmp_path / "train" / "dog" / "pipe.png")
-    names = [f"train/dog/{name}.png" for name in ("dead", "self", "pipe")]
-    tree = Folder(tmp_path)
-    assert {*names} < {tree.files[index] for index in find_split(tree, "train")[0]}
-    for name in names:
-        with pytest.raises(DecodeError, match=f"{name} can't be decoded"):
-            tree.read(tree.files.index(name))
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    tree = linked(tmp_path, {"train/dog/dead.png": "no.png"})
+    with pytest.raises(InputError, match=r"can't read .*train/dog/dead\.png \(No such file"):
+        tree.read(tree.files.index("train/dog/dead.png"))

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.io import savemat
 
 from mimetic_jax.data import describe, load_dataset
 from tests.data import made
 
-NAMES = ("cifar10", "cifar100", "svhn", "stl10")
+NAMES = ("cifar10", "cifar100")
 EACH = 6
 """Images per file."""
 
@@ -34,7 +33,7 @@ def splits(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """What the train and the test files hold."""
     found = []
     for files in describe(name).files:
-        parts = [made_up(name, file) for file in files if "_y" not in file]
+        parts = [made_up(name, file) for file in files]
         found.append(tuple(np.concatenate(part) for part in zip(*parts, strict=True)))
     return found
 
@@ -45,28 +44,15 @@ def write(name: str, folder: Path, **changes: Any) -> None:
     train, test = describe(name).files
     for file in (*train, *test):
         replaced = changes if file == train[-1] else {}
-        if name == "svhn":
-            images, labels = made_up(name, file)
-            content = {
-                "X": images.transpose(1, 2, 3, 0),
-                "y": np.where(labels, labels, 10)[:, None],
-            }
-            savemat(folder / file, drop(content | replaced))
-        elif name == "stl10":  # red, green, blue; each plane column by column
-            images, labels = made_up(name, file.replace("_y", "_X"))
-            stored = images.transpose(0, 3, 2, 1) if "_X" in file else labels + 1
-            stored = replaced.get(file, stored)
-            (folder / file).write_bytes(np.ascontiguousarray(stored, np.uint8).tobytes())
-        else:  # red, green, blue; each plane row by row
-            images, labels = made_up(name, file)
-            key = b"fine_labels" if name == "cifar100" else b"labels"
-            content = {
-                b"data": images.transpose(0, 3, 1, 2).reshape(EACH, -1),
-                key: labels.tolist(),
-                b"coarse_labels": [0] * EACH,
-            }
-            replaced = {field.encode(): value for field, value in replaced.items()}
-            (folder / file).write_bytes(pickle.dumps(drop(content | replaced), protocol=4))
+        images, labels = made_up(name, file)
+        key = b"fine_labels" if name == "cifar100" else b"labels"
+        content = {
+            b"data": images.transpose(0, 3, 1, 2).reshape(EACH, -1),  # plane by plane
+            key: labels.tolist(),
+            b"coarse_labels": [0] * EACH,
+        }
+        replaced = {field.encode(): value for field, value in replaced.items()}
+        (folder / file).write_bytes(pickle.dumps(drop(content | replaced), protocol=4))
 
 
 def drop(content: dict[Any, Any]) -> dict[Any, Any]:
