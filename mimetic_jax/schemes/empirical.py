@@ -8,19 +8,16 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.host import files
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.typed import converted, shown
 from mimetic_jax.weights.empirical import PAIRS, SHARED, exchangeable_mlp
-
-_LARGEST = 2**26
-"""Bytes of a file of statistics; ours have a kilobyte per layer of MLPs."""
 
 _Reader: TypeAlias = Callable[[str, Mapping[str, Any]], tuple[Any, Any]]
 
@@ -132,7 +129,7 @@ def _statistics(file: str, reader: _Reader) -> tuple[np.ndarray, np.ndarray]:
 @functools.lru_cache(maxsize=32)
 def _read(file: str, reader: _Reader, modified: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of all layers; a file that changes has another time or size."""
-    content = _fields(file, json.loads(files.read_bytes(file, _LARGEST)))
+    content = _fields(file, json.loads(Path(file).read_bytes()))
     layers = converted(f"{file}: layers", tuple[Any, ...], content.get("layers"))
     if not layers:
         raise InputError(f"{file}: it has no layers")
