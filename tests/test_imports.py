@@ -92,9 +92,9 @@ ALLOWED = {
 
 WINGS = {  # inside data
     "augment": {"ranges"},
-    "files": {"home", "ranges", "remote"},
-    "text": {"home", "remote"},
-    "sets": {"files", "home", "remote"},
+    "files": {"home", "ranges"},
+    "text": {"download", "home"},
+    "sets": {"download", "files", "home"},
     "feed": {"files", "sets", "text"},
     "recall": set(),
 }
