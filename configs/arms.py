@@ -46,6 +46,9 @@ from mimetic_jax.schemes import (
 Arms: TypeAlias = dict[str, Mapping[str, Any]]
 Groups: TypeAlias = dict[str, Arms]
 
+_IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
+"""Beside `Mimetic`, from which it differs in query and key alone."""
+
 
 def chosen(
     init: str, compared: Arms, others: Arms | None = None, groups: Groups | None = None
@@ -140,7 +143,7 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     }
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
     # Solved for random positions: those of sin and cos have too low a rank.
-    others["impulse"] = {"scheme": (Impulse(),)}
+    others["impulse"] = {"scheme": (_IMPULSE,)}
     others |= _changed_models(scale)
     # The paper doesn't say which positions these have.
     others["t_fixup_learned"] = {"scheme": (TFixup(),)}
@@ -273,14 +276,15 @@ def structured() -> tuple[Arms, Arms]:
     The mimetic arm of that code keeps the learned positions, draws uniform noise, and stores value
     and out untransposed: `Mimetic.port()`. None of its arms touches a bias.
     """
-    impulse = Impulse.released()
+    impulse = Impulse()
+    query_key = dataclasses.replace(impulse, alpha_vo=None, beta_vo=None, noise_vo="normal")
     others: Arms = {
         "shuffled": {"scheme": (Shuffled(impulse),)},
         "mimetic_learned": {"scheme": (Mimetic(),)},  # not transposed
         "impulse_paper": {"scheme": (Impulse.paper(),)},
         # Section 4.1: no impulses.
         "positive_filters": {"scheme": (dataclasses.replace(impulse, order="positive"),)},
-        "impulse_query_key": {"scheme": (Impulse(alpha_vo=None, beta_vo=None, zero_bias=False),)},
+        "impulse_query_key": {"scheme": (query_key,)},
         "conditioned": {"scheme": (Conditioned(),)},
     }
     compared = _beside_port(impulse)
@@ -553,7 +557,7 @@ def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
     if kind == "gpt":
         strong = mimetic_language(beta_vo=-0.4)
         return found | {"strong": ((strong,), {}), "strong_mup": ((strong,), by_width)}
-    return found | {"sincos": (before, {}), "impulse": ((Impulse(),), {})}
+    return found | {"sincos": (before, {}), "impulse": ((_IMPULSE,), {})}
 
 
 BASE_WIDTH, BASE_DEPTH = 16, 2

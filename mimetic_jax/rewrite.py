@@ -367,7 +367,7 @@ def _drawn(
     tree: Tree,
     key: jax.Array,
     scheme: Scheme,
-    surroundings: tuple[jax.Array | None, tuple[int, int] | None],
+    surroundings: tuple[jax.Array | None, tuple[int, int] | None, bool | None],
     block: str,
     layers: list[int | None],
 ) -> tuple[list[int | None], dict[str, Any]]:

@@ -44,6 +44,15 @@ _SCALES = re.compile(
     r"([/._].*)?"
 )
 
+# A third kernel of an MLP, beside the two that a rule describes. Schemes for MLPs are about two
+# kernels with a function between them, so a gated MLP stays as it is.
+_GATE = re.compile(r"(^|[/.])(up|gate)(_proj)?(?=[/.])")
+_MLP = frozenset({"mlp_in", "mlp_in_bias", "mlp_out", "mlp_out_bias"})
+
+_PATCHES = re.compile("patch", re.IGNORECASE)
+_CONVOLUTION = re.compile("conv|embed|stem", re.IGNORECASE)
+_TOKENS = re.compile("(^|[/._])(wte|tok|vocab|shared)|embed", re.IGNORECASE)
+
 _SAME_SIZES = (
     ("query", "query_bias", "hk"),
     ("key", "key_bias", "gk"),
@@ -98,10 +107,13 @@ class Tree:
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
+        gated = set()
         for index, (path, value) in enumerate(named):
             if described := describing(path, self.rules, beside):
                 rule, block = described
                 claims.append((index, block, rule, np.shape(value)))
+            elif gate := _GATE.search(path):
+                gated.add(path[: gate.start()])
             elif (
                 _ATTENTION_NAMES.search(path)
                 and _parent(_parent(path)) not in mambas
@@ -110,8 +122,9 @@ class Tree:
                 self._undescribed.append(path)
         # Other leaves of the block show the sizes of parts along one axis, and the heads of
         # windows, which differ between the stages of a Swin.
-        for claim in sorted(claims, key=lambda claim: _claimed_after(claim[2])):
-            self._claim(*claim)
+        for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
+            if block not in gated or not _MLP.issuperset(rule.roles):
+                self._claim(index, block, rule, shape)
 
     def _claim(self, index: int, block: str, rule: Rule, shape: tuple[int, ...]) -> None:
         path = self.paths[index]
@@ -223,16 +236,46 @@ class Tree:
 
     def position(
         self, grid: tuple[int, int] | None
-    ) -> tuple[jax.Array | None, tuple[int, int] | None]:
-        """The position table's rows for the patch grid, and the grid; None if there isn't one."""
+    ) -> tuple[jax.Array | None, tuple[int, int] | None, bool | None]:
+        """The position table's rows for the patch grid, the grid, and whether it is of text.
+
+        See the fields of `Context`. Who gives a grid has patches.
+        """
         grid = None if grid is None else pair("the grid", grid)
         tables = [leaves["position"] for leaves in self.blocks.values() if "position" in leaves]
         if len(tables) != 1 or not tables[0].fits:
-            return None, grid
+            return None, grid, None if grid is None else False
+        text = self._of_text(tables[0].path) if grid is None else False
         count, _ = tables[0].canonical_shape
-        grid = grid or square_grid(count) or square_grid(count - 1)
+        if not text:
+            grid = grid or square_grid(count) or square_grid(count - 1)
         table = self._canonical(tables[0], None)
-        return (None if grid is None else table[count - grid[0] * grid[1] :]), grid
+        return (None if grid is None else table[count - grid[0] * grid[1] :]), grid, text
+
+    def _of_text(self, table: str) -> bool | None:
+        """Whether the embedding that is nearest to the position table is of tokens, not of patches.
+
+        None if the tree has neither, or both equally near.
+        """
+        described = {leaf.index for leaves in self.blocks.values() for leaf in leaves.values()}
+        nearest = {"tokens": -1, "patches": -1}
+        for index, (path, value) in enumerate(zip(self.paths, self.leaves, strict=True)):
+            if index not in described and (kind := self._embeds(path, np.ndim(value))):
+                names = zip(re.split("[/.]", path), re.split("[/.]", table), strict=False)
+                shared = itertools.takewhile(lambda pair: pair[0] == pair[1], names)
+                nearest[kind] = max(nearest[kind], len(list(shared)))
+        tokens, patches = nearest.values()
+        return None if tokens == patches else tokens > patches
+
+    def _embeds(self, path: str, rank: int) -> str:
+        """What a leaf embeds by its name, "tokens" or "patches"; "" if it is no embedding."""
+        if (rank >= 2 and _PATCHES.search(path)) or (rank == 4 and _CONVOLUTION.search(path)):
+            return "patches"
+        if rank != 2 or not _TOKENS.search(path):
+            return ""
+        # A linear layer, of patches or of anything else, is a kernel, or has a bias beside it.
+        bias = path.removesuffix("weight") + "bias"
+        return "" if path.endswith("kernel") or bias in self.paths else "tokens"
 
     def matches(self, scheme: Scheme) -> list[tuple[str, list[Leaf]]]:
         """Every block that a scheme writes, sorted, with the leaves to write.

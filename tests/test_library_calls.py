@@ -20,7 +20,7 @@ PARAMS = {
         "out": {"kernel": jnp.ones((2, 8, 16))},
     }
 }
-TABLE = {"pos_embed": jnp.ones((1, 16, 8))}
+TABLE = {"pos_embed": jnp.ones((1, 16, 8)), "patch_embed": {"kernel": jnp.ones((48, 8))}}
 NO_NUMBERS = ("x", None, [], "0.7", 1j, {}, object(), np.ones(3), math.nan, math.inf)
 NO_KEYS = (0, None, "x", 1.5, np.zeros(3), np.array([0, 1], np.int32), jax.random.split(KEY))
 INITIALIZERS = {

@@ -71,7 +71,7 @@ def test_draws():
         schemes.AntiCorrelated(),
         schemes.ConstantBias(0.1),
         schemes.DCT(),
-        schemes.Impulse.released(),
+        schemes.Impulse(),
         schemes.Layers(schemes.Mimetic.port(), 0.0, 1.0),
         schemes.MeanShift(per_input=True),
         schemes.NormMatched(schemes.MeanShift()),

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import einops
 import flax.linen as nn
@@ -10,7 +11,7 @@ import pytest
 from flax import nnx
 
 import mimetic_jax
-from mimetic_jax import InputError, Rule, attention_rules, block_key
+from mimetic_jax import InputError, Rule, attention_rules, block_key, weights
 from mimetic_jax.rewrite import rewrite_in_place
 from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import (
@@ -263,9 +264,63 @@ def test_blocks_that_are_written_in_place_read_the_table_as_it_was():
 
 @pytest.mark.parametrize("rows", [16, 17])
 def test_square_grids_are_found(rows):
-    tree = {"pos_embed": jnp.ones((1, rows, 8))}
+    tree = {"pos_embed": jnp.ones((1, rows, 8)), "patch_embed": {"kernel": jnp.ones((48, 8))}}
     new = mimetic_jax.rewrite(KEY, tree, SinCos())["pos_embed"]
     assert bool((new[0, 0] == 0).all()) == (rows == 17)
+    np.testing.assert_array_equal(new[0, rows - 16 :], weights.sincos_2d(4, 4, 8))
+
+
+POSITIONS = jnp.ones((1, 16, 8))
+
+
+@pytest.mark.parametrize(
+    ("tree", "form"),
+    [
+        ({"patch_embed": {"kernel": (48, 8)}}, "grid"),
+        ({"embedding": {"kernel": (4, 4, 3, 8)}}, "grid"),  # vit_jax
+        ({"conv_proj": {"weight": (8, 3, 4, 4)}}, "grid"),  # torchvision
+        ({"embedding": (50, 8)}, "line"),
+        ({"Embed_0": {"embedding": (50, 8)}}, "line"),
+        ({"embed_tokens": {"weight": (50, 8)}}, "line"),
+        ({"mlp": {"fc1": {"kernel": (8, 32)}}}, "unknown"),
+        ({"embed": {"kernel": (48, 8)}}, "unknown"),  # of patches or of anything else
+        ({"embed": {"weight": (8, 48), "bias": (8,)}}, "unknown"),
+        ({"embedding": (50, 8), "patch_embed": {"kernel": (48, 8)}}, "unknown"),
+    ],
+)
+def test_the_form_of_positions_is_that_of_what_the_tree_embeds(tree, form):
+    tree = jax.tree.map(jnp.ones, tree, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    tree["pos_embed"] = POSITIONS
+    grid, line = weights.sincos_2d(4, 4, 8), weights.sincos_1d(16, 8)
+    if form == "unknown":
+        for call in (mimetic_jax.plan, functools.partial(mimetic_jax.rewrite, KEY)):
+            with pytest.raises(
+                InputError, match=r"16 positions.*grid=\(h, w\), or SinCos\(axes=1\)"
+            ):
+                call(tree, SinCos())
+    else:
+        new = mimetic_jax.rewrite(KEY, tree, SinCos())["pos_embed"][0]
+        np.testing.assert_array_equal(new, grid if form == "grid" else line)
+    # Naming the form is enough in every tree.
+    named = mimetic_jax.rewrite(KEY, tree, SinCos(), grid=(4, 4))["pos_embed"][0]
+    np.testing.assert_array_equal(named, grid)
+    named = mimetic_jax.rewrite(KEY, tree, SinCos(axes=1))["pos_embed"][0]
+    np.testing.assert_array_equal(named, line)
+
+
+def test_the_nearest_embedding_decides():
+    """PaliGemma: a tower of images with positions beside a language model without."""
+    image = {"embedding": {"kernel": jnp.ones((4, 4, 3, 8))}, "pos_embed": POSITIONS}
+    tree = {"img": image, "llm": {"embedder": {"input_embedding": jnp.ones((50, 8))}}}
+    new = mimetic_jax.rewrite(KEY, tree, SinCos())["img"]["pos_embed"][0]
+    np.testing.assert_array_equal(new, weights.sincos_2d(4, 4, 8))
+
+
+def test_text_has_no_grid_for_an_impulse():
+    tree = {"attn": stock(1)["layer_0"], "embedding": jnp.ones((50, DIM))}
+    tree["pos_embed"] = jnp.ones((1, 16, DIM))
+    with pytest.raises(InputError, match="needs one position table on a known grid"):
+        mimetic_jax.plan(tree, Impulse())
 
 
 def test_no_scheme_is_no_change():

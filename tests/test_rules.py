@@ -289,7 +289,10 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
             "15 positions aren't a square grid",
         ),
         (
-            {"pos_embed": jax.ShapeDtypeStruct((1, 16, 17), jnp.float32)},
+            {
+                "pos_embed": jax.ShapeDtypeStruct((1, 16, 17), jnp.float32),
+                "patch_embed": {"kernel": jax.ShapeDtypeStruct((48, 17), jnp.float32)},
+            },
             mimetic_jax.schemes.SinCos(),
             "17",
         ),

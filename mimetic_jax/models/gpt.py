@@ -52,8 +52,8 @@ class GPT(nn.Module):
         qk_norm: normalize each query and key, see `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + 1e-5) ∘ scale, in place of LayerNorm.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
-            same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes find fc1 and fc2;
-            `up` keeps the values of `base`.
+            same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
+            they are.
         dropout: rate after positions, attention and MLP layers.
         embedding: initial values of the embedding, which is the output layer too: "normal" of .01,
             as in the word model of Bai et al., or "uniform" in ±.1, as in their character model. At

@@ -75,9 +75,9 @@ class ConvAttention(Attention):
     - "conv_added": softmax(q kᵀ / √K) + γ C
     - "conv_softmax": softmax(q kᵀ / √K) + softmax(γ C)
 
-    γ is one learned number per layer that starts at 1, and filters start uniform in ±⅓, PyTorch's
-    default: the paper states neither. Rows and columns of tokens in front of the grid, such as a
-    class token, are zero in C.
+    γ is one learned number per layer that starts at 1, and filters start normal of variance 1/9,
+    one over their inputs: the paper states neither. Rows and columns of tokens in front of the
+    grid, such as a class token, are zero in C.
 
     Attributes:
         form: one of the three.
@@ -96,7 +96,8 @@ class ConvAttention(Attention):
         count = query.shape[1]
         _check_grid(self.grid, count, prefix=None)
         gamma: Any = self.param("gamma", nn.initializers.ones, ())
-        filters: Any = self.param("filters", _third, (3, 3, self.num_heads))
+        initial = nn.initializers.normal(1 / 3)
+        filters: Any = self.param("filters", initial, (3, 3, self.num_heads))
         convolution = gamma * jnp.einsum(
             "uvh,uvnm->hnm", filters, _circulant(self.grid), precision="highest"
         )
@@ -141,10 +142,6 @@ def _circulant(grid: tuple[int, int]) -> np.ndarray:
 
 def _identity(key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike) -> jax.Array:
     return jnp.eye(shape[0], shape[1], dtype=dtype)
-
-
-def _third(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jax.random.uniform(key, shape, jnp.float32, -1 / 3, 1 / 3)
 
 
 def _check_grid(grid: tuple[int, int], count: int, prefix: int | None = 0) -> None:

@@ -34,12 +34,15 @@ class Context:
         position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
             table or several.
         grid: (h, w) of the patches; None if unknown.
+        text: whether the position table is of text, not of patches; None if the tree has neither an
+            embedding of tokens nor one of patches.
     """
 
     layer: int = 0
     num_layers: int = 1
     position: jax.Array | None = None
     grid: tuple[int, int] | None = None
+    text: bool | None = False
 
 
 class Block(Mapping[str, jax.Array]):

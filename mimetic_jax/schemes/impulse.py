@@ -36,10 +36,10 @@ class Impulse(Scheme):
     have too low a rank), with fresh noise in every layer. All rows of the table are multiplied by
     `position_scale`. Value and out are mimetic.
 
-    The defaults are the constants of the released code in this library's conventions: normal noise
-    for value and out, and zero biases. With one block key value and out then equal those of
-    `Mimetic()`, so that arms of the two differ in query and key alone. `Impulse.released()` is
-    the released code to the letter, `Impulse.paper()` the paper's text.
+    The defaults are those of the authors' released code (osiriszjq/structured_initialization,
+    `impulse`); `Impulse.paper()` is the paper's text. With `noise_vo="normal"` and the same block
+    key, value and out equal those of `Mimetic()`; with `zero_bias=True` too, arms of the two differ
+    in query and key alone.
 
     Not idempotent: each application scales the table again.
 
@@ -57,7 +57,8 @@ class Impulse(Scheme):
         alpha_vo, beta_vo: noise and (signed) identity of the value/out product, as in `Mimetic`;
             both None leave value and out unchanged.
         noise_vo: distribution of that noise, "normal" or "uniform".
-        zero_bias: whether the biases of the written kernels become zero.
+        zero_bias: whether the biases of the written kernels become zero instead of staying the
+            model's own, PyTorch's U(±1/√D) in the released code.
 
     Example:
         >>> Impulse.paper().writes(frozenset({"query", "key", "value", "out"})) == {"query", "key"}
@@ -75,35 +76,31 @@ class Impulse(Scheme):
     rank: Annotated[int, COUNT] | None = None
     alpha_vo: Alpha | None = 0.4
     beta_vo: Beta | None = -0.4
-    noise_vo: Noise = "normal"
-    zero_bias: bool = True
-
-    @classmethod
-    def released(cls) -> Self:
-        """The authors' released code (osiriszjq/structured_initialization, `impulse`).
-
-        The defaults, but uniform noise in value and out, and the model's own biases: PyTorch's
-        U(±1/√D) there.
-
-        >>> Impulse.released().zero_bias
-        False
-        """
-        return cls(noise_vo="uniform", zero_bias=False)
+    noise_vo: Noise = "uniform"
+    zero_bias: bool = False
 
     @classmethod
     def paper(cls) -> Self:
         """The paper's text as far as it is known: no scaled table, value and out unchanged.
 
         Appendix A of the paper leaves value and out unchanged. The ratio 40:1 and the norm 2 are
-        from a secondary source, because the text available to us lacks its numbers, and reading
-        the 1 as a standard deviation is our interpretation. At initialization the impulse is each
-        row's largest weight, but only just: it gets 1 % of the attention in a ViT-Tiny.
+        from a secondary source, because the text available to us lacks its numbers. Reading the 1
+        as a standard deviation, and zero biases of query and key, are our interpretation. At
+        initialization the impulse is each row's largest weight, but only just: it gets 1 % of the
+        attention in a ViT-Tiny.
 
         >>> Impulse.paper().norm
         2.0
         """
         return cls(
-            amplitude=40.0, noise=1.0, norm=2.0, position_scale=1.0, alpha_vo=None, beta_vo=None
+            amplitude=40.0,
+            noise=1.0,
+            norm=2.0,
+            position_scale=1.0,
+            alpha_vo=None,
+            beta_vo=None,
+            noise_vo="normal",
+            zero_bias=True,
         )
 
     def validate(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any, Self
 
 import jax
@@ -125,24 +126,20 @@ class Mimetic(Scheme):
 class SameNoise(Scheme):
     """The paper's simplest construction: W_Q = W_K = Z and W_V = Z, W_out = −Zᵀ; biases 0.
 
-    The products are ±I plus noise like those of `Mimetic`, but in a fixed ratio.
-
-    Attributes:
-        query_key: whether query and key are written.
-        value_out: whether value and out are written.
+    Entries of Z have variance 1/K for query and key and 1/(G·K) for value and out, so that the
+    diagonals of the products are 1 and −1. The ratio of identity to noise is fixed, which is why
+    `Mimetic` uses singular vectors instead. Query heads that share a key head start equal, and out
+    heads that share a value head carry equal parts.
 
     Example:
-        >>> sorted(SameNoise(value_out=False).writes(frozenset({"query", "key", "value", "out"})))
+        >>> sorted(SameNoise().writes(frozenset({"query", "key", "mlp_in"})))
         ['key', 'query']
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4.
     """
 
-    query_key: bool = True
-    value_out: bool = True
-
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return pair_roles(roles, self.query_key, self.value_out, zero_bias=True)
+        return pair_roles(roles, query_key=True, value_out=True, zero_bias=True)
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         key_qk, key_vo = jax.random.split(key)
@@ -150,10 +147,16 @@ class SameNoise(Scheme):
         new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
         if "query" in written:
             sizes = pair_sizes(block, "query", "key")
-            new["query"], new["key"] = weights.same_noise_query_key(key_qk, **sizes)
+            noise = jax.random.normal(key_qk, block.shapes["key"]) / math.sqrt(sizes["head_dim"])
+            repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+            new["query"], new["key"] = jnp.repeat(noise, repeats, axis=1), noise
         if "value" in written:
             sizes = pair_sizes(block, "out", "value")
-            new["value"], new["out"] = weights.same_noise_value_out(key_vo, **sizes)
+            width = sizes["num_kv_heads"] * sizes["head_dim"]
+            noise = jax.random.normal(key_vo, block.shapes["value"]) / math.sqrt(width)
+            repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+            new["value"] = noise
+            new["out"] = -jnp.repeat(noise.transpose(1, 2, 0), repeats, axis=0) / repeats
         return new
 
 

@@ -20,12 +20,14 @@ from mimetic_jax.weights.position import TEMPERATURE
 class SinCos(Scheme):
     """Sin-cos positions in the (still trainable) position table; class-token rows become zero.
 
-    γ · sincos_2d(h, w, D) on the patch grid, or γ · sincos_1d(N, D) for text.
+    γ · sincos_2d(h, w, D) on the patch grid, or γ · sincos_1d(N, D) for text: where the tree embeds
+    tokens instead of patches.
 
     Attributes:
         scale: γ, the amplitude.
         temperature: ratio of the highest to the lowest frequency.
-        axes: 2 for images, 1 for text.
+        axes: 2 for a grid of patches, 1 for a line. Text is a line in either case; `axes=1` is for
+            a tree that shows neither, such as a table alone, and `grid` for a grid there.
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4; γ ≈ 2 gains a little
     on CIFAR-10.
@@ -42,13 +44,18 @@ class SinCos(Scheme):
         del key  # nothing here is random
         N, D = block.shapes["position"]
         waves = {"temperature": self.temperature, "scale": self.scale}
-        if self.axes == 1:
+        if self.axes == 1 or context.text:
             return {"position": weights.sincos_1d(N, D, **waves)}
         if context.grid is None:
             raise InputError(
                 f"{N} positions aren't a square grid, with or without a class token, or aren't the "
                 "tree's only ones: give grid=(h, w), or the part of the tree that has them; "
                 "for text SinCos(axes=1)"
+            )
+        if context.text is None:
+            raise InputError(
+                f"{N} positions may be a grid of patches or a line of text, and the tree doesn't "
+                "show which by an embedding of one of them: give grid=(h, w), or SinCos(axes=1)"
             )
         h, w = context.grid
         if not 0 <= N - h * w <= 2:

@@ -39,7 +39,6 @@ from mimetic_jax.weights.impulse import (
 )
 from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
-from mimetic_jax.weights.same_noise import same_noise_query_key, same_noise_value_out
 from mimetic_jax.weights.selection import select, select_indices
 from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, step_bias
 
@@ -62,8 +61,6 @@ __all__ = [
     "norm_matched",
     "polar",
     "query_key",
-    "same_noise_query_key",
-    "same_noise_value_out",
     "sample_filters",
     "select",
     "select_indices",

@@ -78,6 +78,13 @@ def test_without_gamma_it_is_plain_attention(form):
     np.testing.assert_allclose(got, plain(params, x), atol=1e-5)
 
 
+def test_filters_start_normal_of_variance_one_ninth():
+    layer = ConvAttention(400, grid=(2, 2))
+    filters = layer.init(jax.random.key(0), jnp.ones((1, 4, 400)))["params"]["filters"]
+    assert float(filters.std()) == pytest.approx(1 / 3, rel=0.05)
+    assert float(jnp.abs(filters).max()) > 0.7
+
+
 @pytest.mark.parametrize("front", [0, 1])
 def test_what_is_added_is_a_convolution_that_wraps_around(front):
     """Tokens in front of the grid neither give nor get any of it."""

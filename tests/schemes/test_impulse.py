@@ -72,7 +72,9 @@ def test_a_vit_starts_with_convolutions(vit):
         assert (maps.argmax(axis=-1) == intended.argmax(axis=-1))[rows].mean() >= 0.95
         assert (maps * intended).sum(axis=-1)[rows].mean() >= 0.6
         assert value_out.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
-        assert not any(attention[role]["bias"].any() for role in attention)
+        for role in attention:
+            before = vit[f"block_{layer}"]["attention"][role]["bias"]
+            np.testing.assert_array_equal(attention[role]["bias"], before)
         np.testing.assert_array_equal(
             new[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
             vit[f"block_{layer}"]["mlp"]["fc1"]["kernel"],
@@ -82,10 +84,12 @@ def test_a_vit_starts_with_convolutions(vit):
 
 
 def test_value_and_out_are_those_of_mimetic(vit):
-    impulse = mimetic_jax.rewrite(KEY, vit, Impulse())["block_1"]["attention"]
+    scheme = Impulse(noise_vo="normal", zero_bias=True)
+    impulse = mimetic_jax.rewrite(KEY, vit, scheme)["block_1"]["attention"]
     mimetic = mimetic_jax.rewrite(KEY, vit, Mimetic())["block_1"]["attention"]
     for role in ("value", "out"):
-        np.testing.assert_array_equal(impulse[role]["kernel"], mimetic[role]["kernel"])
+        jax.tree.map(np.testing.assert_array_equal, impulse[role], mimetic[role])
+    assert not any(impulse[role]["bias"].any() for role in impulse)
 
 
 def test_jit_and_vmap_agree_with_eager(vit):
@@ -126,9 +130,22 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
     assert_same_products(before["m"], after["m"], rtol=0.03)
 
 
-def test_presets(vit):
-    released = Impulse.released()
-    assert released == dataclasses.replace(Impulse(), noise_vo="uniform", zero_bias=False)
+def test_the_default_is_the_released_form():
+    assert Impulse() == Impulse(
+        amplitude=1000.0,
+        noise=3 * 0.6,
+        norm=7.0,
+        position_scale=18.0,
+        kernel_size=3,
+        order="released",
+        alpha_vo=0.4,
+        beta_vo=-0.4,
+        noise_vo="uniform",
+        zero_bias=False,
+    )
+
+
+def test_preset_of_the_paper(vit):
     new = mimetic_jax.rewrite(KEY, vit, Impulse.paper())
     np.testing.assert_array_equal(new["pos_embed"], vit["pos_embed"])
     attention, old = (tree["block_0"]["attention"] for tree in (new, vit))
@@ -155,11 +172,9 @@ def test_fields_reach_the_weights():
         new = Impulse(**{name: value})(KEY, block, context)
         assert np.abs(new["query"] - base["query"]).max() > 0.01, name
         np.testing.assert_array_equal(new["value"], base["value"])
-    kept = Impulse(zero_bias=False).writes(frozenset(block))
-    assert kept == {"query", "key", "value", "out"}
-    assert Impulse(alpha_vo=None, beta_vo=None).writes(frozenset(block)) == {
-        "query", "key", "query_bias",
-    }  # fmt: skip
+    assert Impulse().writes(frozenset(block)) == {"query", "key", "value", "out"}
+    only_query_key = Impulse(alpha_vo=None, beta_vo=None, zero_bias=True)
+    assert only_query_key.writes(frozenset(block)) == {"query", "key", "query_bias"}
     assert Impulse(position_scale=1.0).writes(frozenset({"position"})) == frozenset()
     assert Impulse().writes(frozenset({"position", "mlp_in"})) == {"position"}
 

@@ -14,8 +14,8 @@ from mimetic_jax.weights import attention
 D, HEADS = 20, 4
 FAMILIES = {
     "mimetic": Mimetic.port(),
-    "impulse": Impulse.released(),
-    "impulse3_2_1": Impulse(position_scale=3.0, norm=2.0, noise_vo="uniform", zero_bias=False),
+    "impulse": Impulse(),
+    "impulse3_2_1": Impulse(position_scale=3.0, norm=2.0),
 }
 
 

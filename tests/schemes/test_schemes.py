@@ -84,12 +84,25 @@ def test_orientation_reaches_value_and_out_alone():
     np.testing.assert_array_equal(paper["value"].reshape(16, 16), port["value"].reshape(16, 16).T)
 
 
-def test_same_noise_leans_to_plus_and_minus_the_identity():
-    new = schemes.SameNoise()(KEY, attention_block(groups=1), Context())
+def test_same_noise_has_the_laws_of_the_paper():
+    """ZZᵀ with Z [192, 64]: diagonal 1, off-diagonal 1/8."""
+    new = schemes.SameNoise()(KEY, attention_block(192, 3, 3, 64), Context())
     assert not any(new[role].any() for role in new if role.endswith("_bias"))
-    np.testing.assert_array_equal(new["query"][:, 1:], new["key"])
-    assert np.einsum("dhk,dgk->", new["query"], new["key"]) > 0
-    assert np.einsum("dgk,hkd->", new["value"], new["out"]) < 0
+    query_key = np.einsum("dhk,ehk->hde", new["query"], new["key"])
+    value_out = np.einsum("dhk,hke->de", new["value"], new["out"])
+    for product, diagonal, noise in ((query_key, 1, 1 / 8), (value_out, -1, 192**-0.5)):
+        found = np.diagonal(product, axis1=-2, axis2=-1).mean()
+        assert found == pytest.approx(diagonal, abs=0.02)
+        off_diagonal = product[..., ~np.eye(192, dtype=bool)]
+        assert off_diagonal.std() == pytest.approx(noise, rel=0.05)
+
+
+def test_same_noise_of_grouped_heads():
+    new = schemes.SameNoise()(KEY, attention_block(dim=6, heads=6, groups=2, head_dim=4), Context())
+    np.testing.assert_array_equal(new["query"], np.repeat(new["key"], 3, axis=1))
+    flat = np.asarray(new["value"], np.float64).reshape(6, -1)
+    summed = np.einsum("dhk,hke->de", np.repeat(new["value"], 3, axis=1), new["out"])
+    np.testing.assert_allclose(summed, -flat @ flat.T, atol=1e-5)
 
 
 EVERY = [
@@ -134,6 +147,7 @@ def test_every_scheme_is_finite_in_every_dtype(scheme, dtype, seed):
     }
     table = 0.02 * jax.random.normal(key, (1, 17, 16), dtype)
     params = {"block_0": {"attention": layer, "mlp": mlp}, "pos_embed": table}
+    params["patch_embed"] = {"kernel": jnp.ones((48, 16), dtype)}
     new = rewrite(jax.random.fold_in(key, 1), params, scheme)
     for leaf in jax.tree.leaves(new):
         assert leaf.dtype == dtype
@@ -185,7 +199,6 @@ def test_sincos_for_text_needs_no_grid():
         NormMatched(Mimetic(noise="uniform")),
         schemes.Impulse.paper(),
         schemes.MeanShift(b=0.2),
-        schemes.SameNoise(value_out=False),
         schemes.TFixup(decoder=True),
         schemes.ConvMimetic(),
         schemes.Shuffled(schemes.Conditioned(per_head=False)),
@@ -193,7 +206,6 @@ def test_sincos_for_text_needs_no_grid():
         schemes.DCT(value=True),
         schemes.Orthogonal(gain=2.0),
         schemes.Sinusoidal("he"),
-        schemes.Impulse.released(),
         schemes.Empirical("population.json"),
         schemes.EmpiricalFilters("filters.json"),
         Mimetic.port(),

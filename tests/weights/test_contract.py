@@ -47,8 +47,6 @@ PRODUCTS = {
     "impulse_query_key": query_key,
     "impulses of traced tables": query_key,
     "impulses of positive filters": query_key,
-    "same_noise_query_key": query_key,
-    "same_noise_value_out": value_out,
 }
 """What is compared of two arrays."""
 DRAWS = {
@@ -75,8 +73,6 @@ DRAWS = {
     "mimicked filters": lambda key: weights.sample_filters(
         key, weights.empirical_covariance(normal(key, 3, 3, 30)), 5
     ),
-    "same_noise_query_key": lambda key: weights.same_noise_query_key(key, 16, 2),
-    "same_noise_value_out": lambda key: weights.same_noise_value_out(key, 16, 2),
     "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
     "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
         key, 4, 8, np.zeros(2), np.zeros((3, 4))
@@ -184,8 +180,6 @@ BAD = [
         for function in (weights.query_key, weights.value_out)
     ),
     *((functools.partial(weights.value_out, KEY, 192, 3, **o), words) for o, words in PORT),
-    (lambda: weights.same_noise_query_key(KEY, 192, 5), "num_heads 5 does not divide dim 192"),
-    (lambda: weights.same_noise_value_out(KEY, 192, 5), "num_heads 5 does not divide dim 192"),
     (lambda: apparent_constants(-1, 0), r"^alpha -1 is not a number ≥ 0$"),
     (lambda: actual_constants(1, 1, 1.5), "^fraction 1.5 of the rank is not above 0 and at most"),
     (lambda: weights.factorize(ones(4, 4), 2), r"\(4, 4\)"),
