@@ -133,7 +133,7 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
 def test_the_default_is_the_released_form():
     assert Impulse() == Impulse(
         amplitude=1000.0,
-        noise=3 * 0.6,
+        noise=1.8,
         norm=7.0,
         position_scale=18.0,
         kernel_size=3,
