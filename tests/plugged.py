@@ -66,20 +66,6 @@ class TinyBatchNorm(nn.Module):
         return nn.Dense(self.num_classes, name="head")(x.mean(axis=(1, 2)))
 
 
-class Fickle(nn.Module):
-    """A linear model whose logits aren't numbers in one training step out of five."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
-        logits = nn.Dense(self.num_classes)(images.reshape(len(images), -1))
-        if train:
-            wrong = jax.random.bernoulli(self.make_rng("dropout"), 0.2)
-            logits = jnp.where(wrong, jnp.nan, logits)
-        return logits
-
-
 class TinyReader(nn.Module):
     """Tokens to logits, each token seeing itself alone; its attention-like names need rules."""
 

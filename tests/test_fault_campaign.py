@@ -36,10 +36,10 @@ MIXES = {
         (signal.SIGTERM, signal.SIGKILL),
     ],
 }
-KINDS = ("vision", "text", "streamed", "skip_nonfinite", "together")
+KINDS = ("vision", "text", "streamed", "together")
 CONFIG = """
 from mimetic_jax.schemes import Mimetic, SinCos
-from configs.default import default, model
+from configs.default import default
 
 
 def get_config(kind):
@@ -57,9 +57,6 @@ def get_config(kind):
     config.scheme = (SinCos(), Mimetic())
     if kind == "together":
         config.together, config.seeds, config.steps = 2, (0, 1), 1200
-    if kind == "skip_nonfinite":
-        config.model, config.scheme = model("tests.plugged:Fickle"), ()
-        config.optimizer.skip_nonfinite = 1000
     if kind != "streamed":
         config.data.augment.crop = 1
     else:
@@ -213,7 +210,7 @@ def test_runs(kind, mix, tmp_path, texts, images):
     comparison = Comparison(config, say=lambda line: None)
 
     def final(run):
-        clocks = dict.fromkeys(("seconds", "examples_per_second", "input_bound"))
+        clocks = dict.fromkeys(("seconds", "examples_per_second"))
         lines = [{**line, **clocks} for line in run.metrics.read()]
         lines[-1] = lines[-1] | {"record": lines[-1]["record"] | {"seconds": None}}
         return comparison.restored(run), lines

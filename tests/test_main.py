@@ -87,8 +87,8 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             "seeds[1] 4294967296 is not an integer of at least 0 and at most 4,294,967,295",
         ),
         (
-            ["--config=configs/digits_vit.py", "--config.stall_seconds=nan"],
-            "stall_seconds nan is not a finite number",
+            ["--config=configs/digits_vit.py", "--config.eval.every_epochs=nan"],
+            "eval.every_epochs nan is not a finite number",
         ),
     ],
 )

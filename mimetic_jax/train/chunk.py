@@ -64,14 +64,14 @@ class ChunkJournal(Journal):
         del self._first
         return state
 
-    def count(self, history: History, seconds: float, skipped: np.ndarray) -> None:
+    def count(self, history: History, seconds: float) -> None:
         losses = history["loss"][: len(self.seeds)]
         self.step += losses.shape[1]
         self.seconds += seconds
         finite = losses[np.isfinite(losses)]
         self._loss = float(finite.mean()) if finite.size else np.nan
 
-    def log(self, waited: float) -> str:
+    def log(self) -> str:
         return f"{self._at()}  mean loss {self._loss:.4f}"
 
     def evaluated(self, tested: Sequence[Tested]) -> None:

@@ -190,7 +190,6 @@ class Comparison:
                     say=note,
                     diverged=diverged,
                     progress=self._progress,
-                    stall_seconds=unit.arm.config.stall_seconds,
                 ).run()
         except OSError as error:
             raise InputError(

@@ -172,7 +172,6 @@ class Optimizer(Section):
     betas: tuple[float, float] = field((0.9, 0.999), "Adam's two decay rates", DECAY)
     eps: float = field(1e-8, "Adam's ε", NOT_NEGATIVE)
     clip: float = field(0.0, "largest global norm of the gradient; 0: no limit", NOT_NEGATIVE)
-    skip_nonfinite: int = field(0, "steps in a row without finite gradients to skip", STEPS)
     no_decay: bool = field(False, "no weight decay on biases, norms and what the model names")
     decay_rules: tuple[tuple[str, Annotated[float, NOT_NEGATIVE]], ...] = field(
         (), "((regular expression of paths, factor of weight_decay), …); the first match counts"
@@ -269,9 +268,6 @@ class Fields(OfComparison):
         50, "steps per dispatch, which the device runs without the host", AT_ONCE, MACHINE
     )
     tensorboard: bool = field(False, "also write metrics for TensorBoard", affects=NOTHING)
-    stall_seconds: float = field(
-        300.0, "seconds without a step before a line reports it; 0: never", Range(0, 1e9), NOTHING
-    )
 
 
 TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from optax import ApplyIfFiniteState
 
 from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.journal import History, Journal, Tested
@@ -105,11 +104,3 @@ class Group:
         if self._stacked:
             return self.program.member(self._states, jnp.int32(journal))
         return self._states
-
-    def skipped(self) -> np.ndarray:
-        """Steps without finite gradients, in a row and in all, [K, 2]; 0 unless some may be."""
-        found = self._states.opt_state
-        if not isinstance(found, ApplyIfFiniteState):
-            return np.zeros((self.size, 2), int)
-        counts = found.notfinite_count, found.total_notfinite
-        return np.stack([np.atleast_1d(np.asarray(count)) for count in counts], axis=1)

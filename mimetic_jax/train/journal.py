@@ -146,26 +146,20 @@ class Journal(abc.ABC):
         return self.step * per_step / max(self.seconds, 1e-9)
 
     @abc.abstractmethod
-    def count(self, history: History, seconds: float, skipped: np.ndarray) -> None:
+    def count(self, history: History, seconds: float) -> None:
         """Record the steps of a dispatch.
 
         Args:
             history: their metrics.
             seconds: of the dispatch, this journal's share.
-            skipped: steps without finite gradients so far, in a row and in all, [runs, 2]; zeros
-                unless `optimizer.skip_nonfinite` allows some.
 
         Raises:
             Diverged: if the loss of a run isn't finite.
         """
 
     @abc.abstractmethod
-    def log(self, waited: float) -> str:
-        """The means of the steps since the last log line, in words.
-
-        Args:
-            waited: share of the time in which the devices waited for data.
-        """
+    def log(self) -> str:
+        """The means of the steps since the last log line, in words."""
 
     @abc.abstractmethod
     def evaluated(self, tested: Sequence[Tested]) -> None:
@@ -251,7 +245,6 @@ class RunJournal(Journal):
         self.run, self._initial_state = run, initial
         self._metrics = run.metrics
         self._window: list[History] = []
-        self._skipped = 0
         self._writer: Any = _tensorboard(run) if config.tensorboard and is_first() else None
 
     def close(self) -> None:
@@ -261,19 +254,12 @@ class RunJournal(Journal):
             if self._writer:
                 self._writer.close()
 
-    def count(self, history: History, seconds: float, skipped: np.ndarray) -> None:
+    def count(self, history: History, seconds: float) -> None:
         own = {name: values[0] for name, values in history.items()}
         first, self.step = self.step, self.step + len(own["loss"])
         self.seconds += seconds
         self._window.append(own)
-        in_a_row, self._skipped = map(int, skipped[0])
-        bad = _not_finite(own)
-        if limit := self._config.optimizer.skip_nonfinite:
-            for index in bad:
-                step = first + index
-                self.say(f"step {step} is skipped: {_wrong(own, index)}{self._which(step)}")
-            if in_a_row <= limit:
-                return
+        bad = np.flatnonzero(~np.isfinite(own["loss"] + own["grad_norm"]))
         if bad.size:
             step = first + int(bad[0])
             raise Diverged(
@@ -282,23 +268,18 @@ class RunJournal(Journal):
                 "optimizer.clip"
             )
 
-    def log(self, waited: float) -> str:
+    def log(self) -> str:
         means, self._window = _means(self._window), []
-        if self._config.optimizer.skip_nonfinite:
-            means["skipped"] = self._skipped
         rate = self._program.schedule(self.step - 1) * jnp.float32(self.rate_scale)
         self._record(
             {
                 **means,
                 "learning_rate": float(rate),
                 "examples_per_second": self.speed,
-                "input_bound": waited,
                 "seconds": self.seconds,
             }
         )
-        task = self._program.task
-        shown = task.progress(means) if "loss" in means else "no step with a finite loss"
-        return f"{self._at()}  {shown}"
+        return f"{self._at()}  {self._program.task.progress(means)}"
 
     def evaluated(self, tested: Sequence[Tested]) -> None:
         self._record(self._evaluation(*tested[0]))
@@ -409,25 +390,16 @@ def _named(prefix: str, result: Evaluation | None) -> dict[str, Any]:
     return {**values, f"{prefix}_count": result.count}
 
 
-def _not_finite(history: History) -> np.ndarray:
-    """Indices of the steps whose loss or gradient isn't finite."""
-    return np.flatnonzero(~np.isfinite(history["loss"] + history["grad_norm"]))
-
-
 def _wrong(history: History, index: int) -> str:
     loss, norm = history["loss"][index], history["grad_norm"][index]
     return f"the loss is {loss}" + (f" and its gradient {norm}" if np.isfinite(loss) else "")
 
 
 def _means(window: list[History]) -> dict[str, float]:
-    """Mean of each metric over the steps that weren't skipped; empty if all were."""
-    joined = {name: np.concatenate([part[name] for part in window]) for name in window[0]}
-    skipped = _not_finite(joined)
-    if len(skipped) == len(joined["loss"]):
-        return {}
+    """The mean of each metric over the steps."""
     return {
-        name: float(np.delete(values, skipped).mean(dtype=np.float64))
-        for name, values in joined.items()
+        name: float(np.concatenate([part[name] for part in window]).mean(dtype=np.float64))
+        for name in window[0]
     }
 
 

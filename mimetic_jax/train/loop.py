@@ -14,7 +14,6 @@ from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, History, Journal
 from mimetic_jax.train.progress import Progress, Say, clock
-from mimetic_jax.train.timing import StallReport, WaitingTime
 
 
 class Loop:
@@ -30,7 +29,6 @@ class Loop:
         diverged: called when a run's loss isn't finite, whose last checkpoint before is kept; the
             other runs go on, unless this raises.
         progress: shows the steps in between.
-        stall_seconds: without a step before a line reports it; 0: never.
     """
 
     def __init__(
@@ -40,11 +38,9 @@ class Loop:
         say: Say,
         diverged: Callable[[Journal, Diverged], None],
         progress: Progress,
-        stall_seconds: float = 0.0,
     ) -> None:
         self.group, self.journals, self.program = group, group.journals, group.program
         self.say, self.diverged, self.progress = say, diverged, progress
-        self.stall_seconds = stall_seconds
         self.open = dict(enumerate(self.journals))  # without those that finished or diverged
         starts = np.cumsum([0, *(len(journal.seeds) for journal in self.journals)])
         self.slots = [slice(a, b) for a, b in itertools.pairwise(starts)]
@@ -58,10 +54,9 @@ class Loop:
         """
         feed, end = self.program.feed, self.program.steps
         session = self.group.session()
-        self.waiting, self.stalls = WaitingTime(), StallReport(self.stall_seconds, self.say)
         try:
             if self._running():  # A dispatch of no steps compiles outside the measured time.
-                self._now("compiling")
+                self.progress.now("compiling")
                 arrays = session.arrays()
                 self.group.steps(arrays, 0, self._rate_scales())
             self._evaluate([i for i, one in self.open.items() if one.step == 0])
@@ -72,13 +67,9 @@ class Loop:
                     feed.max_dispatch, *(one.next_due - one.step for one in running.values())
                 )
                 began = time.perf_counter()
-                self.waiting.dispatching()
                 metrics = self.group.steps(arrays, count, self._rate_scales())
-                self.waiting.dispatched(metrics)
                 if any(one.step + count < end for one in running.values()):
-                    self.stalls.now("waiting for data")
                     arrays = session.arrays()  # while the device computes
-                self.stalls.now("waiting for the device")
                 history = self.group.history(metrics, count)
                 self._count(running, history, (time.perf_counter() - began) / len(running))
                 self._show(running, history)
@@ -91,16 +82,10 @@ class Loop:
                 if stopping:
                     self._stop()
         finally:
-            self.stalls.close()
-            self.waiting.close()
             session.close()
 
     def _running(self) -> dict[int, Journal]:
         return {i: one for i, one in self.open.items() if not one.ended}
-
-    def _now(self, doing: str) -> None:
-        self.stalls.now(doing)
-        self.progress.now(doing)
 
     def _runs(self) -> int:
         return sum(len(one.seeds) for one in self.journals)
@@ -115,10 +100,9 @@ class Loop:
         return {name: values[self.slots[i]] for name, values in history.items()}
 
     def _count(self, running: Mapping[int, Journal], history: History, seconds: float) -> None:
-        skipped = self.group.skipped()
         for i, journal in running.items():
             try:
-                journal.count(self._of(history, i), seconds, skipped[self.slots[i]])
+                journal.count(self._of(history, i), seconds)
             except Diverged as error:
                 del self.open[i]
                 self.diverged(journal, error)
@@ -136,16 +120,14 @@ class Loop:
         due = [one for one in self.open.values() if one.log_due]
         if not due:
             return
-        waited = self.waiting.share() if session.waits else 0.0
-        lines = [one.log(waited) for one in due]
+        lines = [one.log() for one in due]
         if not self.progress.live:
-            self._say_steps(due, lines, waited)
+            self._say_steps(due, lines)
 
-    def _say_steps(self, due: Sequence[Journal], lines: Sequence[str], waited: float) -> None:
+    def _say_steps(self, due: Sequence[Journal], lines: Sequence[str]) -> None:
         task, rate = self.program.task, due[-1].speed
         left = sum((self.program.steps - one.step) * len(one.seeds) for one in self.open.values())
-        bound = f"input-bound {100 * waited:.0f} %  " if waited >= 0.01 else ""
-        speed = f"{rate:,.0f} {task.unit}/s  {bound}ETA {clock(left * task.per_step / rate)}"
+        speed = f"{rate:,.0f} {task.unit}/s  ETA {clock(left * task.per_step / rate)}"
         if len(self.journals) == 1:
             self.say(f"{lines[0]}  {speed}")
             return
@@ -156,18 +138,16 @@ class Loop:
 
     def _evaluate(self, which: Collection[int]) -> None:
         if which:
-            self._now("testing")
+            self.progress.now("testing")
             tested = self.group.test()
             for i in which:
                 self.open[i].evaluated(tested[self.slots[i]])
-            self.waiting.interrupted()
 
     def _save(self, everything: bool) -> None:
         for i, journal in self.open.items():
             if everything or journal.checkpoint_due:
-                self._now("writing a checkpoint")
+                self.progress.now("writing a checkpoint")
                 journal.save(self.group.state(i))
-                self.waiting.interrupted()
 
     def _finish(self) -> None:
         """Close the journals of runs that took their last step."""
@@ -178,7 +158,7 @@ class Loop:
         # between, those that don't have nothing left to train.
         for journal in ended.values():
             journal.wait()
-        self._now("testing")
+        self.progress.now("testing")
         tested = self.group.test()
         for i, journal in ended.items():
             del self.open[i]

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
@@ -74,8 +73,6 @@ class Program:
             rate_rules=rates.rate_rules,
             roles=self.rules,
         )
-        if rates.skip_nonfinite:
-            self.optimizer = optax.apply_if_finite(self.optimizer, rates.skip_nonfinite)
         self._ema = config.ema
         self._step = make_train_step(
             self.task.loss, self.optimizer, accumulate=config.accumulate, ema=config.ema

@@ -25,8 +25,7 @@ def make_train_step(
 ) -> TrainStep:
     """The step (state, batch, dropout key, factor = 1) → (state, metrics): pure, so it `vmap`s.
 
-    The factor multiplies the updates, and so the learning rate. A step whose gradients aren't
-    finite keeps the model state that it found.
+    The factor multiplies the updates, and so the learning rate.
 
     Args:
         loss: (params, model state, batch, key) → (mean over the batch, (means by name, new model
@@ -71,7 +70,6 @@ def make_train_step(
             updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
             updates = jax.tree.map(lambda update: rate_scale * update, updates)
             params = optax.apply_updates(state.params, updates)
-        model_state = _where_finite(grads, model_state, state.model_state)
         metrics = {**metrics, "grad_norm": optax.tree.norm(grads)}
         state = state.replace(
             step=state.step + 1, params=params, model_state=model_state, opt_state=opt_state
@@ -92,11 +90,3 @@ def _averaged(new: Any, old: Any, share: float) -> Any:
         average,
         new,
     )
-
-
-def _where_finite(grads: Any, new: Any, old: Any) -> Any:
-    """The new model state where all gradients are finite, else the old one."""
-    if not jax.tree.leaves(new):
-        return new
-    finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads)]).all()
-    return jax.tree.map(lambda ours, theirs: jnp.where(finite, ours, theirs), new, old)

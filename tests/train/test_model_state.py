@@ -74,12 +74,6 @@ def test_accumulated_averages_are_of_the_whole_batch(one_step):
         assert int(state.model_state["counters"]["calls"]) == 1
 
 
-def test_a_step_that_is_not_finite_keeps_the_averages(one_step):
-    state, (images, targets), step = one_step
-    after = step((images.at[0].set(jnp.nan), targets))
-    jax.tree.map(np.testing.assert_array_equal, after.model_state, state.model_state)
-
-
 @pytest.mark.slow
 def test_evaluation_takes_the_running_averages(tmp_path):
     comparison = quiet(config_of())

@@ -24,7 +24,7 @@ from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.work import check_at_once
 from tests.training import quiet
 
-CLOCKS = ("seconds", "examples_per_second", "input_bound", "record")
+CLOCKS = ("seconds", "examples_per_second", "record")
 
 
 def records(run):
@@ -61,7 +61,7 @@ def vit(tiny, tmp_path):
 def batch_norm(tiny, tmp_path=None):
     config = tiny(seeds=(0, 1), scheme=(), ema=0.9)
     config.model = model("tests.plugged:TinyBatchNorm", width=4)
-    config.optimizer.update(skip_nonfinite=2, eps=1e-3)
+    config.optimizer.eps = 1e-3
     return config
 
 
@@ -181,17 +181,13 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
 
     def poisoned(key, step, examples):
         images, *rest = prepare(key, step, examples)
-        bad = (key == theirs) & ((step == 2) | (step >= 5))
+        bad = (key == theirs) & (step >= 5)
         return jnp.where(bad, jnp.nan, images), *rest
 
     task.prepare = poisoned
     with pytest.raises(InputError, match="the loss of run seed 1 is no longer finite"):
         comparison.train(tmp_path)
-    skipped = [line for line in said if "is skipped" in line]
-    assert [line.split(" is")[0] for line in skipped] == [
-        f"  run seed 1: step {step}" for step in (2, 5, 6, 7)
-    ]
-    assert any("run seed 1: the loss is" in line and "at step 6" in line for line in said)
+    assert any("run seed 1: the loss is" in line and "at step 5" in line for line in said)
     assert int(comparison.restored(Run.of(tmp_path, "run", 1)).step) == 4
     run = Run.of(tmp_path, "run", 0)
     found = {("run", 0): (comparison.restored(run), records(run))}

@@ -55,10 +55,6 @@ class Feed(Protocol):
 class Session(Protocol):
     """The data of one run's training, dispatch by dispatch."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether `arrays` may have to wait for data."""
-
     def arrays(self) -> Any:
         """What the next dispatch is called with; may wait for it."""
 

@@ -36,7 +36,6 @@ class _Unchanging:
     """A session whose dispatches are all called with the same arrays."""
 
     held: Any
-    waits: ClassVar[bool] = False
 
     def arrays(self) -> Any:
         return self.held

@@ -151,8 +151,6 @@ def _added(total: dict[str, Any], sums: Sums | None) -> dict[str, Any]:
 
 
 class _Streaming:
-    waits = True
-
     def __init__(self, stream: Any, put: Callable[[tuple[np.ndarray, ...]], Examples]) -> None:
         self._stream, self._put = stream, put
 
