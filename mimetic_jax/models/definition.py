@@ -13,7 +13,7 @@ from typing import Any
 import flax.linen as nn
 
 from mimetic_jax.errors import InputError, said_by, unknown
-from mimetic_jax.models.networks import Functions, Linen, Network
+from mimetic_jax.models.networks import MODES, Functions, from_nnx
 from mimetic_jax.models.traits import Traits
 
 REQUIRED = inspect.Parameter.empty
@@ -48,18 +48,16 @@ class Definition:
             return _arguments(self.parts[0].__init__, "self", "name", "parent", "rngs")
         found: dict[str, Any] = {}
         for part in reversed(self.parts):  # where both have a default, that of the first one counts
-            found |= _arguments(part, *list(_arguments(part))[:2], "key", "train")
+            found |= _arguments(part, *list(_arguments(part))[:2], "key", *MODES)
         return found
 
-    def network(self, values: Mapping[str, Any]) -> Network:
-        """The network with these values of its fields."""
+    def module(self, values: Mapping[str, Any]) -> nn.Module:
+        """The Linen module with these values of its fields."""
         if len(self.parts) == 2:
             return Functions(*self.parts, tuple(values.items()))
         if issubclass(self.parts[0], nn.Module):
-            return Linen(self.parts[0](**values))
-        from mimetic_jax.models.nnx_network import NNX
-
-        return NNX(self.parts[0], tuple(values.items()))
+            return self.parts[0](**values)
+        return from_nnx(self.parts[0], values)
 
 
 def defined_by(target: Any) -> Definition | None:
@@ -108,7 +106,7 @@ def given(model: Any) -> tuple[Definition, dict[str, Any]]:
     Raises:
         InputError: it is something else.
     """
-    if isinstance(model, _nnx("bridge", "ToLinen")):
+    if isinstance(model, nnx_bridge()):
         model = functools.partial(model.nnx_class, *model.args, **model.kwargs)
     if isinstance(model, functools.partial) and (found := defined_by(model.func)):
         return found, {**dict(zip(found.fields, model.args, strict=False)), **model.keywords}
@@ -135,6 +133,11 @@ def _arguments(call: Callable[..., Any], *skipped: str) -> dict[str, Any]:
         for name, argument in inspect.signature(call).parameters.items()
         if name not in skipped and argument.kind not in several
     }
+
+
+def nnx_bridge() -> Any:
+    """The class of NNX modules as Linen modules, where NNX is imported: for `isinstance`."""
+    return _nnx("bridge", "ToLinen")
 
 
 def _nnx(*names: str) -> Any:

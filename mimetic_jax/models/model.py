@@ -19,12 +19,13 @@ from mimetic_jax.models.definition import (
     Definition,
     given,
     imported,
+    nnx_bridge,
 )
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mamba1 import Mamba1
 from mimetic_jax.models.mixer import Mixer
-from mimetic_jax.models.networks import Linen, Network
+from mimetic_jax.models.networks import MODES, in_mode, nnx_options
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Traits
@@ -43,7 +44,8 @@ MODELS: dict[str, type[nn.Module]] = {
 }
 """Our models by the name that a configuration gives them."""
 
-_FILLED = ("num_classes", "vocab")
+_FILLED = ("num_classes", "vocab", *MODES)
+"""Fields that the data and the trainer decide."""
 _DTYPES = ("float32", "bfloat16", "float16")
 _PLAIN = (bool, int, float, str, tuple)
 
@@ -71,7 +73,8 @@ def model_fields(name: str) -> dict[str, Any]:
 
     These are the fields of a Linen module, or the arguments of an NNX module or of functions, whose
     values are plain data; a dtype is given by its name. A field without a default is None, and the
-    configuration must set it. Fields that the data decides are left out: `num_classes`, `vocab`.
+    configuration must set it. Fields that the data or the trainer decide are left out:
+    `num_classes`, `vocab`, and flags such as `deterministic`.
 
     Args:
         name: as for `find_model`.
@@ -145,16 +148,17 @@ def left_out(name: str, fields: Iterable[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A network with its name and its traits.
+    """A module with its name and its traits.
 
     Attributes:
         name: as for `find_model`.
-        network: images [B, h, w, C] → logits [B, classes], or tokens [B, N] → logits [B, N, V].
+        module: images [B, h, w, C] → logits [B, classes], or tokens [B, N] → logits [B, N, V]; in
+            Linen, whatever it was written in.
         traits: of its class.
     """
 
     name: str
-    network: Network
+    module: nn.Module
     traits: Traits
 
     @classmethod
@@ -174,7 +178,8 @@ class Model:
         definition, strays = find_model(name), left_out(name, fields)
         known = definition.fields
         values = {field: value for field, value in fields.items() if field not in strays}
-        values |= {field: value for field, value in filled.items() if field in known}
+        testing = {flag: not value for flag, value in MODES.items()}
+        values |= {field: value for field, value in (filled | testing).items() if field in known}
         for field, value in values.items():
             if field.endswith("dtype") and value is not None:
                 if value not in _DTYPES:
@@ -183,52 +188,100 @@ class Model:
         for field, default in known.items():
             if default is REQUIRED and values.get(field) is None:
                 raise InputError(f"model {name} needs a value: set config.model.{field}")
-        return cls(name, definition.network(values), definition.traits)
+        return cls(name, definition.module(values), definition.traits)
 
-    @property
-    def module(self) -> Any:
-        """The Linen module; of other networks, an object with its fields."""
-        return self.network.module
+    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+        """(variables, output in evaluation).
 
-    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], Any]:
-        """(variables, output): "params" and other collections, such as "batch_stats", if any."""
+        Variables are trees of arrays by collection: "params", and others such as "batch_stats".
+
+        Raises:
+            InputError: the model's output isn't an array, or it sows what would not be trained on.
+        """
         try:
-            hash(self.network)
+            hash(self.module)
         except TypeError:  # a user's, with a dict or an array among its fields
-            return self.network.init(key, inputs)
-        return _traced_once(self.network, key, inputs)
+            variables, output = _traced(self.module, key, inputs)
+        else:
+            variables, output = _traced_once(self.module, key, inputs)
+        for collection, tree in variables.items():
+            if any(isinstance(leaf, tuple) for leaf in jax.tree.leaves(tree, is_leaf=_is_tuple)):
+                raise InputError(
+                    f"model {self.name} sows into {collection}, which training would leave out of "
+                    "the loss: drop that, or sow into intermediates, which are ignored"
+                )
+        return variables, self._array(output)
 
     def __call__(
         self, variables: Mapping[str, Any], inputs: jax.Array, key: jax.Array | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """See `Network.apply`."""
-        return self.network.apply(variables, inputs, key)
+    ) -> tuple[jax.Array, dict[str, Any]]:
+        """(output, collections other than "params" after the call).
+
+        Args:
+            variables: as `init` returns them.
+            inputs: a batch.
+            key: for dropout, in training; None in evaluation, which changes no collection.
+        """
+        module, options = _in_mode(self.module, key is not None)
+        if key is not None:
+            options["rngs"] = {"dropout": key}
+            if isinstance(module, nnx_bridge()):  # streams of other names
+                options["rngs"]["default"] = jax.random.fold_in(key, 1)
+        state = {name: tree for name, tree in variables.items() if name != "params"}
+        if key is None or not state:
+            return self._array(module.apply(variables, inputs, **options)), state
+        output, changed = module.apply(variables, inputs, mutable=list(state), **options)
+        return self._array(output), dict(changed)
 
     def unrolled(self) -> Model:
         """The same arithmetic without a loop over layers, for counting it."""
-        return self.with_fields(scan=False) if isinstance(self.network, Linen) else self
+        return self.with_fields(scan=False)
 
     def with_fields(self, **values: Any) -> Model:
-        """The model with other values of those fields that its Linen module has.
-
-        Raises:
-            InputError: it is no Linen module.
-        """
-        if not isinstance(self.network, Linen):
-            raise InputError(f"this needs a model of Flax Linen, which {self.name} isn't")
+        """The model with other values of those fields that its module has."""
         known = {field.name for field in dataclasses.fields(self.module)}
         values = {name: value for name, value in values.items() if name in known}
-        return dataclasses.replace(self, network=Linen(self.module.clone(**values)))
+        return dataclasses.replace(self, module=self.module.clone(**values))
 
     def grid(self, image: tuple[int, ...]) -> tuple[int, int] | None:
         """(rows, columns) of the patches of an image [h, w, C], where the model has a grid."""
         return self.traits.grid(self.module, image) if self.traits.grid else None
 
+    def _array(self, output: Any) -> jax.Array:
+        if not isinstance(output, jax.Array):
+            raise InputError(
+                f"model {self.name} returns a {type(output).__name__}, not an array: return the "
+                "logits alone"
+            )
+        return output
+
+
+def _in_mode(module: nn.Module, train: bool) -> tuple[nn.Module, dict[str, Any]]:
+    """The module, and arguments of its call, in training or evaluation: see `MODES`."""
+    if isinstance(module, nnx_bridge()):
+        return module, nnx_options(train)
+    options = in_mode(type(module).__call__, train)
+    fields = {field.name for field in dataclasses.fields(module)} & (MODES.keys() - options.keys())
+    if fields:
+        module = module.clone(**{name: MODES[name] == train for name in fields})
+    return module, options
+
+
+def _traced(module: nn.Module, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], Any]:
+    module, options = _in_mode(module, train=False)
+    keys = {"params": key}
+    if isinstance(module, nnx_bridge()):  # streams that are stored in the module
+        keys["default"] = jax.random.fold_in(key, 1)
+    output, variables = module.init_with_output(keys, inputs, **options)
+    return dict(variables), output
+
 
 # Of twelve layers the trace takes half a second: all programs of a model share it.
-@functools.partial(jax.jit, static_argnums=0)
-def _traced_once(network: Network, key: jax.Array, inputs: jax.Array) -> tuple[dict[str, Any], Any]:
-    return network.init(key, inputs)
+_traced_once = functools.partial(jax.jit, static_argnums=0)(_traced)
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value, tuple)
 
 
 def _written(field: str, value: Any) -> Any:

@@ -1,75 +1,32 @@
-"""What training calls: the two functions of a network, whatever it is written in."""
+"""NNX classes and pairs of functions as Linen modules, and flags that mean training."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import inspect
-import types
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import flax.linen as nn
 import jax
+from flax.core import FrozenDict
 
 from mimetic_jax.errors import InputError
 
-Variables: TypeAlias = dict[str, Any]
-"""Trees of arrays by collection: "params", and others such as "batch_stats", if any."""
+MODES = {"train": True, "training": True, "is_training": True, "deterministic": False} | {
+    "inference": False,
+    "use_running_average": False,
+}
+"""Flags by which models are told that they train, with their values in training."""
 
 
-class Network(Protocol):
-    """A network with all its sizes; hashable where these are."""
-
-    @property
-    def module(self) -> Any:
-        """An object with the network's fields as attributes, for `Traits`."""
-
-    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[Variables, Any]:
-        """(variables, output of the inputs in evaluation)."""
-
-    def apply(
-        self, variables: Mapping[str, Any], inputs: jax.Array, key: jax.Array | None
-    ) -> tuple[Any, Variables]:
-        """(output, collections other than "params" after the call).
-
-        Args:
-            variables: as `init` returns them.
-            inputs: a batch.
-            key: for dropout, in training; None in evaluation, which changes no collection.
-        """
-
-
-@dataclasses.dataclass(frozen=True)
-class Linen:
-    """A Linen module as a `Network`. A `train` argument is passed where its call has one."""
-
-    module: nn.Module
-
-    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[Variables, Any]:
-        output, variables = self.module.init_with_output(key, inputs)
-        return dict(variables), output
-
-    def apply(
-        self, variables: Mapping[str, Any], inputs: jax.Array, key: jax.Array | None
-    ) -> tuple[Any, Variables]:
-        options = accepted(type(self.module).__call__, train=key is not None)
-        if key is not None:
-            options["rngs"] = {"dropout": key}
-        state = state_of(variables)
-        if key is None or not state:
-            return self.module.apply(variables, inputs, **options), state
-        output, changed = self.module.apply(variables, inputs, mutable=list(state), **options)
-        return output, dict(changed)
-
-
-@dataclasses.dataclass(frozen=True)
-class Functions:
-    """A pair of plain functions as a `Network`.
+class Functions(nn.Module):
+    """A pair of plain functions.
 
     Attributes:
         initialize: (key, inputs) → variables, a dictionary with "params".
         call: (variables, inputs) → output; → (output, collections) if there are others than
-            "params". It gets `key` (None in evaluation) and `train` if it names them.
+            "params". It gets `key` (None in evaluation) and a flag of `MODES` if it names them.
         values: of further arguments, which each function gets if it names them.
     """
 
@@ -77,46 +34,76 @@ class Functions:
     call: Callable[..., Any]
     values: tuple[tuple[str, Any], ...] = ()
 
-    @property
-    def module(self) -> Any:
-        return types.SimpleNamespace(**dict(self.values))
-
-    def init(self, key: jax.Array, inputs: jax.Array) -> tuple[Variables, Any]:
-        variables = self.initialize(key, inputs, **accepted(self.initialize, **dict(self.values)))
-        if not isinstance(variables, Mapping) or "params" not in variables:
-            found = list(variables) if isinstance(variables, Mapping) else type(variables).__name__
-            raise InputError(
-                f"{self.initialize.__name__} returns {found}, not a dictionary with 'params'"
-            )
-        return dict(variables), self.apply(variables, inputs, None)[0]
-
-    def apply(
-        self, variables: Mapping[str, Any], inputs: jax.Array, key: jax.Array | None
-    ) -> tuple[Any, Variables]:
-        options = {**dict(self.values), "key": key, "train": key is not None}
-        found = self.call(variables, inputs, **accepted(self.call, **options))
-        state = state_of(variables)
-        if not state:
-            return found, state
-        match found:
-            case (output, Mapping() as changed) if changed.keys() == state.keys():
-                return output, state if key is None else dict(changed)
-        raise InputError(
-            f"{self.call.__name__} must return (output, {{{', '.join(state)}}}): "
-            f"{self.initialize.__name__} returns these collections beside params"
+    @nn.compact
+    def __call__(self, inputs: jax.Array, train: bool = False) -> Any:
+        if self.is_initializing():
+            key, more = self.make_rng("params"), accepted(self.initialize, dict(self.values))
+            drawn = self.initialize(key, inputs, **more)
+            if not isinstance(drawn, Mapping) or "params" not in drawn:
+                found = list(drawn) if isinstance(drawn, Mapping) else type(drawn).__name__
+                raise InputError(
+                    f"{self.initialize.__name__} returns {found}, not a dictionary with 'params'"
+                )
+            for collection, tree in drawn.items():
+                for name, leaf in tree.items():
+                    self.put_variable(collection, name, leaf)
+        options = {**dict(self.values), "key": self.make_rng("dropout") if train else None}
+        output = self.call(
+            self.variables, inputs, **accepted(self.call, options), **in_mode(self.call, train)
         )
+        if len(self.variables) == 1:
+            return output
+        output, changed = output
+        for collection in filter(self.is_mutable_collection, changed):
+            for name, leaf in changed[collection].items():
+                self.put_variable(collection, name, leaf)
+        return output
 
 
-def accepted(call: Callable[..., Any], **options: Any) -> dict[str, Any]:
+def from_nnx(module_class: Any, values: Mapping[str, Any]) -> nn.Module:
+    """An NNX class as a Linen module, by Flax's own bridge; call it with `nnx_options`."""
+    from flax import nnx
+
+    skip = "rngs" not in inspect.signature(module_class.__init__).parameters
+    return nnx.bridge.ToLinen(
+        module_class, kwargs=FrozenDict(values), skip_rng=skip, metadata_fn=None
+    )
+
+
+def nnx_options(train: bool) -> dict[str, Any]:
+    """What a module of `from_nnx` is called with besides its inputs."""
+    return {"nnx_method": functools.partial(_called, train=train)}
+
+
+def _called(module: Any, inputs: jax.Array, *, train: bool) -> Any:
+    from flax import nnx
+
+    (module.train if train else module.eval)()
+    before = {path for path, _ in nnx.to_flat_state(nnx.state(module, nnx.Param))}
+    output = module(inputs, **in_mode(type(module).__call__, train))
+    for path, _ in nnx.to_flat_state(nnx.state(module, nnx.Param)):
+        if path not in before:
+            raise InputError(
+                f"its first call makes a parameter, {'/'.join(map(str, path))}, which would not be "
+                "trained: make it in __init__"
+            )
+    return output
+
+
+def accepted(call: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a function has arguments for.
 
-    >>> accepted(lambda images, train: images, train=True, key=None)
-    {'train': True}
+    >>> accepted(lambda images, width: images, {"width": 3, "key": None})
+    {'width': 3}
     """
     known = inspect.signature(call).parameters
     return {name: value for name, value in options.items() if name in known}
 
 
-def state_of(variables: Mapping[str, Any]) -> Variables:
-    """The collections other than "params"."""
-    return {name: tree for name, tree in variables.items() if name != "params"}
+def in_mode(call: Callable[..., Any], train: bool) -> dict[str, bool]:
+    """The flags of training or evaluation that a function has arguments for.
+
+    >>> in_mode(lambda images, deterministic: images, train=True)
+    {'deterministic': False}
+    """
+    return accepted(call, {name: value == train for name, value in MODES.items()})

@@ -10,7 +10,6 @@ import scipy.special
 from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.models.networks import Linen
 from tests.analysis.networks import drawn
 
 SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
@@ -166,7 +165,7 @@ class Stock(nn.Module):
 
 def test_flax_own_layer():
     tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
-    model = Model("stock", Linen(Stock()), Traits())
+    model = Model("stock", Stock(), Traits())
     variables, _ = jax.jit(model.init)(jax.random.key(0), tokens)
     (got,) = attention_maps(model, variables, tokens)
     layer = variables["params"]["MultiHeadDotProductAttention_0"]

@@ -14,7 +14,6 @@ import pytest
 from mimetic_jax.analysis import health as analysis
 from mimetic_jax.analysis.health import health
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.models.networks import Linen
 from tests.analysis.networks import drawn
 
 VIT = {"num_classes": 5, "width": 16, "depth": 2, "heads": 2, "patch": 4}
@@ -124,11 +123,11 @@ class Stock(nn.Module):
 
 
 def test_a_model_of_the_users_has_rows_for_its_attention():
-    made, x = Model("own", Linen(Stock()), Traits()), jnp.ones((2, 4, 8))
+    made, x = Model("own", Stock(), Traits()), jnp.ones((2, 4, 8))
     found = health(made, made.init(jax.random.key(0), x)[0], x)
     assert list(found.layers) == ["look"]
     assert found.layers["look"]["entropy"] == pytest.approx(math.log(4))  # equal tokens
-    made = Model("own", Linen(nn.Dense(3)), Traits())
+    made = Model("own", nn.Dense(3), Traits())
     found = health(made, made.init(jax.random.key(0), x)[0], x)
     assert analysis._table(found.layers) == [
         "  no blocks named block_0, block_1 … and no attention in this model"

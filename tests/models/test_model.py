@@ -13,7 +13,6 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import MODELS, Model, Traits, model_fields
-from mimetic_jax.models.networks import Linen
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
@@ -169,7 +168,7 @@ def test_the_initialization_of_a_model_is_traced_once(field, traces):
     """Unless the model has no hash, as with a dict among its fields."""
     Counted.traced = 0
     for _ in range(2):
-        model = Model("counted", Linen(Counted(field)), Traits())
+        model = Model("counted", Counted(field), Traits())
         variables, output = model.init(jax.random.key(0), jnp.ones((1, 4)))
     assert (variables["params"]["Dense_0"]["kernel"].shape, output.shape) == ((4, 3), (1, 3))
     assert Counted.traced == traces

@@ -1,9 +1,10 @@
-"""Networks of every form: their variables, their keys, and what they change."""
+"""Models of every form: their variables, their keys, their modes, and what they change."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +13,7 @@ from flax import nnx
 
 from mimetic_jax import InputError
 from mimetic_jax.models import Model, Traits
-from mimetic_jax.models.networks import Functions, Network
-from mimetic_jax.models.nnx_network import NNX
+from mimetic_jax.models.networks import Functions, from_nnx
 from tests.forms import FORMS, LinenViT
 
 IMAGES = jax.random.normal(jax.random.key(7), (6, 8, 8, 1))
@@ -43,14 +43,11 @@ def linen() -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_network_computes_and_changes(form: str, linen: Any) -> None:
-    network, (variables, logits, changed) = (
-        Model.of(FORMS[form], FIELDS, num_classes=3).network,
-        linen,
-    )
-    shapes, _ = jax.eval_shape(network.init, jax.random.key(0), IMAGES)
+def test_what_a_model_computes_and_changes(form: str, linen: Any) -> None:
+    model, (variables, logits, changed) = Model.of(FORMS[form], FIELDS, num_classes=3), linen
+    shapes, _ = jax.eval_shape(model.init, jax.random.key(0), IMAGES)
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, variables)
-    apply = jax.jit(network.apply)
+    apply = jax.jit(model.__call__)
     tested, state = apply(variables, IMAGES, None)
     same(state, {"batch_stats": variables["batch_stats"]})
     np.testing.assert_allclose(tested, logits, rtol=1e-5, atol=1e-6)
@@ -61,44 +58,61 @@ def test_what_a_network_computes_and_changes(form: str, linen: Any) -> None:
 
 
 class Odd(nnx.Module):
-    """Everything that a module may keep besides its parameters."""
-
-    traits = Traits(grid=lambda module, image: (module.size, image[0]))
+    """Variables and random streams beside the usual ones."""
 
     def __init__(self, size: int, *, rngs: nnx.Rngs) -> None:
-        self.size = size
-        self.drawn = jax.random.normal(rngs.params(), (size,))
-        self.table = np.arange(size)
-        placed = nnx.with_partitioning(nnx.initializers.ones_init(), ("model",))
-        self.placed = nnx.Variable(placed(rngs.params(), (2,)))
-        self.calls = nnx.Variable(jnp.zeros((), jnp.int32))
-        self.layers = nnx.List([nnx.Dropout(0.5, rngs=rngs) for _ in range(2)])
-        self.stack = nnx.vmap(lambda rngs: nnx.Dropout(0.5, rngs=rngs))(rngs.split(2))
+        self.drawn = nnx.Param(jax.random.normal(rngs.params(), (size,)))
+        self.calls = nnx.BatchStat(jnp.zeros((), jnp.int32))
+        self.layers = nnx.List(
+            [nnx.Dropout(0.5, rngs=rngs, rng_collection=name) for name in ("dropout", "noise")]
+        )
 
-    def __call__(self, x: jax.Array, train: bool, rngs: nnx.Rngs | None) -> jax.Array:
-        self.calls[...] += train
-        self.seen = nnx.Intermediate(x)
-        stack = nnx.vmap(lambda layer, x: layer(x), in_axes=(0, None))(self.stack, x)
-        more = x if rngs is None else x * rngs.bernoulli(0.5, x.shape)
-        return jnp.stack([*(layer(x) for layer in self.layers), *stack, more])
+    def __call__(self, x: jax.Array, training: bool) -> jax.Array:
+        self.calls[...] += training
+        return jnp.stack([*(layer(x) for layer in self.layers), x + self.drawn.sum()])
 
 
 def test_an_nnx_module_keeps_what_it_has_and_draws_from_the_key() -> None:
-    network, ones = NNX(Odd, (("size", 4),)), jnp.ones(64)
-    variables, output = jax.jit(network.init)(jax.random.key(5), ones)
-    assert (output == 1).all()
-    with nnx.use_eager_sharding(False):
-        drawn = Odd(4, rngs=nnx.Rngs(jax.random.key(5))).drawn
-    others = {"table": np.arange(4), "placed": jnp.ones(2), "calls": jnp.int32(0)}
-    expected = {"drawn": drawn, **others}
-    same(variables, {"state": expected})
-    apply = jax.jit(network.apply)
+    model, ones = Model("odd", from_nnx(Odd, {"size": 4}), Traits()), jnp.ones(64)
+    variables, output = jax.jit(model.init)(jax.random.key(5), ones)
+    assert (output[:2] == 1).all()
+    apply = jax.jit(model.__call__)
     masks, state = apply(variables, ones, jax.random.key(1))
-    assert len({mask.tobytes() for mask in np.asarray(masks)}) == 5, "a stream of its own each"
-    same(state, {"state": expected | {"calls": jnp.int32(1)}})
+    same(state, {"batch_stats": {"calls": jnp.int32(1)}})
+    assert not (masks[0] == masks[1]).all(), "a stream of its own each"
     same(apply(variables, ones, jax.random.key(1)), (masks, state))
-    assert not (apply(variables, ones, jax.random.key(2))[0] == masks).all()
-    assert Model("odd", network, Odd.traits).grid((3, 5, 1)) == (4, 3)
+    for layer in range(2):
+        assert not (apply(variables, ones, jax.random.key(2))[0][layer] == masks[layer]).all()
+    same(apply(variables, ones, None), (output, {"batch_stats": variables["batch_stats"]}))
+
+
+def flagged(flag: str, in_call: bool) -> nn.Module:
+    """A layer of dropout whose flag is an argument of the call, or a field."""
+
+    scope: dict[str, Any] = {"nn": nn}
+    argument, value = (f", {flag}=False", flag) if in_call else ("", f"self.{flag}")
+    negated = "" if flag in ("deterministic", "inference", "use_running_average") else "not "
+    field = "" if in_call else f"    {flag}: bool = False\n"
+    exec(
+        f"class Flagged(nn.Module):\n{field}    @nn.compact\n    def __call__(self, x{argument}):\n"
+        f"        return nn.Dropout(0.5, deterministic={negated}{value})(nn.Dense(64)(x))\n",
+        scope,
+    )
+    return scope["Flagged"]()
+
+
+@pytest.mark.parametrize("in_call", [True, False], ids=["argument", "field"])
+@pytest.mark.parametrize(
+    "flag",
+    ["train", "training", "is_training", "deterministic", "inference", "use_running_average"],
+)
+def test_a_model_trains_with_dropout_and_is_tested_without(flag: str, in_call: bool) -> None:
+    model, x = Model("own", flagged(flag, in_call), Traits()), jnp.ones((2, 8))
+    variables, tested = model.init(jax.random.key(0), x)
+    assert (model(variables, x)[0] == tested).all()
+    assert (tested != 0).all()
+    zeros = (model(variables, x, jax.random.key(1))[0] == 0).mean()
+    assert 0.3 < zeros < 0.7
 
 
 class Late(nnx.Module):
@@ -107,12 +121,21 @@ class Late(nnx.Module):
         return x * self.scale
 
 
+class Sows(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        self.sow("losses", "balance", x.sum())
+        return nn.Dense(2)(x)
+
+
+class Pair(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> Any:
+        return nn.Dense(2)(x), {"tokens": x}
+
+
 def no_params(key: jax.Array, inputs: jax.Array) -> Any:
     return {"weight": inputs}
-
-
-def stateful(key: jax.Array, inputs: jax.Array) -> Any:
-    return {"params": inputs, "seen": inputs}
 
 
 def call(variables: Any, inputs: jax.Array) -> jax.Array:
@@ -120,15 +143,31 @@ def call(variables: Any, inputs: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    ("network", "words"),
+    ("module", "words"),
     [
-        (NNX(Late), "its first call makes a parameter, scale, which would not be trained"),
+        (
+            from_nnx(Late, {}),
+            "its first call makes a parameter, scale, which would not be trained",
+        ),
         (Functions(no_params, call), r"no_params returns \['weight'\], not .* with 'params'"),
-        (Functions(call, call), "call returns ArrayImpl, not a dictionary with 'params'"),
-        (Functions(stateful, call), r"call must return \(output, {seen}\): stateful returns"),
+        (Functions(call, call), "call returns .*, not a dictionary with 'params'"),
+        (Sows(), "model own sows into losses, which training would leave out of the loss"),
+        (Pair(), "model own returns a tuple, not an array: return the logits alone"),
     ],
 )
-def test_a_network_that_would_not_train_is_one_line(network: Network, words: str) -> None:
+def test_a_model_that_would_not_train_is_one_line(module: nn.Module, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        network.init(jax.random.key(0), jnp.ones(3))
+        Model("own", module, Traits()).init(jax.random.key(0), jnp.ones(3))
     assert "\n" not in str(caught.value)
+
+
+class SowsIntermediates(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        self.sow("intermediates", "tokens", x)
+        return nn.Dense(2)(x)
+
+
+def test_sown_intermediates_are_ignored() -> None:
+    variables, _ = Model("own", SowsIntermediates(), Traits()).init(jax.random.key(0), jnp.ones(3))
+    assert list(variables) == ["params"]
