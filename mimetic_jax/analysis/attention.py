@@ -45,7 +45,8 @@ def attention_maps(
         convolutions beside attention. In windows N = W² and the map is also averaged over windows.
 
     Raises:
-        InputError: if the model has no such layer.
+        InputError: if the model has no such layer, or calls it inside `nn.remat`, `nn.scan` or
+            `nn.jit`, out of which no map can be taken.
 
     Example:
         >>> from mimetic_jax.models import Model
@@ -61,7 +62,13 @@ def attention_maps(
     summed = jax.jit(lambda variables, part: _summed(model, variables, part))
     total: list[Any] = []
     for part in chunks(inputs):
-        maps = [np.asarray(found) for found in summed(variables, part)]
+        try:
+            maps = [np.asarray(found) for found in summed(variables, part)]
+        except jax.errors.UnexpectedTracerError:
+            raise InputError(
+                f"model {model.name} calls its attention inside nn.remat, nn.scan or nn.jit, where "
+                "no map can be read"
+            ) from None
         total = [a + b for a, b in zip(total, maps, strict=True)] if total else maps
     if not total:
         raise InputError(f"model {model.name} has no attention layer whose map can be read")
