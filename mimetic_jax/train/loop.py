@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.journal import Diverged, History, Journal
@@ -73,7 +72,7 @@ class Loop:
                 history = self.group.history(metrics, count)
                 self._count(running, history, (time.perf_counter() - began) / len(running))
                 self._show(running, history)
-                self._log(session)
+                self._log()
                 # Before the checkpoint: a run that continues from it won't evaluate this step.
                 self._evaluate([i for i, one in self.open.items() if one.evaluation_due])
                 stopping = bool(self._running()) and preemption.should_stop()
@@ -116,7 +115,7 @@ class Loop:
         speed = next(iter(running.values())).speed
         self.progress.at(self._taken(), shown, f"{speed:,.0f} {self.program.task.unit}/s")
 
-    def _log(self, session: Session) -> None:
+    def _log(self) -> None:
         due = [one for one in self.open.values() if one.log_due]
         if not due:
             return
