@@ -21,9 +21,9 @@ interrupted run from its checkpoint. Each finished run appends one line to RESUL
 numbers of docs/results.md and its further pages are of these lines alone (--docs). Rows whose data
 is missing are left out and named; the others go on.
 
---jobs=N trains N runs at a time, each in a process of its own; --to=slurm submits one array,
---to=gke prints one manifest per run to pipe into kubectl. The same command with --to=table, given
-later, adds the lines of finished runs. --launcher has the executor's options.
+Runs are trained one after the other in this process. --to=slurm submits them as one array of
+launch/slurm.sbatch, with the options of sbatch in --launcher; the same command with --to=table,
+given later, adds the lines of finished runs.
 
 Exit code: 0 if everything asked for was done or submitted, 1 if runs failed or lacked data (the
 others still ran), 2 for bad input, 75 if it was stopped.
@@ -87,7 +87,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", default="", help="default: 0,1,2, or the config file's")
     parser.add_argument("--members", type=int, help="of each population; default: the config's")
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
-    parser.add_argument("--to", choices=("local", "slurm", "gke", "table"), default="local")
+    parser.add_argument("--to", choices=("local", "slurm", "table"), default="local")
     parser.add_argument(
         *("--data_dir", "-d"),
         action="append",
@@ -97,8 +97,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--workdir", default="runs/reproduce", help="default: %(default)s")
     parser.add_argument("--results", help="default: results, or WORKDIR/results")
-    parser.add_argument("--launcher", default="", help="options of the launch script")
-    parser.add_argument("--jobs", type=int, help="runs at a time, here or of a Slurm array")
+    parser.add_argument("--launcher", default="", help="options of sbatch")
     parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument(
@@ -116,8 +115,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         flags.results = f"{folder}/results" if flags.own else "results"
     if "://" in flags.results:
         raise InputError(f"--results={flags.results}: lines are files of this machine")
-    if flags.jobs is not None and flags.jobs < 1:
-        raise InputError(f"--jobs={flags.jobs} is not a positive number")
     if flags.flags and not flags.own:
         raise InputError(
             f"{flags.flags[0]}: fields are set for a config file, not for {flags.name}"
@@ -209,7 +206,7 @@ def _choose(
     if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
         _, of_picked = _train(picked, _seeds(flags.seeds), results, flags, say)
         code = max(code, of_picked)
-    if flags.to in ("local", "table"):  # manifests alone go into a pipe
+    if flags.to != "slurm":
         say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
     return code
 
@@ -223,14 +220,14 @@ def _train(
 ) -> tuple[Queue, int]:
     """Train, submit or list what is missing; returns the queue and an exit code."""
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
-    from launch import executors
+    from launch import slurm
     from launch.runs import Queue
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
 
     keep_freed_memory()
-    if flags.launcher and flags.to not in ("slurm", "gke"):
-        raise InputError(f"--launcher is for slurm and gke, not for {flags.to}")
+    if flags.launcher and flags.to != "slurm":
+        raise InputError(f"--launcher is for slurm, not for {flags.to}")
     queue = Queue(
         wanted,
         seeds,
@@ -242,28 +239,22 @@ def _train(
         say,
         flags.members or 0,
     )
-    # Manifests alone go into a pipe, and this machine may not see their bucket.
-    if flags.to != "gke" and (added := queue.collect()):
+    if added := queue.collect():
         say(f"{added} finished runs of {flags.workdir} have their lines now")
     jobs = queue.jobs()
     code = 0
-    if flags.to in ("slurm", "gke"):
-        calls, options = queue.calls(jobs), executors.options_of(flags.launcher)
-        if not calls:
-            say("every run has its line")
-        elif flags.to == "gke":
-            say(executors.gke(calls, options))
+    if flags.to == "slurm":
+        calls = queue.calls(jobs)
+        if calls:
+            say(slurm.submit(calls, flags.workdir, flags.launcher, dry_run=flags.dry_run))
         else:
-            say(executors.slurm(calls, flags.workdir, options, flags.jobs, flags.dry_run))
+            say("every run has its line")
         return queue, 0
     if flags.dry_run:
         for job in jobs:
             say(str(job))
         return queue, 0
-    if flags.to == "local" and flags.jobs and jobs:
-        code = executors.local(queue.calls(jobs), flags.workdir / "logs", flags.jobs, say)
-        queue.collect()
-    elif flags.to == "local" and jobs:
+    if flags.to == "local" and jobs:
         _cache_compilations(flags.workdir)
         try:
             failures = queue.train(jobs)
@@ -285,7 +276,7 @@ def _reproduce(
 ) -> int:
     """Rows that are compared each on its own, and figures."""
     queue, code = _train(wanted, _seeds(flags.seeds), results, flags, say)
-    if flags.dry_run or flags.to in ("slurm", "gke"):
+    if flags.dry_run or flags.to == "slurm":
         return code
     from launch.tables import table
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from launch.executors import Call
 from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
 from launch.results import Line, MembersLine, Results
@@ -123,9 +122,9 @@ class Queue:
         """The workdir of a comparison."""
         return self.workdir / spec.folder
 
-    def calls(self, jobs: Sequence[Job]) -> list[Call]:
-        """Jobs as calls of main.py, each in the workdir of its comparison."""
-        return [self._call(job) for job in jobs]
+    def calls(self, jobs: Sequence[Job]) -> list[tuple[str, ...]]:
+        """The flags of main.py for each job, in the workdir of its comparison."""
+        return [self._flags(job) for job in jobs]
 
     def collect(self) -> int:
         """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
@@ -190,9 +189,9 @@ class Queue:
             config.members = self._members
         return self.with_data(config)
 
-    def _call(self, job: Job) -> Call:
+    def _flags(self, job: Job) -> tuple[str, ...]:
         spec, folder = job.spec, self.configs[job.spec].data.get("dir")
-        flags = (
+        return (
             f"--config={spec.config_argument(self.init[spec])}",
             *spec.flags,
             f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
@@ -201,7 +200,6 @@ class Queue:
             f"--workdir={self.folder(spec)}",
             f"--only={job.only}",
         )
-        return Call(f"{spec.folder} {job.only}", flags)
 
     def _recognizes(self, spec: Spec) -> bool:
         claim = Claim.read(self.folder(spec))

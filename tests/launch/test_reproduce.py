@@ -21,7 +21,6 @@ import scipy.stats
 import papers
 from launch import (
     draw,
-    executors,
     listing,
     marks,
     registry,
@@ -74,7 +73,7 @@ def a_table_of_ours(monkeypatch):
     monkeypatch.setitem(papers.TABLES, "tests/tiny", TABLE)
 
 
-@pytest.mark.parametrize("module", [executors, listing, registry, reproduce, results, tables])
+@pytest.mark.parametrize("module", [listing, registry, reproduce, results, tables])
 def test_doctests(module):
     assert doctest.testmod(module).failed == 0
 

@@ -39,13 +39,13 @@ def test_a_stopped_job_of_an_array_comes_back_and_finishes(tmp_path: pathlib.Pat
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        launcher = f"--launcher=--gpus=0 --cpus=1 --logs={tmp_path}/logs"
+        launcher = f"--launcher=--output={tmp_path}/%a.log"
         said = run(*call, "--to=slurm", launcher)
         number = said.split()[-1]
         first = tmp_path / "runs"
         until(lambda: list(first.glob("*width=16*/runs/default/0/metrics.jsonl")), 240, said)
         run("scancel", "--signal=TERM", "--batch", f"{number}_0")
-        log = tmp_path / "logs" / f"mimetic-{number}_0.out"
+        log = tmp_path / "0.log"
         until(lambda: "requeued" in log.read_text(), 120, log.read_text())
         until(lambda: not run("squeue", "--noheader"), 300, run("squeue"))
     assert "exit code 75: requeued" in log.read_text()

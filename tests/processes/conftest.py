@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from mimetic_jax.train.cluster.preemption import EXIT_CODE
 from mimetic_jax.train.store.runs import Run
 from tests.images import imagenet
 
@@ -63,8 +63,43 @@ CONFIGS = {
 }
 
 
+def joining(processes):
+    """For each process the flags by which it joins the others."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={processes}"]
+    return [[*common, f"--process_id={number}"] for number in range(processes)]
+
+
+class Processes:
+    """Processes of one run: signaled and awaited together."""
+
+    def __init__(self, running):
+        self.running = running
+
+    def poll(self):
+        """The worst exit code, None while any runs; the failure of one ends the others."""
+        codes = [process.poll() for process in self.running]
+        if any(code not in (None, 0, EXIT_CODE) for code in codes):
+            for process in self.running:
+                process.kill()
+                process.wait()
+        worst = max(codes, key=lambda code: (code not in (None, 0, EXIT_CODE), code or 0))
+        return None if None in codes else worst
+
+    def send_signal(self, sign):
+        for process in self.running:
+            process.send_signal(sign)
+
+    def wait(self):
+        while (code := self.poll()) is None:
+            time.sleep(0.05)
+        return code
+
+
 class Machine:
-    """Starts processes by `launch/local.py` or directly."""
+    """Starts processes that join over loopback, each with virtual devices."""
 
     def __init__(self, folder, compiled):
         self.folder = folder
@@ -84,25 +119,24 @@ class Machine:
         return flags + [f"--config.{name}={value}" for name, value in fields.items()]
 
     def start(self, processes, devices, flags):
-        """Start one process directly, or several by the launcher; output goes to `log`."""
+        """Start processes of one run; the output of each goes to a log."""
         environment = self.environment | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
         }
-        if processes == 1:
-            command = [sys.executable, "main.py"]
-        else:
-            command = [sys.executable, "launch/local.py", str(processes), f"--devices={devices}"]
-            command += [f"--logs={self.folder / 'logs'}", "--"]
-        shutil.rmtree(self.folder / "logs", ignore_errors=True)
-        with (self.folder / "log").open("w") as log:
-            return subprocess.Popen(
-                [*command, *flags], cwd=ROOT, env=environment, stdout=log, stderr=log
-            )
+        joined = [[]] if processes == 1 else joining(processes)
+        self.logs = [self.folder / f"{number}.log" for number in range(processes)]
+        running = []
+        for more, path in zip(joined, self.logs, strict=True):
+            with path.open("w") as log:
+                command = [sys.executable, "main.py", *more, *flags]
+                running.append(
+                    subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+                )
+        return Processes(running)
 
     def output(self):
         """The output of the latest start."""
-        logs = [self.folder / "log", *sorted((self.folder / "logs").glob("*.log"))]
-        return "".join(log.read_text() for log in logs)
+        return "".join(log.read_text() for log in self.logs)
 
     def run(self, processes, devices, flags):
         code = self.start(processes, devices, flags).wait()
@@ -120,24 +154,17 @@ class Machine:
 
     def together(self, commands, devices, script=ROOT / "main.py", folders=None):
         """Run a process per entry of `commands` in its folder: exit code and stderr of each."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         environment = self.environment | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
         }
         running, errors = [], []
+        joined = [[]] if len(commands) == 1 else joining(len(commands))
         for number, flags in enumerate(commands):
-            joined = [
-                f"--coordinator=127.0.0.1:{port}",
-                f"--num_processes={len(commands)}",
-                f"--process_id={number}",
-            ]
             errors.append(self.folder / f"{number}.err")
             with errors[-1].open("w") as log:
                 running.append(
                     subprocess.Popen(
-                        [sys.executable, script, *(joined if len(commands) > 1 else []), *flags],
+                        [sys.executable, script, *joined[number], *flags],
                         cwd=folders[number] if folders else ROOT,
                         env=environment,
                         stdout=subprocess.DEVNULL,
