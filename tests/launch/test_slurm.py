@@ -27,7 +27,7 @@ def until(done: Callable[[], object], seconds: float, what: str) -> None:
 
 def test_a_stopped_job_of_an_array_comes_back_and_finishes(tmp_path: pathlib.Path) -> None:
     call = [sys.executable, "launch/reproduce.py", "configs/digits_vit.py"]
-    call += [f"--row=width={width},depth=1,heads=2,steps=3000" for width in (16, 32)]
+    call += [f"--row=width={width},depth=1,heads=2,steps=1000" for width in (16, 32)]
     call += [f"--workdir={tmp_path}/runs", "--arms=default", "--seeds=0"]
     with cluster(tmp_path) as environment:
         environment["PYTHON"] = sys.executable
