@@ -33,7 +33,7 @@ def get_config(text: str = "") -> ConfigDict:
     config.data.length = config.data.valid = args.length
     config.batch = 16
 
-    config.eval.every = max(1, args.steps // 10)
+    config.eval.every = max(200, args.steps // 10)  # a test may take as long as 30 steps
     config.eval.batch = 32
     config.checkpoint_every = 200
     return config

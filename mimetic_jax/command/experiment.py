@@ -168,7 +168,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
     if text == "help":
         raise Answered(shipped.explained(pathlib.Path(file)))
     try:
-        return list(flags.FLAGS(_last(argv)))
+        return list(flags.FLAGS([_listed(argument) for argument in _last(argv)]))
     except Exception as error:  # config_flags reports some mistakes by a KeyError
         found = (
             _unknown_field(argv, shipped.read(pathlib.Path(file), text))
@@ -191,6 +191,31 @@ def _last(argv: Sequence[str]) -> list[str]:
         for index, (argument, field) in enumerate(zip(argv, fields, strict=True))
         if not field or last[field[1]] == index
     ]
+
+
+def _listed(argument: str) -> str:
+    """The argument, with seeds that are given as a range as a list of them.
+
+    >>> _listed("--config.seeds=range(3)"), _listed("--config.seeds=2-4")
+    ('--config.seeds=(0, 1, 2)', '--config.seeds=(2, 3, 4)')
+
+    Raises:
+        InputError: seeds in another form.
+    """
+    flag, _, text = argument.partition("=")
+    if flag.lstrip("-") != "config.seeds":
+        return argument
+    if match := re.fullmatch(r"(\d{1,9})-(\d{1,9})", text):
+        seeds = range(int(match[1]), int(match[2]) + 1)
+    elif match := re.fullmatch(r"range\((?:(\d{1,9}), *)?(\d{1,9})\)", text):
+        seeds = range(int(match[1] or 0), int(match[2]))
+    elif re.fullmatch(r"[-\d\s,()\[\]]+", text):
+        return argument
+    else:
+        raise InputError(
+            f"--config.seeds={text[:200]}: give 0-7, range(8) or (0, 1, 2); 8 is seed 8 alone"
+        )
+    return f"{flag}={tuple(seeds)}"
 
 
 def _check_config(config: Any) -> None:

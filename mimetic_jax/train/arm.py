@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Hashable
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ class Source:
         self._task, self._config = task, config
         self._dataset = None if given is None else task.load(config, given)
         self.info = task.describe(config, self._dataset)
-        self._placed: dict[Feed, Any] = {}
+        self._placed: dict[Hashable, Any] = {}
 
     def load(self) -> None:
         """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
@@ -42,9 +43,9 @@ class Source:
 
     def placed(self, feed: Feed) -> Any:
         """The data set where a feed wants it; placed at the first call."""
-        if feed not in self._placed:
-            self._placed[feed] = feed.place(self.dataset)
-        return self._placed[feed]
+        if feed.placement not in self._placed:
+            self._placed[feed.placement] = feed.place(self.dataset)
+        return self._placed[feed.placement]
 
     @functools.cached_property
     def fingerprint(self) -> str:

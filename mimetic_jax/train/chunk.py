@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax import paths
+from mimetic_jax.host.memory import available_bytes
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.journal import History, Journal, Tested
 from mimetic_jax.train.program import Program
@@ -195,14 +195,14 @@ def chosen_size(config: ConfigDict, program: Program, data: Any, say: Say) -> in
     if not config.chunk and on_cpu:
         asked = min(asked, _MOST_ON_CPU * devices)
     size = rounded(asked, devices)
-    free = _free() * devices
+    free = _free()
     allowed = (_SHARE_ON_CPU if on_cpu else _SHARE) * free
     while (takes := _bytes(program, data, size)) > allowed and size > devices:
         size = rounded(min(size - 1, int(size * allowed / takes)), devices)
     if size < rounded(asked, devices):
         say(
-            f"{size} members at a time instead of {asked}: they take {takes / 2**30:,.2f} GiB, "
-            f"and {free / 2**30:,.2f} GiB are free"
+            f"{size} members at a time instead of {asked}: they take {takes / 2**30:,.2f} GiB of "
+            f"each device, of which {free / 2**30:,.2f} GiB are free"
         )
     return size
 
@@ -223,7 +223,7 @@ def lanes_of(seeds: Sequence[int], program: Program) -> list[int]:
 
 
 def _bytes(program: Program, data: Any, members: int) -> int:
-    """Memory of a dispatch of so many members, without the data."""
+    """Memory of one device for a dispatch of so many members, without the data."""
     # The arrays are the same for all members, since their data is resident.
     arrays = program.feed.session(data, stream(0, "data"), 0, program.steps).arrays()
     memory = program.together(members, arrays).memory_analysis()
@@ -231,11 +231,11 @@ def _bytes(program: Program, data: Any, members: int) -> int:
 
 
 def _free() -> int:
-    """Free bytes of one device."""
+    """Free bytes of one device; those of a CPU share the host's."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_bytes() // jax.local_device_count()
 
 
 def _devices(program: Program) -> int:

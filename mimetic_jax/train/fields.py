@@ -218,7 +218,9 @@ class OfComparison(Section):
     affects: ClassVar[Affects] = NOTHING
 
     name: str = field("unnamed", "the workdir is runs/NAME unless given")
-    seeds: tuple[int, ...] = field((0,), "each arm is trained once per seed", SEED)
+    seeds: tuple[int, ...] = field(
+        (0,), "each arm is trained once per seed: 0-7, range(8) or (0, 1); 8 is seed 8 alone", SEED
+    )
     members: int = field(
         0, "members of a population per arm, with seeds 0 to members - 1; 0: none", Range(0, 10**6)
     )

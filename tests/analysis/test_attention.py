@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from mimetic_jax import InputError
 from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
@@ -172,6 +173,34 @@ def test_flax_own_layer():
     query, key = (jnp.einsum("bnd,dhk->bhnk", tokens, layer[r]["kernel"]) for r in ("query", "key"))
     expected = jax.nn.softmax(query @ key.swapaxes(2, 3) / 2, axis=-1).mean(0)
     np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x, _=None):
+        return x + nn.MultiHeadDotProductAttention(num_heads=2)(x), None
+
+
+class Wrapped(nn.Module):
+    """A user's model whose blocks are called inside a transformation."""
+
+    how: str
+
+    @nn.compact
+    def __call__(self, x):
+        if self.how == "scan":
+            split = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
+            return nn.scan(Block, length=2, **split)()(x, None)[0]
+        return {"remat": nn.remat, "jit": nn.jit}[self.how](Block)()(x)[0]
+
+
+@pytest.mark.parametrize("how", ["remat", "scan", "jit"])
+def test_attention_inside_a_transformation_is_named(how):
+    tokens = jax.random.normal(jax.random.key(0), (2, 5, 8))
+    model = Model("wrapped", Wrapped(how), Traits())
+    variables, _ = model.init(jax.random.key(0), tokens)
+    with pytest.raises(InputError, match=r"attention inside nn\.remat, nn\.scan or nn\.jit"):
+        attention_maps(model, variables, tokens)
 
 
 def test_a_single_token_has_no_entropy():

@@ -123,6 +123,16 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     assert sides == {"small": 6, "large": 12}
 
 
+def test_arms_of_other_batches_share_the_images_on_the_devices():
+    config = default()
+    config.steps, config.eval.batch = 12, 16
+    config.arms = {"small": {"batch": 8}, "large": {"batch": 16}}
+    model = TinyMLPMixer(num_classes=2, width=8, depth=1)
+    arms = Comparison(config, say=lambda line: None, data=arrays(), model=model).arms
+    assert arms["small"].program is not arms["large"].program
+    assert arms["small"].data is arms["large"].data
+
+
 def test_arms_of_equally_large_data_in_two_folders_have_each_its_own(tmp_path):
     config = default("text")
     config.data.name, config.data.length, config.data.valid = "ptb_word", 8, 8

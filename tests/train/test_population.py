@@ -5,6 +5,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from configs.default import default, model
 from mimetic_jax import paths
@@ -164,6 +165,15 @@ def test_a_chunk_that_does_not_fit_is_smaller(tmp_path, whole, monkeypatch):
     said = []
     trained(config_of(members=2), tmp_path, said.append)
     assert any("1 members at a time instead of 2" in line for line in said)
+
+
+def test_a_chunk_fits_the_memory_of_each_device(monkeypatch):
+    """Four devices with half of 1,000 free bytes each, where a member takes 100 on one of them."""
+    monkeypatch.setattr(chunks, "_devices", lambda program: 4)
+    monkeypatch.setattr(chunks, "_bytes", lambda program, data, members: 100 * members // 4)
+    monkeypatch.setattr(chunks, "_free", lambda: 1000)
+    config = ConfigDict({"chunk": 64, "members": 64})
+    assert chunks.chosen_size(config, None, None, print) == 20
 
 
 def test_a_plan_has_the_members():

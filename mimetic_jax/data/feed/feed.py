@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import jax
@@ -23,6 +23,10 @@ class Feed(Protocol):
     max_dispatch: int
     resident: ClassVar[bool]
     """Whether the devices hold all that training needs, so that several runs can share it."""
+
+    @property
+    def placement(self) -> Hashable:
+        """What `place` depends on besides the data set: feeds of one placement share arrays."""
 
     def place(self, dataset: Any) -> Any:
         """The data set where training and testing want it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -70,6 +70,10 @@ class HeldFeed:
         self._batched = sharding
         self._everywhere = NamedSharding(sharding.mesh, P())
         self._count = jax.jit(self._summed, static_argnums=0, out_shardings=self._everywhere)
+
+    @property
+    def placement(self) -> Hashable:
+        return self
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         return _Unchanging(data.train)

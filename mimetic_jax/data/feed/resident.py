@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -36,6 +37,10 @@ class ResidentImages(HeldFeed):
     ) -> None:
         super().__init__(batch, test_batch, info.num_train // batch, max_dispatch, sharding)
         self.info = info
+
+    @property
+    def placement(self) -> Hashable:
+        return self.test_batch, self._batched
 
     def place(self, dataset: ImageDataset) -> HeldData:
         put = functools.partial(place, sharding=self._everywhere)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 import jax
@@ -73,6 +73,10 @@ class StreamedImages:
             static_argnums=0,
             out_shardings=everywhere,
         )
+
+    @property
+    def placement(self) -> Hashable:
+        return self
 
     def place(self, dataset: StreamedDataset) -> StreamedDataset:
         return dataset
