@@ -21,7 +21,6 @@ from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values
 from mimetic_jax.tree import Tree, dtype_of, name_of
-from mimetic_jax.typed import shown
 from mimetic_jax.weights.checks import check_key, in_dtype
 
 _SHOWN = 12
@@ -423,8 +422,7 @@ def _layers_to_write(
 def _all_skipped(scheme: Scheme, blocks: Sequence[str]) -> InputError:
     others = f" (and {len(blocks) - 3} more)" if len(blocks) > 3 else ""
     return InputError(
-        f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged by "
-        f"{shown(scheme)}"
+        f"{name_of(scheme)} skips every layer: {', '.join(blocks[:3])}{others} stay unchanged"
     )
 
 
