@@ -20,10 +20,8 @@ check: .venv/installed  ## everything that must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
 
-bench: .venv/installed  ## time initialization against NumPy SVDs and on eight devices, and the cost of data per step
+bench: .venv/installed  ## time initialization against NumPy SVDs, and the decoding of images
 	$(BIN)/python -m benchmarks.init
-	$(BIN)/python -m benchmarks.devices
-	$(BIN)/python -m benchmarks.pipeline
 	$(BIN)/python -m benchmarks.input
 
 docs: .venv/installed  ## the documentation as a site, in site/

@@ -123,9 +123,14 @@ def _training(
     """Returns a function that takes a number of steps."""
     import torch
 
-    from benchmarks.torch_networks import adamw
-
-    optimizer = adamw(model.parameters(), rates)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        rates.learning_rate,
+        betas=rates.betas,
+        eps=rates.eps,
+        weight_decay=rates.weight_decay,
+        fused=True,
+    )
 
     def run(steps: int) -> None:
         for _ in range(steps):

@@ -6,14 +6,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.torch_networks import MLP, Attention
+
+class MLP(nn.Module):
+    """fc2(gelu(fc1(x)))."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(functional.gelu(self.fc1(x)))
 
 
-class CausalAttention(Attention):
+class CausalAttention(nn.Module):
     """Attention to earlier tokens, fused."""
 
-    def mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):

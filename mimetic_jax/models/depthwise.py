@@ -20,8 +20,8 @@ def depthwise_conv(x: jax.Array, kernel: jax.Array) -> jax.Array:
     "same", which pads an even filter with one more row and column behind than in front.
 
     On a CPU this is one product per channel with a banded matrix, of all pixels or of rows, as the
-    sizes have it: XLA's grouped convolution takes several times as long there, see
-    benchmarks/depthwise.py. Elsewhere it is that convolution.
+    sizes have it: XLA's grouped convolution takes several times as long there.
+    Elsewhere it is that convolution.
 
     Args:
         x: [B, h, w, C].

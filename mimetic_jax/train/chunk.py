@@ -24,7 +24,7 @@ from mimetic_jax.train.store.claim import Made
 _SHARE, _SHARE_ON_CPU = 0.8, 0.5
 """Share of the free memory that a chunk may take."""
 _MOST_ON_CPU = 64
-"""On a CPU, more members at once don't train faster: see benchmarks/many_networks.py."""
+"""On a CPU, more members at once don't train faster."""
 _FACTORIZATIONS = {"eigh", "svd", "qr", "householder_product", "cholesky", "schur", "eig"}
 
 

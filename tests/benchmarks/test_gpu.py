@@ -17,6 +17,7 @@ from benchmarks.gpu import peers, process, throughput
 from benchmarks.gpu.__main__ import COMMAND, deit, measure_all, measurements
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
+from mimetic_jax import paths
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
@@ -245,11 +246,27 @@ def test_what_is_measured() -> None:
             assert not job.config.ema
 
 
+def in_torch(params: Any) -> dict[str, np.ndarray]:
+    """Parameters of our GPT under PyTorch's names and in its layouts."""
+    found: dict[str, np.ndarray] = {}
+    for path, leaf in paths.flatten(params)[0]:
+        array, (*parents, kind) = np.asarray(leaf), path.replace("block_", "blocks/").split("/")
+        if "out" in parents:  # [H, K, D] and [D]
+            array = array.reshape(-1, array.shape[-1]) if kind == "kernel" else array
+        elif "attention" in parents:  # [D, H, K] and [H, K]
+            array = array.reshape(len(array), -1) if kind == "kernel" else array.ravel()
+        name = {"kernel": "weight", "scale": "weight"}.get(kind, kind)
+        found[".".join([*parents, name])] = array.T if kind == "kernel" else array
+    for name in [name for name in found if ".query." in name]:
+        roles = [found.pop(name.replace("query", role)) for role in ("query", "key", "value")]
+        found[name.replace("query", "qkv")] = np.concatenate(roles)
+    return found
+
+
 def test_the_peer_is_the_same_language_model() -> None:
     """With the same weights, the same logits and loss."""
     torch = pytest.importorskip("torch")
     from benchmarks.gpu import torch_gpt
-    from benchmarks.torch_networks import in_torch
 
     vocab, width, heads, length, valid = 11, 24, 3, 10, 6
     ours = GPT(vocab, width=width, depth=2, heads=heads)
@@ -259,7 +276,7 @@ def test_the_peer_is_the_same_language_model() -> None:
         lambda leaf: np.random.default_rng(leaf.size).normal(0, 0.2, leaf.shape), params
     )
     theirs = torch_gpt.GPT(vocab, width, 2, heads, length, dropout=0.1).eval()
-    named = {name: array.float() for name, array in in_torch(drawn).items()}
+    named = {name: torch.tensor(array).float() for name, array in in_torch(drawn).items()}
     theirs.load_state_dict(named | {"embedding.weight": named.pop("embedding")})
     expected = ours.apply({"params": drawn}, windows[:, :-1], method="logits")[:, -valid:]
     with torch.no_grad():
