@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimetic_jax.errors import InputError, blaming, said_by
-from mimetic_jax.rewrite import Plan, rewrite_in_place
+from mimetic_jax.rewrite import Plan, plan, rewrite_in_place
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.weights.checks import check_key
 
 if TYPE_CHECKING:
     import torch
+
+_GLOBAL = re.compile(r"GLOBAL ([\w.]+) was not an allowed")
 
 
 def initialize(
@@ -103,12 +106,40 @@ def _initialize(
 ) -> Plan:
     """Rewrite tensors in place, wherever their memory is."""
     arrays = _arrays(tensors)
+    _check_apart(tensors, {write.path for write in plan(arrays, scheme, **options)})
     planned = rewrite_in_place(key, arrays, scheme, **options)
     for path in {write.path for write in planned}:
         tensor = tensors[path]
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             tensor.detach().copy_(_tensor(arrays[path]))
     return planned
+
+
+def _check_apart(tensors: Mapping[str, torch.Tensor], written: Collection[str]) -> None:
+    """Raise InputError if a tensor to write shares memory with another one.
+
+    Two names of one tensor would get the draws of the one that is written last.
+    """
+    spans = []
+    for name, tensor in tensors.items():
+        if tensor.numel():
+            start = tensor.data_ptr()
+            last = sum(
+                (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            end = start + (last + 1) * tensor.element_size()
+            spans.append((str(tensor.device), start, end, name))
+    spans.sort()
+    end, before = ("", 0), ""
+    for device, start, stop, name in spans:
+        if (device, start) < end and {name, before} & set(written):
+            raise InputError(
+                f"{before} and {name} share their memory, so that one draw would overwrite the "
+                "other: give each weights of its own, or leave one out with Rule(path, ()) in "
+                "front of the rules"
+            )
+        if (device, stop) > end:
+            end, before = (device, stop), name
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -165,6 +196,13 @@ def _load(path: str) -> Any:
         mmap = zipfile.is_zipfile(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # whatever a damaged file makes it raise
+        if found := _GLOBAL.search(str(error)):
+            raise InputError(
+                f"{path} holds {found[1]} beside its tensors, an object that only code in the file "
+                "could make, which isn't run; where you trust it, save its state dict alone: "
+                "torch.save(torch.load(FILE, weights_only=False)['model'], NEW), with the key that "
+                "the file has"
+            ) from error
         raise InputError(f"{path} can't be read as a state dict ({said_by(error)})") from error
 
 
@@ -174,18 +212,27 @@ def _joined(loaded: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _state_dict(path: str, loaded: Any) -> dict[str, torch.Tensor]:
-    """The tensors of a state dict, or of the one in a training checkpoint."""
+    """The tensors of a state dict, or of the only one in a training checkpoint."""
     import torch
 
-    for name in ("state_dict", "model"):
-        if isinstance(loaded, Mapping) and isinstance(inner := loaded.get(name), Mapping):
-            loaded = inner
-            break
-    items = loaded.items() if isinstance(loaded, Mapping) else ()
-    tensors = {name: value for name, value in items if isinstance(value, torch.Tensor)}
-    if not tensors:
+    def tensors(values: Any) -> dict[str, torch.Tensor]:
+        """Of a state dict, which has kernels; nothing of others, such as one of random states."""
+        items = values.items() if isinstance(values, Mapping) else ()
+        found = {k: v for k, v in items if isinstance(k, str) and isinstance(v, torch.Tensor)}
+        return found if any(tensor.ndim > 1 for tensor in found.values()) else {}
+
+    if state := tensors(loaded):
+        return state
+    inside = loaded.items() if isinstance(loaded, Mapping) else ()
+    found = {name: inner for name, value in inside if (inner := tensors(value))}
+    if len(found) > 1:
+        raise InputError(
+            f"{path} holds several state dicts, {', '.join(map(str, found))}, of which one alone "
+            "would be rewritten: save that one"
+        )
+    if not found:
         raise InputError(f"{path} holds no state dict: save module.state_dict()")
-    return tensors
+    return next(iter(found.values()))
 
 
 def _torch(path: str) -> Any:

@@ -5,6 +5,7 @@ pip install torch torchvision timm transformers
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 
 import jax
@@ -13,6 +14,7 @@ import pytest
 
 from mimetic_jax import InputError, check, rewrite
 from mimetic_jax import torch as mimetic_torch
+from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic, mimetic_language
 
 KEY = jax.random.key(1)
@@ -26,6 +28,12 @@ class Parameter:
         self.values = values
         self.device = type("Device", (), {"type": device})
         self.dtype = f"torch.{values.dtype}"
+
+        self.shape, self.data_ptr = values.shape, lambda: values.ctypes.data
+        self.numel, self.element_size = lambda: values.size, lambda: values.itemsize
+
+    def stride(self):
+        return tuple(step // self.values.itemsize for step in self.values.strides)
 
     def is_contiguous(self):
         return True
@@ -60,6 +68,56 @@ def test_a_module_gets_what_the_dictionary_of_its_parameters_gets():
     expected = rewrite(KEY, before, Mimetic(), num_heads=H)
     for name, parameter in module.parameters.items():
         np.testing.assert_array_equal(parameter.values, expected[name], err_msg=name)
+
+
+def test_two_names_of_one_memory_are_refused_and_parts_of_it_are_not():
+    """One draw would overwrite the other; views beside each other are tensors of their own."""
+    shared = np.ones((4, D, D), np.float32)
+    names = [f"layers.0.self_attn.{name}_proj.weight" for name in "qkvo"]
+    module = Module()
+    module.parameters = {name: Parameter(x) for name, x in zip(names, shared, strict=True)}
+    assert len(mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)) == 4
+    before = shared.copy()
+    module.parameters[names[1]] = Parameter(shared[0])
+    with pytest.raises(InputError, match=r"k_proj.weight and .*q_proj.weight share their memory"):
+        mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)
+    np.testing.assert_array_equal(shared, before)
+    module.parameters[names[1]] = Parameter(shared[1])
+    module.parameters["head.weight"], module.parameters["embed.weight"] = 2 * [Parameter(before)]
+    assert len(mimetic_torch.initialize(module, KEY, Mimetic(), num_heads=H)) == 4
+
+
+def saved_blocks(torch):
+    shapes = {"qkv": (3 * D, D), "proj": (D, D)}
+    return {f"blocks.0.attn.{name}.weight": torch.ones(shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("key", ["model", "model_state_dict", "student", "params_ema", "module"])
+@pytest.mark.parametrize("suffix", [".pth.tar", ".ckpt"])
+def test_a_state_dict_under_any_key(tmp_path, key, suffix):
+    torch = pytest.importorskip("torch")
+    path, out = str(tmp_path / f"in{suffix}"), str(tmp_path / f"out{suffix}")
+    random = {"state": torch.zeros(5)}
+    torch.save({"epoch": 3, "random": random, key: saved_blocks(torch)}, path)
+    files.rewrite_file([path, out, f"--heads={H}"])
+    new = torch.load(out, weights_only=True)
+    assert new["epoch"] == 3
+    assert not (new[key]["blocks.0.attn.qkv.weight"] == 1).any()
+    torch.save({"model": saved_blocks(torch), "model_ema": saved_blocks(torch)}, path)
+    with pytest.raises(InputError, match="several state dicts, model, model_ema, of which one"):
+        files.check_file([path, f"--heads={H}"])
+
+
+@pytest.mark.parametrize("value", [argparse.Namespace(lr=0.1), np.float64(3)])
+def test_objects_beside_a_state_dict_are_named(tmp_path, value):
+    torch = pytest.importorskip("torch")
+    path = str(tmp_path / "in.pt")
+    torch.save({"model": saved_blocks(torch), "best": value}, path)
+    with pytest.raises(
+        InputError, match=r"holds (argparse\.Namespace|numpy.*scalar) beside"
+    ) as said:
+        files.check_file([path, f"--heads={H}"])
+    assert str(said.value).isprintable()
 
 
 @pytest.mark.parametrize(

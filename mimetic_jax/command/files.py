@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -24,10 +25,23 @@ from mimetic_jax.typed import SEED, converted
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"
-_PICKLED = (".pt", ".pth", ".bin")
+_PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
 _SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
+_FLAGS = {"num_heads": "--heads", "num_kv_heads": "--kv-heads", "rules=": "--rules="}
+"""The flags for the arguments that errors of the library name."""
 
 
+@contextlib.contextmanager
+def _errors_name_flags() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        names = "|".join(sorted(_FLAGS, key=len, reverse=True))
+        text = re.sub(rf"\b({names})", lambda found: _FLAGS[found[1]], str(error))
+        raise InputError(text) from error
+
+
+@_errors_name_flags()
 def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a file of weights, with a scheme where it applies; everything else byte for byte."""
     parser = _parser("rewrite", rewrite_file.__doc__)
@@ -64,12 +78,14 @@ def rewrite_file(argv: Sequence[str]) -> None:
         print(check(read(out), **given))
 
 
+@_errors_name_flags()
 def check_file(argv: Sequence[str]) -> None:
     """How closely each attention layer of a file is aligned with the identity."""
     options, given = _parsed(_parser("check", check_file.__doc__), argv)
     print(check(read(options.file), **given))
 
 
+@_errors_name_flags()
 def fit_file(argv: Sequence[str]) -> None:
     """The constants of a mimetic start that are closest to the weights of a file."""
     options, given = _parsed(_parser("fit", fit_file.__doc__), argv)
@@ -111,8 +127,11 @@ def _write(file: str, out: str, key: jax.Array, scheme: Any, given: Mapping[str,
     elif file.endswith(".npz"):
         arrays = dict(read(file))
         rewrite_in_place(key, arrays, scheme, **given)
-        with open(out, "wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
+        # Unlike np.savez, for which some names are its own arguments.
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
     else:
         for part, copy in copies.items():
             shutil.copyfile(part, copy)

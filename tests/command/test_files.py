@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import re
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -114,6 +116,33 @@ def test_a_state_dict_of_torch_in_several_files(tmp_path):
         np.testing.assert_array_equal(after, expected[name], err_msg=name)
 
 
+def test_names_in_an_npz_may_be_arguments_of_numpy(tmp_path):
+    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
+    extra = {"file": np.arange(3.0), "allow_pickle": np.arange(4), "a/b": np.ones((2, 3))}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in (timm() | extra).items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    files.rewrite_file([str(path), str(out), *FLAGS])
+    with np.load(out) as after:
+        assert set(after) == timm().keys() | extra.keys()
+        for name, array in extra.items():
+            np.testing.assert_array_equal(after[name], array)
+
+
+def test_errors_name_the_flags(tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, **timm())
+    with pytest.raises(InputError, match=r"flattened: give --heads$"):
+        files.check_file([str(path)])
+    names = {f"to_{name}.weight": np.ones((D, D), np.float32) for name in ("q", "k", "v", "out")}
+    np.savez(path, **{f"mixing.{name}": array for name, array in names.items()})
+    with pytest.raises(InputError, match=r"give --rules=attention_rules\(.*\), --heads=…") as said:
+        files.rewrite_file([str(path), str(tmp_path / "out.npz")])
+    call = re.search(r"--rules=.*\)", str(said.value))[0]
+    files.rewrite_file([str(path), str(tmp_path / "out.npz"), call, *FLAGS])
+
+
 def test_npz(tmp_path, capsys):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(path, **timm())
@@ -134,7 +163,7 @@ def test_schemes_that_write_no_attention(tmp_path, capsys):
 
 
 def test_names_that_no_table_has(tmp_path, capsys):
-    """The call that the error prints is what --rules takes."""
+    """What the error prints is what --rules takes, with the layout that it asks for."""
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     before = {
         f"layer_{layer}/{name}/weight": timm()[f"blocks.{layer}.attn.{old}.weight"]
@@ -142,9 +171,10 @@ def test_names_that_no_table_has(tmp_path, capsys):
         for old, name in {"qkv": "to_qkv", "proj": "to_out"}.items()
     }
     np.savez(path, **before)
-    with pytest.raises(InputError, match=r"rules=attention_rules\(.*\)") as refused:
+    with pytest.raises(InputError, match="LAYOUT of to_qkv") as refused:
         files.check_file([str(path), f"--heads={H}"])
-    rules = str(refused.value).split("rules=")[1].rpartition(", num_heads")[0]
+    advice = str(refused.value).split("--rules=")[1].partition(", --heads")[0]
+    rules = advice.replace("LAYOUT", "'(three h k) d'")
     files.rewrite_file([str(path), str(out), *FLAGS, f"--rules={rules}"])
     files.check_file([str(out), FLAGS[0], f"--rules={rules}"])
     assert capsys.readouterr().out.count("with -I in 2 of 2 layers") == 2
@@ -218,8 +248,8 @@ def test_schemes_by_their_expressions(text, scheme):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["IN", "OUT", "--heads=5"], "num_heads 5 does not divide the 96 columns"),
-        (["IN", "OUT"], "stores its heads flattened: give num_heads"),
+        (["IN", "OUT", "--heads=5"], "--heads 5 does not divide the 96 columns"),
+        (["IN", "OUT"], "stores its heads flattened: give --heads"),
         (["IN", "IN", "--heads=4"], "in.safetensors exists: give a new name"),
         (["nothing.safetensors", "OUT"], "there is no file nothing.safetensors"),
         (["IN", "nowhere/out.safetensors", "--heads=4"], "there is no folder"),
