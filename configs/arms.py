@@ -85,15 +85,10 @@ _WITHOUT_STRUCTURE = (
 
 def noise(arm: Mapping[str, Any]) -> Mapping[str, Any]:
     """The control of an arm: noise of their norms in the place of schemes that have structure."""
-    return {**arm, "scheme": tuple(map(_noise, arm["scheme"]))}
-
-
-def _noise(scheme: Scheme) -> Scheme:
-    if isinstance(scheme, _WITHOUT_STRUCTURE):
-        return scheme
-    if isinstance(scheme, Layers):
-        return dataclasses.replace(scheme, like=_noise(scheme.like))
-    return NormMatched(scheme)
+    found = (
+        one if isinstance(one, _WITHOUT_STRUCTURE) else NormMatched(one) for one in arm["scheme"]
+    )
+    return {**arm, "scheme": tuple(found)}
 
 
 def with_noise(arms: Arms, known: Arms | None = None) -> Arms:

@@ -1,118 +1,82 @@
-"""Pages of docs/ that are made of the registry and the results: no score in them is typed by hand.
+"""Tables of the results inside of hand-written pages, each between two markers:
 
-results.md and faq.md are papers/findings.md and papers/faq.md with their numbers filled in. A paper
-has a page results_NAME.md: papers/NAME.md, if there is one, then its tables as far as they were
-trained, and the records of its config files. recipes.md has the records of all other config files.
+    <!-- table: attention/table1 -->
+    …
+    <!-- end -->
+
+`table: PAPER/TABLE` has the rows that were trained, `table: league` the league, and
+`table: verdicts` every comparison of a paper's method with the default and with its own noise.
 """
 
 from __future__ import annotations
 
+import functools
 import pathlib
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
 
-from launch import league, recipes, tables
-from launch.findings import findings
-from launch.marks import marks_of_lines
-from launch.recipes import wrapped
+from launch import league, tables
+from launch.marks import marks_of_lines, reached
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
-from papers import PAPERS, TABLES
-from papers.league import ENTRANTS
-from papers.record import Table
+from mimetic_jax.errors import unknown
+from mimetic_jax.train.report import DEFAULT, markdown
+from papers import TABLES
 
 FOLDER = pathlib.Path("docs")
-_SOURCES = pathlib.Path("papers")
-_FILLED = {"results.md": "findings.md", "faq.md": "faq.md"}
-"""Pages of docs/ by their name, with their sources."""
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_LEAGUE = """{table}
-
-The gain over the default of each initialization on each task: percent, or bits per character, where
-less is better. In parentheses: over noise of its norms. **Bold** is what holds after Holm's
-correction for all initializations of a task. Each arm trains at its own best learning rate of those
-that it tried, chosen at other seeds than those that are compared
-([what each is, and every task](results_league.md)).
-
-![Gain over the default of every initialization, with 95 % intervals](league_forest.png)
-
-Dots are means over seeds, lines 95 % intervals, the better to the right; blue is better than the
-default, red worse, hollow not told apart."""
-_NO_LEAGUE = (
-    """No task of the league is trained yet: `python launch/reproduce.py league` trains it."""
-)
-
-_ROWS = """Rows that were trained, with the published numbers beside ours;
-[how to read the tables](results.md#how-to-read-the-tables). `python launch/reproduce.py` lists
-every row of the paper, trained or not, with its published numbers and its cost."""
-_NO_ROWS = """No row of it has been trained yet: `python launch/reproduce.py` lists them, with their
-published numbers and their cost."""
+_METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv", "empirical")
+"""The papers' own initializations, as configurations name their arms."""
 
 
 def pages(results: Results) -> dict[pathlib.Path, str]:
-    """All documents that are made of the registry and the results, by path."""
-    records = recipes.records()
-    filled = {FOLDER / name: _filled(results, source) for name, source in _FILLED.items()}
-    of_papers = {
-        FOLDER / recipes.page_of(name): "\n".join(_paper(name, results, records)) for name in PAPERS
-    }
-    return filled | of_papers | {FOLDER / recipes.OTHERS: recipes.render(records)}
+    """The pages that have tables, with those of today's results."""
+    texts = {path: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
 
-def _filled(results: Results, source: str) -> str:
-    """A page with its numbers, with the league and what its entrants are where it says so."""
-    text = findings(results, _SOURCES / source)
-    if "{league}" in text:
-        ran = bool(league.league(results))
-        shown = _LEAGUE.format(table=league.league_table(results)) if ran else _NO_LEAGUE
-        text = text.replace("{league}", shown)
-    entrants = "\n".join(f"- `{arm}`: {text}" for arm, text in ENTRANTS.items())
-    return text.replace("{entrants}", entrants)
+def filled(page: str, results: Results) -> str:
+    """A page with the tables of some results between its markers.
+
+    Raises:
+        InputError: a marker names no table.
+    """
+    return BLOCK.sub(lambda found: f"{found[1]}\n{_block(found[2], results)}\n{found[3]}", page)
 
 
-def _paper(name: str, results: Results, records: Sequence[recipes.Record]) -> Iterator[str]:
-    prose = f"{name}.md"
-    title, _, about = (PAPERS[name].__doc__ or name).strip().partition("\n")
-    written = (_SOURCES / prose).exists()
-    yield _filled(results, prose) if written else f"# {title.rstrip('.')}\n{about}\n"
-    shown = [
-        part
-        for key, table in TABLES.items()
-        if key.startswith(f"{name}/")
-        for part in _table(key, table, results)
-    ]
-    yield "## Tables\n"
-    yield wrapped(_ROWS if shown else _NO_ROWS)
-    yield from shown
-    yield from recipes.of_paper(name, records)
+@functools.cache  # the league is on two pages
+def _block(name: str, results: Results) -> str:
+    if name == "league":
+        return league.league_table(results) + "\n"
+    if name == "verdicts":
+        return _verdicts(results) + "\n"
+    if name not in TABLES:
+        raise unknown("table", name, [*TABLES, "league", "verdicts"])
+    return "\n".join(_table(name, results)) or "No row has been trained.\n"
 
 
-def _table(name: str, table: Table, results: Results) -> Iterator[str]:
-    """A table's rows with runs, of the paper's size and scaled down; nothing if it has none."""
+def _table(name: str, results: Results) -> Iterator[str]:
+    """A table's rows with runs, of the paper's size and scaled down, and where they were made."""
+    table = TABLES[name]
     full, small = (
         [entry for entry in every if results.of(entry.spec)]
         for every in (entries(name), scaled_entries(name))
     )
-    if table.trials:
-        full = league.chosen(full, results)
     if not (full or small):
         return
-    yield f"### {name}: {table.title}\n"
-    scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
-    facts = [f"Score: {scores}, {'higher' if table.higher else 'lower'} is better."]
-    facts += [f"Section {table.section}."] if table.section else []
-    facts += [f"Secondary source: {table.source}."] if table.source else []
-    facts += [f"Hardware: {table.hardware}."] if table.hardware else []
-    facts += [f"Doubt: {table.doubt}."] if table.doubt else []
-    yield wrapped(" ".join(facts))
+    facts = [f"{table.title[0].upper()}{table.title[1:]}.", f"Doubt: {table.doubt}."]
+    yield _wrapped(" ".join(facts if table.doubt else facts[:1]))
     if table.trials:
         yield league.task_table(name, results) + "\n"
-        yield _origins(full, results)
+        yield _origins(league.chosen(full, results), results)
         return
     for rows in filter(None, (full, small)):
         if rows is small:
             scales = (entry.row.small or table.small for entry in small)
             says = dict.fromkeys(scale.says for scale in scales if scale)
-            yield wrapped(f"Scaled down ({'; '.join(says)}):")
+            yield _wrapped(f"Scaled down ({'; '.join(says)}):")
         yield tables.table(rows, results, marks_of_lines(rows, results), lacking=False) + "\n"
         if doubts := [f"- {n.number}. {n.row.label}: {n.row.doubt}" for n in rows if n.row.doubt]:
             yield "\n".join(doubts) + "\n"
@@ -127,4 +91,43 @@ def _origins(rows: Sequence[Entry], results: Results) -> str:
         f"jax {line.jax or 'unknown'}, commit {(line.commit or 'unknown')[:7]}"
         for line in lines
     )
-    return wrapped(f"Runs: {'; '.join(made)}.")
+    return _wrapped(f"Runs: {'; '.join(made)}.")
+
+
+def _verdicts(results: Results) -> str:
+    columns: dict[str, list[str]] = {
+        name: []
+        for name in ("row", "method", "n", "Δ default [95 % CI]", "Δ noise [95 % CI]", "what pays")
+    }
+    rows = [
+        entry
+        for name, table in TABLES.items()
+        if not table.trials
+        for entry in (*entries(name), *scaled_entries(name))
+    ]
+    marks = marks_of_lines(rows, results)
+    for entry in rows:
+        found = reached(entry.spec, results, marks.get(entry.spec, {}))
+        for ours in (found[name] for name in _METHODS if name in found and name in entry.init):
+            if ours.control not in found or DEFAULT not in found:
+                continue
+            scale, structure = ours.versus(found[DEFAULT]), ours.versus(found[ours.control])
+            if scale and structure:
+                form = f".{ours.score.digits}f"
+                row = f"{entry.table} {entry.number}. {entry.row.label}"
+                cells = (
+                    row + ", scaled" * entry.spec.small,
+                    ours.arm,
+                    ", ".join(dict.fromkeys((str(scale.n), str(structure.n)))),
+                    *(f"{one:{form}}" for one in (scale, structure)),
+                    tables.what_pays(scale, structure, ours.score.higher),
+                )
+                for column, cell in zip(columns.values(), cells, strict=True):
+                    column.append(cell)
+    return markdown(columns)
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph of a document."""
+    text = " ".join(text.split())
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"

@@ -18,7 +18,7 @@ starts from: pretrained weights, or the workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
-numbers of docs/results.md and its further pages are of these lines alone (--docs). Rows whose data
+tables in docs/ are of these lines alone (--docs). Rows whose data
 is missing are left out and named; the others go on.
 
 Runs are trained one after the other in this process. --to=slurm submits them as one array of
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--file", help="weights that a row or a figure needs")
     parser.add_argument("--dry-run", action="store_true", help="print what would run")
     parser.add_argument(
-        "--docs", action="store_true", help="write the pages of docs/ made of results, and end"
+        "--docs", action="store_true", help="write the tables of results in docs/, and end"
     )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)

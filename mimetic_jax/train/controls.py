@@ -59,11 +59,5 @@ def _replaced(schemes: list[_Record], control: list[_Record]) -> int:
     if len(schemes) != len(control):
         return 0
     pairs = [pair for pair in zip(schemes, control, strict=True) if pair[0] != pair[1]]
-    return len(pairs) if all(_noise(scheme) == other for scheme, other in pairs) else 0
-
-
-def _noise(scheme: _Record) -> dict[str, Any]:
-    """What draws noise of a scheme's norms; in a range of layers, in that range."""
-    if scheme["scheme"] == "Layers":
-        return {**scheme, "like": _noise(scheme["like"])}
-    return {"scheme": "NormMatched", "like": dict(scheme)}
+    noise = ({"scheme": "NormMatched", "like": scheme} for scheme, _ in pairs)
+    return len(pairs) if list(noise) == [other for _, other in pairs] else 0

@@ -1,9 +1,8 @@
 """The control of an arm is found by its scheme."""
 
-import dataclasses
 from typing import Any
 
-from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos, to_dict
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
 from mimetic_jax.train.controls import controls
 
 
@@ -24,13 +23,6 @@ def test_a_control_is_found_by_its_scheme_and_by_nothing_else() -> None:
         }
     )
     assert found == {"mimetic": "any name"}
-
-
-def test_a_range_of_layers_has_noise_in_that_range() -> None:
-    third, other = (Layers(Mimetic(), 0, last) for last in (1 / 3, 2 / 3))
-    inside = dataclasses.replace(third, like=NormMatched(third.like))
-    found = controls({"a": of(third), "b": of(other), "c": of(inside), "d": of(NormMatched(third))})
-    assert found == {"a": "c"}
 
 
 def test_of_two_controls_that_which_lacks_all_structure_counts() -> None:

@@ -1,0 +1,114 @@
+"""The tables in docs/ are those of results/*.jsonl, which are read here without our code."""
+
+import functools
+import itertools
+import json
+import pathlib
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from launch import docs
+from launch.results import Results
+from mimetic_jax.errors import InputError
+from papers import TABLES
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCORE = re.compile(r"\| (\d+\.\d+)(?: ± (\d+\.\d+))? \((\d+)\)")
+# † marks an interval over the test images of one seed, which is no t interval.
+DIFFERENCE = re.compile(r"([+-]\d+\.\d+) \[([+-]\d+\.\d+), ([+-]\d+\.\d+)\](?!†)")
+DIGITS = (2, 3)
+TRIALS = {seed for table in TABLES.values() for seed in table.trials}
+COMPARED = re.compile(r"league:task=\w+|[^: ]+")
+"""Of a line's config: arms of the league are compared within a task, others within a file."""
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return Results(ROOT / "results")
+
+
+@pytest.fixture(scope="module")
+def scores() -> dict[str, list[dict[int, float]]]:
+    """Scores by seed of every arm, by what may be compared."""
+    arms: dict[tuple, dict[int, float]] = defaultdict(dict)
+    for path in sorted(ROOT.glob("results/*.jsonl")):
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "digest" not in line or line.get("seed") in TRIALS:
+                continue
+            values = (
+                enumerate(line["values"]) if "values" in line else [(line["seed"], line["value"])]
+            )
+            key = line["config"], line["small"], line["arm"], line["digest"]
+            for seed, value in values:
+                if value is not None:
+                    arms[key].setdefault(seed, value)
+    found = defaultdict(list)
+    for (config, small, *_), runs in arms.items():
+        found[f"{COMPARED.match(config)[0]} {small}"].append(runs)
+    return found
+
+
+@pytest.fixture(scope="module")
+def blocks() -> str:
+    """All tables of docs/, without what rows doubt: those numbers are of other versions."""
+    pages = (path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+    found = [block[0] for page in pages for block in docs.BLOCK.finditer(page)]
+    lines = (line for block in found for line in block.splitlines() if line.startswith("|"))
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_the_pages_have_the_tables_of_today(results, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for path, text in docs.pages(results).items():
+        assert path.read_text() == text, f"{path} is stale: launch/reproduce.py --docs"
+
+
+def test_a_marker_that_names_no_table_is_an_error(results):
+    with pytest.raises(InputError, match="unknown table 'attention/table11'"):
+        docs.filled("<!-- table: attention/table11 -->\n<!-- end -->", results)
+
+
+def test_every_score_is_that_of_lines(scores, blocks):
+    known = set()
+    for values in (list(runs.values()) for arms in scores.values() for runs in arms):
+        for digits in DIGITS:
+            sd = f"{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+            known.add((f"{np.mean(values):.{digits}f}", sd, str(len(values))))
+    written = SCORE.findall(blocks)
+    assert len(written) > 100
+    assert set(written) <= known
+
+
+def test_every_difference_is_that_of_lines(scores, blocks):
+    known = set()
+    for arms in scores.values():
+        for ours, theirs in itertools.permutations(arms, 2):
+            deltas = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+            if len(deltas) > 1:
+                mean, half = np.mean(deltas), quantile(len(deltas)) * scipy.stats.sem(deltas)
+                for digits in DIGITS:
+                    ends = (mean, mean - half, mean + half)
+                    known.add(tuple(f"{x:+.{digits}f}" for x in ends))
+    written = DIFFERENCE.findall(blocks)
+    assert len(written) > 100
+    assert set(written) <= known
+
+
+def test_prose_has_no_interval_that_is_in_no_table(blocks):
+    """Of README.md and of the pages with tables."""
+    tables = set(DIFFERENCE.findall(blocks))
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in pages:
+        prose, count = docs.BLOCK.subn("", path.read_text())
+        if count or path.name == "README.md":
+            assert set(DIFFERENCE.findall(prose)) <= tables, path.name
+
+
+@functools.cache
+def quantile(n: int) -> float:
+    return float(scipy.stats.t.ppf(0.975, n - 1))
