@@ -61,10 +61,8 @@ def test_a_control_has_the_norms_of_its_arm(spec: Spec, init: tuple[str, ...]) -
 
 
 def small(config: ConfigDict) -> ConfigDict:
-    """Of a model that is as wide as it must be, two layers deep."""
-    sizes = {"depth": 2, "depths": (2, 2, 2, 2)}
-    if config.model.name != "swin":
-        sizes |= {"width": 48, "heads": 2}
+    """Of a narrow model, two layers deep."""
+    sizes = {"width": 48, "depth": 2, "depths": (2, 2, 2, 2), "heads": 2, "head_dim": 16}
     for field, value in sizes.items():
         if field in config.model:
             config.model[field] = value
