@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from mimetic_jax.analysis import curves, gallery
-from mimetic_jax.errors import InputError
+from mimetic_jax.errors import InputError, innermost
 from mimetic_jax.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
@@ -50,8 +50,8 @@ def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
     if jax.process_count() == 1 and not (workdir / gallery.NAME).exists():
         try:
             gallery.analyze(comparison, workdir)
-        except InputError as error:
-            comparison.say(f"no picture of the start: {error}")
+        except Exception as error:  # a user's own module may fail in any way when it is watched
+            comparison.say(f"no picture of the start: {innermost(error)}")
     return write(workdir)
 
 
