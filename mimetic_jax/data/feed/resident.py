@@ -50,7 +50,7 @@ class ResidentImages(HeldFeed):
             self._batches(*padded_batches(len(dataset.test_labels), self.test_batch)),
         )
 
-    def shapes(self) -> Examples:
+    def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return labeled_images(self.info.num_train, self.info.image_shape, self._everywhere)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> tuple[Any, Any]:

@@ -97,7 +97,7 @@ class StreamedImages:
         )
         return _Streaming(stream, self._put)
 
-    def shapes(self) -> Examples:
+    def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return labeled_images(self.batch, self.image_shape, self._batched)
 
     def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> None:
