@@ -6,6 +6,8 @@ import functools
 import os
 import pathlib
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 
 AnyPath: TypeAlias = "Path | epath.Path"
 """On a disk, or in a bucket."""
+
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""The split that a name of a file or folder means, in lower case."""
 
 INSTALLED = {
     "digits": "comes with scikit-learn",
@@ -84,6 +93,42 @@ def existing(found: Path) -> Path:
     if not found.exists():
         raise InputError(f"there is no file or folder {found}")
     return found
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file was made by a system or an editor, not by the user.
+
+    >>> is_hidden("cats/._1.jpg"), is_hidden("__MACOSX/1.jpg"), is_hidden("cats/1.jpg")
+    (True, True, False)
+
+    Args:
+        name: relative to the folder of the data, with forward slashes.
+    """
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def split_in_name(name: str) -> str:
+    """The split that the first or the last word of a file's name tells; "" for none.
+
+    >>> split_in_name("ptb.valid.txt"), split_in_name("Train-001.png"), split_in_name("a test.txt")
+    ('validation', 'train', 'test')
+    """
+    words = re.findall(r"[a-z]+", Path(name).stem.lower()) or [""]
+    return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
+
+
+def left_out(names: Iterable[str]) -> str:
+    """How many files aren't read, by their suffixes; "" for none.
+
+    >>> left_out(["a.md", "b.MD", "Makefile"])
+    'other files, left out: 3 (.md 2, no suffix 1)'
+    """
+    counts = Counter(Path(name).suffix.lower() or "no suffix" for name in names)
+    if not counts:
+        return ""
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in most_first)
+    return f"other files, left out: {counts.total():,} ({kinds})"
 
 
 def check_unused(name: str, data_dir: str | None, own: str) -> None:

@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.home import SPLITS, is_hidden, left_out, split_in_name
 from mimetic_jax.errors import InputError
 
-_SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-_SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
+_SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
 def find_split(tree: Folder, split: str) -> tuple[list[int], list[str], list[str]]:
@@ -37,7 +34,7 @@ def find_split(tree: Folder, split: str) -> tuple[list[int], list[str], list[str
         InputError: the split doesn't exist, a class has no images, training lacks a class, or
             images are beside the splits' folders, in others.
     """
-    wanted = _SPLITS.get(split, split)
+    wanted = SPLITS.get(split, split)
     layout, by_split = _by_split(tree)
     if wanted not in by_split:
         known = ", ".join(sorted(set(by_split) - {""}))
@@ -57,6 +54,11 @@ def find_split(tree: Folder, split: str) -> tuple[list[int], list[str], list[str
     if unexpected:
         raise InputError(f"{tree.path}: {split} has class {unexpected[0]}, which train lacks")
     return [index for index, _ in chosen], labels, classes
+
+
+def other_files(tree: Folder) -> str:
+    """How many files beside the images there are, hidden ones excepted; "" if there are none."""
+    return left_out(n for n in tree.files if not _is_image(n) and not is_hidden(n))
 
 
 def splits_of(tree: Folder) -> set[str]:
@@ -84,23 +86,23 @@ class _Layout:
         if not self.has_splits:
             return "train", below[0] if below else ""
         split, label = (*below, "", "")[:2]
-        return _SPLITS.get(split.lower(), ""), label
+        return SPLITS.get(split.lower(), ""), label
 
 
 def _layout(path: Path, folders: Iterable[_Parts]) -> _Layout:
     """The layout of the folders that hold images."""
     named = [folder for folder in folders if folder]
     shared = _shared(named)[: min(map(len, named), default=1) - 1]
-    root = tuple(itertools.takewhile(lambda part: part.lower() not in _SPLITS, shared))
+    root = tuple(itertools.takewhile(lambda part: part.lower() not in SPLITS, shared))
     tops = {_below(root, folder)[0] for folder in named}
-    splits = {top for top in tops if top.lower() in _SPLITS}
+    splits = {top for top in tops if top.lower() in SPLITS}
     if splits and (others := sorted(tops - splits)):
         raise InputError(
             f"{path} has images in {', '.join(others[:5])}, beside the folders of splits "
             f"({', '.join(sorted(splits))}): move them into a split, or elsewhere"
         )
     for folder in named:
-        if not splits and any(part.lower() in _SPLITS for part in folder):
+        if not splits and any(part.lower() in SPLITS for part in folder):
             raise InputError(
                 f"{path} has a split in another folder, {'/'.join(folder)}: the classes are in the "
                 "splits, SPLIT/CLASS/..."
@@ -124,12 +126,18 @@ def _by_split(tree: Folder) -> tuple[_Layout, dict[str, list[tuple[int, str]]]]:
     images = {
         index: name.rpartition("/")[0]
         for index, name in enumerate(tree.files)
-        if name.lower().endswith(_SUFFIXES) and not _hidden(name)
+        if _is_image(name) and not is_hidden(name)
     }
     if not images:
         raise InputError(f"{tree.path} holds no images ({', '.join(_SUFFIXES)})")
     folders = {folder: _parts(folder) for folder in sorted(set(images.values()))}
     layout = _layout(tree.path, folders.values())
+    told = {split_in_name(tree.files[index]) for index in images}
+    if not layout.has_splits and "" not in told and len(told) > 1:
+        raise InputError(
+            f"{tree.path} has splits in the names of its files ({', '.join(sorted(told))}): move "
+            "them into folders, SPLIT/CLASS/..."
+        )
     places = {folder: layout.place(parts) for folder, parts in folders.items()}
     found: dict[str, list[tuple[int, str]]] = {}
     for index, folder in images.items():
@@ -138,12 +146,12 @@ def _by_split(tree: Folder) -> tuple[_Layout, dict[str, list[tuple[int, str]]]]:
     return layout, found
 
 
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)
+
+
 def _parts(name: str) -> _Parts:
     return tuple(part for part in name.split("/") if part not in ("", ".", ".."))
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in _parts(name))
 
 
 def _annotations(tree: Folder, split: str) -> dict[str, str] | None:
@@ -172,5 +180,5 @@ def _check_folders(tree: Folder, layout: _Layout, split: str, labels: set[str]) 
     """Raise for an empty class folder: without it, the numbers of later classes would shift."""
     for folder in tree.folders:
         found, label = layout.place(_parts(folder))
-        if found == split and label and label not in labels and not _hidden(folder):
+        if found == split and label and label not in labels and not is_hidden(folder):
             raise InputError(f"{tree.path}: class folder {folder} holds no images")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import splits_of
+from mimetic_jax.data.files.layout import other_files, splits_of
 from mimetic_jax.data.files.open import check_unpacked
 from mimetic_jax.data.files.sources import Subset, file_source, load_all
 from mimetic_jax.data.home import existing, expanded, name_of
@@ -46,17 +46,21 @@ def describe_own(
     Raises:
         InputError: as `load_own`.
     """
-    found = _sources(name, data_dir) if dataset is None else dataset
+    left_out = ""
+    if dataset is None:
+        tree = _tree(name, data_dir)
+        left_out, dataset = other_files(tree), _sources(tree)
     side = size or SIDES[name]
     return DatasetInfo(
         name_of(_path(name, data_dir)),
         (side, side, 3),
-        found.num_classes,
-        *counts(found),
+        dataset.num_classes,
+        *counts(dataset),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         source=str(data_dir),
         streamed=name == "folder_streamed",
+        left_out=left_out,
     )
 
 
@@ -85,7 +89,7 @@ def load_own(
             hold any out.
     """
     need("reading images", "data")
-    sources = part(_sources(name, data_dir), subset)
+    sources = part(_sources(_tree(name, data_dir)), subset)
     if name == "folder_streamed":
         return sources
     side = size or SIDES[name]
@@ -104,9 +108,11 @@ def _path(name: str, data_dir: str | None) -> Path:
     return found
 
 
-def _sources(name: str, data_dir: str | None) -> StreamedDataset:
-    path = _path(name, data_dir)
-    tree = Folder(path)
+def _tree(name: str, data_dir: str | None) -> Folder:
+    return Folder(_path(name, data_dir))
+
+
+def _sources(tree: Folder) -> StreamedDataset:
     splits = splits_of(tree)
     train = file_source(tree, "train")
     if test := next((split for split in _TESTS if split in splits), None):
@@ -115,7 +121,7 @@ def _sources(name: str, data_dir: str | None) -> StreamedDataset:
     held_out = np.setdiff1d(np.arange(len(train)), kept)
     if not held_out.size:
         raise InputError(
-            f"{path} has no test split, and its {train.num_classes} classes have too few images "
-            f"({len(train)} in all) to hold a tenth of them out"
+            f"{tree.path} has no test split, and its {train.num_classes} classes have too few "
+            f"images ({len(train)} in all) to hold a tenth of them out"
         )
     return StreamedDataset(Subset(train, kept), Subset(train, held_out))

@@ -49,6 +49,7 @@ class DatasetInfo:
             empty for image files that `open_source` finds.
         read: (files of a split, info, published number of examples) → the split.
         included: reads the train and the test split of a set that needs no files.
+        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -67,11 +68,13 @@ class DatasetInfo:
     files: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     read: Callable[[Sequence[Path], DatasetInfo, int], Split] | None = None
     included: Callable[[], tuple[Split, Split]] | None = None
+    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
             f"{self.image_shape}, {self.num_classes} classes"
+            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
-from mimetic_jax.data.text.text_files import LEVELS, load_own
+from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
 from mimetic_jax.errors import InputError, unknown
 
@@ -91,9 +91,12 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
+        left_out = other_files(name, data_dir) if name in LEVELS and corpus is None else ""
         corpus = load_text(name, data_dir) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
-        info = TextInfo(corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source)
+        info = TextInfo(
+            corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source, left_out=left_out
+        )
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:
@@ -119,7 +122,8 @@ def names() -> tuple[str, ...]:
 def load_text(name: str, data_dir: str | None) -> Corpus:
     """Load a text, published or one's own: see `text_files.load_own` for that.
 
-    Words are separated by whitespace, with "<eos>" after every line. Characters ("ptb_char") are
+    Words are separated by whitespace, with "<eos>" after every line; those that the training text
+    lacks are "<unk>". Characters ("ptb_char") are
     those of Mikolov's character files, where each sentence is its words with a space between and a
     newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt with the same result.
     "ptb_char_raw" is what the program of Bai et al. reads: the word files as they are, with "<eos>"
@@ -136,7 +140,7 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
             holds them; "~" is the home folder. None for "python_docs".
 
     Returns:
-        The corpus; its vocabulary is in order of first appearance in train, valid, test.
+        The corpus; see `tokens.corpus_of` for its vocabulary.
 
     Raises:
         InputError: the name is unknown, a file is missing, empty or not UTF-8, or a data_dir is

@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from mimetic_jax.data.home import existing, expanded, name_of
+from mimetic_jax.data.home import (
+    SPLITS,
+    existing,
+    expanded,
+    is_hidden,
+    left_out,
+    name_of,
+    split_in_name,
+)
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 from mimetic_jax.errors import InputError
 
 LEVELS = {"text_char": "char", "text_word": "word"}
 """What a token is, by the name in configurations."""
 
-_SPLITS = (("train",), ("valid", "validation", "val", "dev"), ("test",))
+_FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 _SHARES = (0.9, 0.05)
 """Of the lines' characters, what becomes the training and the validation text."""
 
@@ -20,29 +28,26 @@ _SHARES = (0.9, 0.05)
 def load_own(name: str, data_dir: str | None) -> Corpus:
     """Load a text of one's own.
 
-    A folder with train.txt, valid.txt (validation, val, dev) and test.txt is read as it is split.
-    Of another folder all .txt files are joined in order of their names, each at the start of a
-    line. That text, or that of a single file, is split at the line ends nearest to 90 % and 95 %
-    of its characters: training, validation and test text.
+    A folder with train.txt, valid.txt (validation, val, dev) and test.txt, or with such words at
+    the start or the end of three files' names, is read as it is split. Of another folder all .txt
+    files, also of folders below it, are joined in order of their names, each at the start of a
+    line; hidden files are left out. That text, or that of a single file, is split at the line ends
+    nearest to 90 % and 95 % of its characters: training, validation and test text.
 
     Args:
         name: "text_char" for every character of the text, "text_word" for words separated by
-            whitespace with "<eos>" after every line.
+            whitespace with "<eos>" after every line, those outside the vocabulary as "<unk>".
         data_dir: the folder or file; "~" is the home folder. Its name becomes that of the corpus.
 
     Returns:
-        The corpus; its vocabulary is in order of first appearance in train, valid, test.
+        The corpus; see `tokens.corpus_of` for its vocabulary.
 
     Raises:
         InputError: there is no such folder or file; it has no .txt file, or only one or two of
-            train.txt, valid.txt and test.txt; or a file is empty, not UTF-8, too short to be
-            split, or can't be read.
+            train.txt, valid.txt and test.txt, or several of one; or a file is empty, not UTF-8, too
+            short to be split, or can't be read.
     """
-    if not data_dir:
-        raise InputError(
-            f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
-        )
-    path = existing(expanded(data_dir))
+    path = _path(name, data_dir)
     stamps = []
     for file in _files(path):
         try:
@@ -51,6 +56,24 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
             raise InputError(f"can't read {file} ({error.strerror})") from error
         stamps.append((file, found.st_mtime_ns, found.st_size))
     return _read(name, path, tuple(stamps))
+
+
+def other_files(name: str, data_dir: str | None) -> str:
+    """How many files of a folder `load_own` doesn't read, hidden ones excepted; "" for none."""
+    path = _path(name, data_dir)
+    if path.is_file():
+        return ""
+    found = _files(path)
+    read = {*(_splits(path, found) or found)}
+    return left_out(file.name for file in _visible(path) if file not in read)
+
+
+def _path(name: str, data_dir: str | None) -> Path:
+    if not data_dir:
+        raise InputError(
+            f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
+        )
+    return existing(expanded(data_dir))
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -66,28 +89,46 @@ def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> C
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    files = sorted(path.glob("*.txt"))
+    files = [file for file in _visible(path) if file.suffix.lower() == ".txt"]
     if not files:
         raise InputError(f"{path} has no .txt file")
     return files
 
 
+def _visible(folder: Path) -> list[Path]:
+    files = (file for file in folder.rglob("*") if not file.is_dir())
+    return sorted(file for file in files if not is_hidden(file.relative_to(folder).as_posix()))
+
+
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
-    """The training, validation and test file; none where no file has such a name."""
-    by_name = {file.name.lower(): file for file in files} if folder.is_dir() else {}
-    found = [
-        next((by_name[f"{name}.txt"] for name in names if f"{name}.txt" in by_name), None)
-        for names in _SPLITS
-    ]
-    there = [file for file in found if file]
-    if len(there) in (1, 2):
-        missing = (names[0] for names, file in zip(_SPLITS, found, strict=True) if not file)
+    """The training, validation and test file; none where no names tell splits."""
+    if not folder.is_dir():
+        return []
+    told = {file: split for file in files if (split := _split(file.relative_to(folder)))}
+    if not told:
+        told = {file: split for file in files if (split := split_in_name(file.name))}
+        if "train" not in told.values() or len({*told.values()}) == 1:
+            return []  # words of a title, such as "A test.txt"
+    found = {split: [file for file in told if told[file] == split] for split in _FILES}
+    for split, several in found.items():
+        if len(several) > 1:
+            raise InputError(
+                f"{folder} has {len(several)} {split} texts, {several[0].relative_to(folder)}, "
+                f"{several[1].relative_to(folder)}, ...: join them in one {_FILES[split]}"
+            )
+    if missing := [_FILES[split] for split, one in found.items() if not one]:
         raise InputError(
-            f"{folder} has {', '.join(file.name for file in there)} but lacks "
-            f"{', '.join(f'{name}.txt' for name in missing)}: add it, or join the texts in one "
-            "file, which is split automatically"
+            f"{folder} has {', '.join(file.name for one in found.values() for file in one)} but "
+            f"lacks {', '.join(missing)}: add it, or join the texts in one file, which is split "
+            "automatically"
         )
-    return there
+    return [one[0] for one in found.values()]
+
+
+def _split(file: Path) -> str:
+    """The split that a file is, or that a folder above it is; "" for none."""
+    names = (file.stem, *reversed(file.parts[:-1]))
+    return next((SPLITS[name.lower()] for name in names if name.lower() in SPLITS), "")
 
 
 def _divided(path: Path, files: list[str]) -> list[str]:

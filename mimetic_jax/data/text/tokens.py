@@ -12,6 +12,7 @@ import numpy as np
 
 from mimetic_jax.errors import InputError
 
+_UNKNOWN = "<unk>"
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
 
@@ -30,6 +31,7 @@ class TextInfo:
         files: its training, validation and test file, if it is read from these.
         md5: their checksums in the canonical release; "" where unknown.
         folders: folders below `data_dir` that may hold the files.
+        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -42,11 +44,13 @@ class TextInfo:
     files: tuple[str, ...] = ()
     md5: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
             f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
+            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 
@@ -101,6 +105,8 @@ class Corpus:
 def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
     """Yield the text of a file, without a byte order mark, in parts that end at a line end.
 
+    Line ends are those of any system: CR LF and CR become LF.
+
     Raises:
         InputError: it is empty, not UTF-8, or can't be read.
     """
@@ -108,7 +114,7 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
     try:
         with path.open("rb") as file:
             while part := file.read(_CHUNK) + file.readline():
-                text = part.decode()
+                text = part.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
                 yield clean(text if offset else text.removeprefix("\ufeff"))
                 offset += len(part)
     except UnicodeDecodeError as error:
@@ -122,17 +128,49 @@ def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Ite
 
 
 def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
-    """The training, validation and test text as tokens, in parts that end at a line end."""
+    """The training, validation and test text as tokens.
+
+    The vocabulary of characters is all of them, in order of their first appearance. That of words
+    is the training text's, and other words are "<unk>". Where the training text has no "<unk>" of
+    its own, as the published ones have, words that occur once in it become "<unk>": else it would
+    never be trained.
+
+    Args:
+        name: of the corpus.
+        texts: the three texts, in parts that end at a line end.
+        level: "word" or "char".
+    """
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far
-    split = _words if level == "word" else list
+    if level == "char":
+        train, valid, test = (_encoded(text, list, numbers.__getitem__) for text in texts)
+        return Corpus(name, tuple(numbers), train, valid, test)
+    train = _encoded(texts[0], _words, numbers.__getitem__)
+    known, train = _known(numbers, train)
+    unknown = known[_UNKNOWN]
+    valid, test = (
+        _encoded(text, _words, lambda word: known.get(word, unknown)) for text in texts[1:]
+    )
+    return Corpus(name, tuple(known), train, valid, test)
 
-    def encoded(part: str) -> np.ndarray:
-        tokens = split(part)
-        return np.fromiter(map(numbers.__getitem__, tokens), np.int32, len(tokens))
 
-    train, valid, test = (np.concatenate([encoded(part) for part in text]) for text in texts)
-    return Corpus(name, tuple(numbers), train, valid, test)
+def _known(numbers: dict[str, int], train: np.ndarray) -> tuple[dict[str, int], np.ndarray]:
+    """The vocabulary of words with "<unk>", and the training text in it."""
+    if _UNKNOWN in numbers:
+        return dict(numbers), train
+    often = np.bincount(train, minlength=len(numbers)) > 1
+    words = [word for word, kept in zip(numbers, often, strict=True) if kept]
+    places = np.where(often, np.cumsum(often) - 1, len(words)).astype(np.int32)
+    return {word: n for n, word in enumerate((*words, _UNKNOWN))}, places[train]
+
+
+def _encoded(
+    text: Iterator[str], split: Callable[[str], list[str]], number: Callable[[str], int]
+) -> np.ndarray:
+    parts = map(split, text)
+    return np.concatenate(
+        [np.fromiter(map(number, tokens), np.int32, len(tokens)) for tokens in parts]
+    )
 
 
 def _words(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import find_split, splits_of
+from mimetic_jax.data.files.layout import find_split, other_files, splits_of
 from mimetic_jax.errors import InputError
 
 Make = Callable[..., Folder]
@@ -168,6 +168,7 @@ def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
         ([*TREE, "val/ant/1.png"], [], "val", "val has class ant, which train lacks"),
         (["train/1.png", "train/dog/1.png"], [], "train", r"train/1\.png is in no class folder"),
         (["1.png"], [], "train", r": 1\.png is in no class folder"),
+        (["a/train1.png", "b/x_test.png"], [], "train", r"names of its files \(test, train\)"),
     ],
 )
 def test_files_that_form_no_split_are_refused(
@@ -176,6 +177,21 @@ def test_files_that_form_no_split_are_refused(
     with pytest.raises(InputError, match=words) as caught:
         find_split(make(names, folders), split)
     assert "\n" not in str(caught.value)
+
+
+def test_suffixes_of_images_and_the_count_of_other_files(make: Make) -> None:
+    """Of browsers, cameras and old systems; hidden files aren't counted."""
+    images = [f"cat/{n}{end}" for n, end in enumerate((".JPG", ".jfif", ".jpe", ".gif", ".TIF"))]
+    others = ["cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store", "__MACOSX/cat/._0.jpg"]
+    tree = make([*images, *others])
+    assert found(tree, "train") == (dict.fromkeys(images, "cat"), ["cat"])
+    assert other_files(tree) == "other files, left out: 3 (.db 1, .txt 1, no suffix 1)"
+
+
+def test_annotations_may_begin_with_a_byte_order_mark(make: Make) -> None:
+    names = ["train/n01/images/1.JPEG", "val/images/a.JPEG"]
+    tree = make(names, **{"val/val_annotations.txt": "\ufeffa.JPEG\tn01\r\n"})
+    assert found(tree, "val") == ({"val/images/a.JPEG": "n01"}, ["n01"])
 
 
 def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:

@@ -37,19 +37,19 @@ def test_words(tmp_path: Path, below: str) -> None:
     write(tmp_path / below, "ptb.{}.txt", WORDS)
     corpus = text.load_text("ptb_word", str(tmp_path))
     assert corpus.name == "ptb_word"
-    assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>", "a", "dog")
+    assert corpus.vocabulary == ("the", "cat", "sat", "<eos>", "<unk>")
     assert symbols(corpus, "train") == ["the", "cat", "sat", "<eos>", "the", "<unk>", "<eos>"]
-    assert corpus.valid.tolist() == [5, 1, 3]
-    assert symbols(corpus, "test") == ["the", "dog", "<eos>"]
+    assert corpus.valid.tolist() == [4, 1, 3]
+    assert symbols(corpus, "test") == ["the", "<unk>", "<eos>"]
 
 
 @pytest.mark.parametrize("name", ["wikitext2", "wikitext103"])
 def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
     """Blank lines count, and spaces other than ASCII's separate words, as in Python's split."""
-    contents = {"train": " \n = Títle = \n \n x\u00a0y \n", "valid": "x\n", "test": "y\n"}
+    contents = {"train": " \n = Títle = \n \n x\u00a0<unk> \n", "valid": "x\n", "test": "y\n"}
     write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
     corpus = text.load_text(name, str(tmp_path))
-    assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x y <eos>"
+    assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x <unk> <eos>"
 
 
 def test_fingerprints_are_of_texts(tmp_path: Path) -> None:

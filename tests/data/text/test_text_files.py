@@ -47,11 +47,11 @@ def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("to be\n" * 60 + "the end")
-    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfonce upon\n" + b"a time\n" * 60)
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfthe end\n" + b"a time\n" * 60)
     corpus = load_own("text_word", str(tmp_path))
-    assert corpus.vocabulary == ("to", "be", "<eos>", "the", "end", "once", "upon", "a", "time")
+    assert corpus.vocabulary == ("to", "be", "<eos>", "the", "end", "a", "time", "<unk>")
     corpus = load_own("text_char", str(tmp_path))
-    whole = "to be\n" * 60 + "the end\nonce upon\n" + "a time\n" * 60
+    whole = "to be\n" * 60 + "the end\nthe end\n" + "a time\n" * 60
     assert "".join(written(corpus, split) for split in SPLITS) == whole
 
 
@@ -70,9 +70,9 @@ def test_the_line_ends_are_the_nearest(lengths: list[int], ended: bool) -> None:
 def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
     for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
         (tmp_path / f"{name}.txt").write_text("".join(lines))
-    corpus = load_own("text_word", str(tmp_path))
-    assert written(corpus, "valid", " ") == LINES[3].replace("\n", " <eos>")
-    assert written(corpus, "test", " ") == "".join(LINES[4:6]).replace("\n", " <eos> ").strip()
+    corpus = load_own("text_char", str(tmp_path))
+    assert written(corpus, "valid") == LINES[3]
+    assert written(corpus, "test") == "".join(LINES[4:6])
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,90 @@ def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
         (("train", "test"), "has train.txt, test.txt but lacks valid.txt:"),
         (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
         (("notes", "test"), "has test.txt but lacks train.txt, valid.txt:"),
+        (("a.train", "a.test"), "has a.train.txt, a.test.txt but lacks valid.txt:"),
+        (("train-0", "train-1", "test"), "has test.txt but lacks train.txt, valid.txt"),
+        (
+            ("train-0", "train-1", "a test"),
+            "2 train texts, train-0.txt, train-1.txt, .*: join",
+        ),
+        (("train/a", "test/a"), "has a.txt, a.txt but lacks valid.txt"),
         ((), r"has no \.txt file"),
     ],
 )
 def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: str) -> None:
     """Joined and split again, the test text would be trained on."""
     for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.txt").write_text("".join(LINES))
     with pytest.raises(InputError, match=missing):
         describe("text_word", str(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["{}.TXT", "wiki.{}.txt", "{}-00000.txt", "{}/part.txt"])
+def test_splits_that_are_told_by_names(tmp_path: Path, form: str) -> None:
+    for name, lines in (("train", LINES[:3]), ("valid", LINES[3:4]), ("test", LINES[4:6])):
+        path = tmp_path / form.format(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(lines))
+    corpus = load_own("text_char", str(tmp_path))
+    expected = ["".join(lines) for lines in (LINES[:3], LINES[3:4], LINES[4:6])]
+    assert [written(corpus, split) for split in SPLITS] == expected
+
+
+def test_titles_tell_no_splits(tmp_path: Path) -> None:
+    for number, name in enumerate(("A test", "The last train", "c")):
+        (tmp_path / f"{name.partition(' train')[0]}.txt").write_text("".join(LINES[number::3]))
+    corpus = load_own("text_char", str(tmp_path))
+    assert sum(written(corpus, split).count("\n") for split in SPLITS) == 100
+
+
+def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    """Those below it and in capitals, too; nothing that a system has put there."""
+    half = len(LINES) // 2
+    for name, content in {
+        "a.TXT": "".join(LINES[:half]).encode(),
+        "sub/b.txt": "".join(LINES[half:]).encode(),
+        "._a.txt": b"\0\5\x16\7\xb0",
+        ".a.txt": b"hidden\n",
+        "__MACOSX/sub/b.txt": b"\xff",
+        "notes.md": b"x",
+        "README": b"x",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    corpus = load_own("text_char", str(tmp_path))
+    assert "".join(written(corpus, split) for split in SPLITS) == "".join(LINES)
+    said = str(describe("text_char", str(tmp_path)))
+    assert said.endswith("other files, left out: 2 (.md 1, no suffix 1)")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+@pytest.mark.parametrize("name", ["text_char", "text_word"])
+def test_line_ends_of_other_systems_are_the_same_text(tmp_path: Path, name: str, end: str) -> None:
+    found = []
+    for line_end in ("\n", end):
+        path = tmp_path / "a.txt"
+        path.write_bytes("".join(LINES).replace("\n", line_end).encode())
+        found.append(load_own(name, str(path)).fingerprint())
+    assert found[0] == found[1]
+
+
+def test_words_that_training_does_not_show_are_unknown(tmp_path: Path) -> None:
+    for name, content in {
+        "train": "a cat and a dog\nand once a bird\n",
+        "valid": "a fish and once\n",
+        "test": "and an ant\n",
+    }.items():
+        (tmp_path / f"{name}.txt").write_text(content)
+    corpus = load_own("text_word", str(tmp_path))
+    assert corpus.vocabulary == ("a", "and", "<eos>", "<unk>")
+    assert written(corpus, "train", " ") == "a <unk> and a <unk> <eos> and <unk> a <unk> <eos>"
+    assert written(corpus, "valid", " ") == "a <unk> and <unk> <eos>"
+    assert written(corpus, "test", " ") == "and <unk> <unk> <eos>"
+    (tmp_path / "train.txt").write_text("a <unk> and once\n")  # prepared by its author
+    corpus = load_own("text_word", str(tmp_path))
+    assert corpus.vocabulary == ("a", "<unk>", "and", "once", "<eos>")
+    assert written(corpus, "valid", " ") == "a <unk> and once <eos>"
 
 
 def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
