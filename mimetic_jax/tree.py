@@ -512,7 +512,7 @@ def _of_optimizer(params: Any, names: Sequence[str]) -> dict[int, str]:
     def is_optax(node: Any) -> bool:
         return isinstance(node, tuple) and type(node).__module__.split(".")[0] == "optax"
 
-    found = {}
+    found: dict[int, str] = {}
     index = 0
     for node in jax.tree.leaves(params, is_leaf=is_optax):
         size = len(jax.tree.leaves(node))

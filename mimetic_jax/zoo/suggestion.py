@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mimetic_jax.rules import Rule, attention_rules
 
@@ -65,7 +66,8 @@ def _call(layers: Mapping[str, _Layer], beside: str) -> str:
     fitting = []
     for flags in itertools.product((False, True), repeat=len(_FLAGS)):
         chosen = dict(zip(_FLAGS, flags, strict=True))
-        rules = attention_rules(**names, kernel=leaf, **chosen)[: len(_APART)]
+        given: dict[str, Any] = {**names, **chosen, "kernel": leaf}
+        rules = attention_rules(**given)[: len(_APART)]
         if sizes := _agreeing(rules, [shape for _, _, shape in layers.values()]):
             fitting.append((chosen, sizes))
     if len(fitting) > 1:  # square kernels
