@@ -232,8 +232,7 @@ def check(
 def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
     written, read = (values(block, role) for role in ("ssm_b", "ssm_c"))
     log_decay, bias = (
-        values(block, role) if role in block else None
-        for role in ("ssm_a_states" if "ssm_a_states" in block else "ssm_a", "ssm_dt_bias")
+        values(block, role) if role in block else None for role in ("ssm_a", "ssm_dt_bias")
     )
     with blaming(path):
         (alignment,) = _alignments(Pair(read[None], written[None], 1))

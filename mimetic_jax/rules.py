@@ -50,7 +50,6 @@ ROLES = {
     "shared_bias": "u v",
     "position": "n d",
     "ssm_a": "m",
-    "ssm_a_states": "i s",
     "ssm_dt_bias": "m",
     "ssm_b": "d s",
     "ssm_c": "d s",
@@ -724,7 +723,6 @@ _STATE_SPACE = (
     Rule(r"conv/kernel", "ssm_conv", "u c"),
     Rule(r"conv/bias", "ssm_conv_bias", "c"),
     Rule(r"A_log", "ssm_a", "m"),
-    Rule(r"A_logs", "ssm_a_states", "i s"),
     Rule(r"dt_bias", "ssm_dt_bias", "m"),
     Rule(r"norm/scale", "ssm_norm", "i"),
 )

@@ -9,7 +9,6 @@ from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
-from mimetic_jax.models.mamba1 import Mamba1
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.model import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.position import resample
@@ -27,7 +26,6 @@ __all__ = [
     "ConvMixer",
     "ConvNeXt",
     "Mamba",
-    "Mamba1",
     "Mixer",
     "Model",
     "Swin",

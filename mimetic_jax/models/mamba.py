@@ -84,7 +84,7 @@ class Mamba(nn.Module):
             (r"mixer/out_proj/kernel$", ("tensor", "fsdp?")),
             *TRANSFORMER_SHARDING,
         ),
-        no_decay=r"(^|/)(bias|scale|embedding|A_logs?|D|dt_bias)$",
+        no_decay=r"(^|/)(bias|scale|embedding|A_log|D|dt_bias)$",
         output=lambda params: (params["embedding"], jnp.zeros(len(params["embedding"]))),
     )
 

@@ -23,7 +23,6 @@ from mimetic_jax.models.definition import (
 )
 from mimetic_jax.models.gpt import GPT
 from mimetic_jax.models.mamba import Mamba
-from mimetic_jax.models.mamba1 import Mamba1
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.networks import MODES, in_mode, nnx_options
 from mimetic_jax.models.swin import Swin
@@ -36,7 +35,6 @@ MODELS: dict[str, type[nn.Module]] = {
     "convnext": ConvNeXt,
     "gpt": GPT,
     "mamba": Mamba,
-    "mamba1": Mamba1,
     "mixer": Mixer,
     "swin": Swin,
     "token_vit": TokenViT,

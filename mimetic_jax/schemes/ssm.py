@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Annotated
 
 import jax
@@ -20,8 +19,7 @@ from mimetic_jax.weights.ssm import CORRELATION, DECAY, STEP
 class MimeticSSM(Scheme):
     """A state space layer that starts as linear attention: it forgets nothing and reads by content.
 
-    - A ≈ 0⁻, so that exp(A Δ) ≈ 1: A = −decay · u^−power, u ~ U(1, 16) by head, or by channel and
-      number of state in a Mamba of the first version;
+    - A ≈ 0⁻, so that exp(A Δ) ≈ 1: A = −decay · u^−power, u ~ U(1, 16) by head;
     - Δ ≈ 1: the bias of Δ is log(e^Δ − 1), .54;
     - W_C W_Bᵀ is aligned with I: W_C = ρ W_B + √(1 − ρ²) noise, W_B as the layer has it;
     - the causal convolution is near the identity: 1 at its last tap, plus noise; its bias is 0.
@@ -69,7 +67,6 @@ class MimeticSSM(Scheme):
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
         written = {
             "ssm_a": self.decay,
-            "ssm_a_states": self.decay,
             "ssm_dt_bias": self.step,
             "ssm_conv": self.noise,
             "ssm_conv_bias": self.noise,
@@ -83,10 +80,9 @@ class MimeticSSM(Scheme):
         shapes, written = block.shapes, self.writes(frozenset(block))
         a_key, c_key, conv_key = jax.random.split(key, 3)
         new: dict[str, jax.Array] = {}
-        for role in written & {"ssm_a", "ssm_a_states"}:
-            new[role] = weights.log_decay(
-                a_key, math.prod(shapes[role]), decay=self.decay or 1.0, power=self.power
-            ).reshape(shapes[role])
+        if self.decay is not None and "ssm_a" in written:
+            (heads,) = shapes["ssm_a"]
+            new["ssm_a"] = weights.log_decay(a_key, heads, decay=self.decay, power=self.power)
         if self.step is not None and "ssm_dt_bias" in written:
             bias = weights.step_bias(self.step)
             new["ssm_dt_bias"] = jnp.full(shapes["ssm_dt_bias"], bias, jnp.float32)

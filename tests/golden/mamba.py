@@ -1,11 +1,11 @@
-"""Logits of language models of state-spaces' Mamba2Simple layers and of its first Mamba's.
+"""Logits of a language model of state-spaces' Mamba2Simple layers.
 
 Needs torch 2.13.0 and einops 0.8.2, and in the folder that the environment variable
 MIMETIC_ORIGINALS names a clone of state-spaces/mamba at commit e9594ce. Its kernels for GPUs are
-replaced: the scans by its own `ssd_minimal_discrete` and `selective_scan_ref`, the gated norm by
-the formula of its `rms_norm_ref`.
+replaced: the scan by its own `ssd_minimal_discrete`, the gated norm by the formula of its
+`rms_norm_ref`.
 
-The files hold outputs alone. Both sides take their weights from `weight`, by the path that a
+The file holds outputs alone. Both sides take their weights from `weight`, by the path that a
 parameter has in our model, and their tokens from `tokens`.
 """
 
@@ -25,9 +25,6 @@ Arrays = dict[str, np.ndarray]
 FIELDS = {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "groups": 2}
 """Of our model; the layers' other sizes are the defaults of both."""
 
-FIELDS_1 = {"vocab": 11, "width": 12, "depth": 2, "state": 5, "rank": 3}
-"""Likewise of the first version."""
-
 
 def tokens() -> np.ndarray:
     """[2, 21] int32."""
@@ -37,7 +34,7 @@ def tokens() -> np.ndarray:
 def weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
     """A parameter by its path in our model: normal, scales around 1, rates of change around ½."""
     drawn = np.random.default_rng(zlib.crc32(path.encode())).normal(size=shape)
-    if path.endswith(("A_log", "A_logs", "dt_bias")):
+    if path.endswith(("A_log", "dt_bias")):
         drawn = 0.5 * drawn - 0.7
     else:
         drawn = 0.3 * drawn + path.endswith("scale")
@@ -54,18 +51,6 @@ def mamba() -> Arrays:
             width, **sizes, ngroups=FIELDS["groups"], chunk_size=7, use_mem_eff_path=False
         )
         return _filled(layer.double(), path)
-
-    return _logits(mixer)
-
-
-def mamba1() -> Arrays:
-    """Logits [2, 21, 11] of the first Mamba, whose scan computes in float32."""
-    reference = _mamba_simple()
-    sizes = {"d_state": FIELDS_1["state"], "dt_rank": FIELDS_1["rank"]}
-
-    def mixer(path: str) -> Any:
-        layer = reference(FIELDS_1["width"], **sizes, use_fast_path=False)
-        return _filled_1(layer.double(), path)
 
     return _logits(mixer)
 
@@ -104,45 +89,6 @@ def _filled(mixer: Any, path: str) -> Any:
     }
     mixer.load_state_dict({name: _torch(array) for name, array in values.items()})
     return mixer
-
-
-def _filled_1(mixer: Any, path: str) -> Any:
-    """Likewise of the first Mamba: in_proj holds two of ours, x_proj three."""
-    inner, dim, rank, states = mixer.d_inner, mixer.d_model, mixer.dt_rank, mixer.d_state
-
-    def joined(inputs: int, **columns: int) -> np.ndarray:
-        kernels = [weight(f"{path}/{n}/kernel", (inputs, c)) for n, c in columns.items()]
-        return np.concatenate(kernels, axis=1).T
-
-    values = {
-        "in_proj.weight": joined(dim, x=inner, z=inner),
-        "conv1d.weight": weight(f"{path}/conv/kernel", (mixer.d_conv, inner)).T[:, None],
-        "conv1d.bias": weight(f"{path}/conv/bias", (inner,)),
-        "x_proj.weight": joined(inner, dt_low=rank, b=states, c=states),
-        "dt_proj.weight": joined(rank, dt=inner),
-        "dt_proj.bias": weight(f"{path}/dt_bias", (inner,)),
-        "A_log": weight(f"{path}/A_logs", (inner, states)),
-        "D": weight(f"{path}/D", (inner,)),
-        "out_proj.weight": joined(inner, out_proj=dim),
-    }
-    mixer.load_state_dict({name: _torch(array) for name, array in values.items()})
-    return mixer
-
-
-def _mamba_simple() -> Any:
-    """The first class, with the scan that its code has as a reference."""
-    folder = "mamba/mamba_ssm"
-    norms = types.ModuleType("layer_norm")
-    vars(norms).update(_layer_norm_fwd=None)
-    helpers = types.ModuleType("torch")
-    vars(helpers).update(custom_fwd=lambda f: f, custom_bwd=lambda f: f)
-    stubs = {"mamba_ssm.ops.triton.layer_norm": norms, "mamba_ssm.utils.torch": helpers}
-    parents = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "mamba_ssm.utils")
-    with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in parents} | stubs):
-        scans = checkout.module(f"{folder}/ops/selective_scan_interface.py")
-        vars(scans).update(selective_scan_fn=scans.selective_scan_ref)
-        sys.modules["mamba_ssm.ops.selective_scan_interface"] = scans
-        return checkout.module(f"{folder}/modules/mamba_simple.py").Mamba
 
 
 def _mamba2_simple() -> Any:
@@ -200,4 +146,4 @@ def _torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array.copy()).double()
 
 
-ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba, "mamba1": mamba1}
+ORIGINALS: Mapping[str, Callable[[], Arrays]] = {"mamba": mamba}

@@ -28,7 +28,6 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "gpt": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
     "mamba": {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "chunk": 4},
-    "mamba1": {"vocab": 11, "width": 12, "depth": 2, "state": 5},
     "token_vit": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
 }
 # Each compiles two gradients; these have all that `stack` does: statistics, numbers per block.
@@ -136,7 +135,6 @@ CAUSAL = [
         for form in ("sinusoidal", "learned", "rotary")
     ),
     *(("mamba", {"chunk": chunk}) for chunk in (4, 256)),
-    ("mamba1", {}),
 ]
 
 
@@ -251,9 +249,6 @@ BAD = [
     ("mamba", {"attention_layers": (1,), "heads": 8}, "num_heads 8 does not divide dim 12"),
     ("mamba", {"chunk": 0}, "chunk 0 is not positive"),
     ("mamba", {"base": "mamba"}, "unknown base initialization 'mamba'"),
-    ("mamba1", {"state": 0}, "state 0 is not positive"),
-    ("mamba1", {"rank": -1}, "rank -1 is negative"),
-    ("mamba1", {"base": "mamba"}, "unknown base initialization 'mamba'"),
 ]
 
 
