@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import tempfile
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
-from configs import imagenet_structured, procedural_vit, recipes, weight_selection_vit
+from configs import imagenet_structured, recipes, weight_selection_vit
 from mimetic_jax import data, paths, schemes
 from mimetic_jax.command import experiment, shipped
 from mimetic_jax.errors import InputError
@@ -53,7 +52,6 @@ PAPERS = [
     "imagenet_structured",
     "imagenet_swin",
     "mixer_cifar",
-    "procedural_vit",
     "small_data_vit",
     "svhn_vit",
     "swin_cifar",
@@ -102,8 +100,6 @@ ARGUMENTS = [
     "convmixer_cifar:filter_size=3,init=box",
     *(f"convnext_cifar:init={name}" for name in ("sweep", "per_input", "norm_matched_conv")),
     "imagenet_mlp:b=-0.25,init=mean_shift",
-    *(f"procedural_vit:stage=warmup,data={name}" for name in procedural_vit.PATCHES),
-    *(f"procedural_vit:data={name}" for name in procedural_vit.PATCHES),
     "swin_cifar:epochs=200,strength=3,init=impulse",
     *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
@@ -268,9 +264,6 @@ def test_records_of_the_papers_say_the_same_things(name: str) -> None:
         ("imagenet_structured:row=linear2", "unknown row 'linear2'"),
         ("small_data_vit:data=svhn", "unknown data 'svhn'"),
         ("weight_selection_vit:stage=choose", "unknown stage 'choose'"),
-        ("procedural_vit:stage=warm", "unknown stage 'warm'"),
-        ("procedural_vit:data=svhn", "unknown data 'svhn'"),
-        ("procedural_vit:stage=warmup,init=warmup", "unknown init 'warmup'"),
         ("cifar10_vit:randaugment=n2", "randaugment 'n2' is neither"),
     ],
 )
@@ -412,28 +405,6 @@ RECIPES = {
         "data.augment.crop": 16,
         "data.augment.interpolation": "bicubic",
         "model.patch": 8,
-    },
-    "procedural_vit:stage=warmup": {
-        "batch": 128,
-        "steps": 388,  # of 128 words: 1 % of 100 epochs of 97 steps of 512 images
-        "data.length": 256,
-        "data.pairs": 64,
-        "data.open_probability": 0.6,
-        "data.max_depth": 4,
-        "data.mask_probability": 0.5,
-        "model.width": 192,
-        "model.depth": 12,
-        "model.base": "timm",
-        "optimizer.name": "adamw",
-        "optimizer.learning_rate": 2e-3,
-        "optimizer.schedule": "cosine",
-        "optimizer.warmup": 25,  # 1/15
-        "optimizer.warmup_from": 2e-9,
-        "optimizer.final": 0.0,
-        "optimizer.weight_decay": 0.05,
-        "optimizer.betas": (0.9, 0.999),
-        "optimizer.clip": 0.0,
-        "optimizer.rate_rules": (("^(embedding|pos_embed)$", 0.0),),
     },
     "svhn_vit": {"data.augment.crop": 4, "data.augment.flip": False, "model.patch": 2},
     "tiny_imagenet_vit": {"data.augment.crop": 8, "data.augment.flip": True, "model.patch": 4},
@@ -676,34 +647,6 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
             )
 
 
-def test_blocks_come_from_the_warmup_of_their_arm_and_seed() -> None:
-    """Of the same sizes; beside the warm-up, arms differ from those without it in nothing."""
-    warmup, images = get("procedural_vit:stage=warmup"), get("procedural_vit")
-    assert warmup.seeds == images.seeds
-    arms = configs.arms(images)
-    for name, source in (("warmup", "default"), ("mimetic_warmup", "mimetic")):
-        assert source in warmup.arms
-        assert arms[name].init_from == f"runs/{warmup.name}/runs/{source}/{{seed}}"
-        assert arms[name].init_parts == ("blocks",)
-    assert arms["warmup"].scheme == arms["default"].scheme == ()
-    assert arms["mimetic_warmup"].scheme == arms["mimetic"].scheme[:1]
-    recipe = dict(leaves(configs.to_json(get("cifar10_vit"))))
-    ours = dict(leaves(configs.to_json(images)))
-    assert warmup.model.depth == images.model.depth == 12
-    learned, started = (
-        {
-            name: jax.tree.map(jnp.shape, block)
-            for name, block in quiet(shallow(config)).arms["default"].program.shapes.params.items()
-            if name.startswith("block_")
-        }
-        for config in (warmup, images)
-    )
-    assert learned == started
-    assert len(started) == 2
-    differing = {name for name in recipe if recipe[name] != ours.get(name)}
-    assert {name for name in differing if not name.startswith("arms")} == {"name"}
-
-
 def test_the_recipe_is_one_for_small_images() -> None:
     """The same fields whatever the data: only numbers that follow from it differ."""
     one, other = (
@@ -763,10 +706,10 @@ def test_kentaroys_recipe(golden: Any) -> None:
         recipes.kentaroy("svhn", 400.0, 1e-4)
 
 
-@pytest.mark.parametrize("config", [procedural_vit, weight_selection_vit])
-def test_stages_are_what_the_record_says(config: ModuleType) -> None:
-    assert config.__doc__ is not None
-    assert all(f"stage={stage}" in config.__doc__ for stage in config.STAGES)
+def test_stages_are_what_the_record_says() -> None:
+    text = weight_selection_vit.__doc__
+    assert text is not None
+    assert all(f"stage={stage}" in text for stage in weight_selection_vit.STAGES)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from mimetic_jax.models.model import MODELS, Model, fields_of, find_model, model
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.swin import Swin
-from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
 
@@ -29,7 +28,6 @@ __all__ = [
     "Mixer",
     "Model",
     "Swin",
-    "TokenViT",
     "Traits",
     "ViT",
     "fields_of",

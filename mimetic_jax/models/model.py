@@ -26,7 +26,6 @@ from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.networks import MODES, in_mode, nnx_options
 from mimetic_jax.models.swin import Swin
-from mimetic_jax.models.token_vit import TokenViT
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import ViT
 
@@ -37,7 +36,6 @@ MODELS: dict[str, type[nn.Module]] = {
     "mamba": Mamba,
     "mixer": Mixer,
     "swin": Swin,
-    "token_vit": TokenViT,
     "vit": ViT,
 }
 """Our models by the name that a configuration gives them."""

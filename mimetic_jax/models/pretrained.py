@@ -69,10 +69,9 @@ _KINDS = {names[0][0]: names for names in (_VIT_JAX, _TIMM, _HUGGING_FACE)}
 PARTS = {
     "attention": r"(^|/)attention/(query|key|value|out)/kernel$",
     "position": r"(^|/)pos_embed$",
-    "blocks": r"(^|/)blocks?(_\d+)?/",
 }
 """Parts of a model that can be taken alone, as regular expressions over paths: the kernels of
-attention (biases stay), the position table, and all that blocks hold."""
+attention (biases stay) and the position table."""
 
 
 class _Tensor(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.ranges import PIXELS, VIEW
-from mimetic_jax.data.recall import dyck, sequences
+from mimetic_jax.data.recall import sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
-from mimetic_jax.typed import NOT_NEGATIVE, SEED, SHARE, Range
+from mimetic_jax.typed import NOT_NEGATIVE, SEED, Range
 
 Affects = frozenset[str]
 
@@ -124,21 +124,6 @@ class TextData(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class BracketData(Section):
-    """`config.data` of task "dyck": words of brackets, drawn from a key."""
-
-    affects: ClassVar[Affects] = DATA
-
-    name: Literal["dyck"] = field("dyck", "always dyck")
-    length: int = field(196, "tokens of a word", AT_ONCE)
-    pairs: int = field(64, "kinds of brackets", dyck.PAIRS)
-    open_probability: float = field(0.6, "of opening one where one could also be closed", SHARE)
-    max_depth: int = field(4, "open brackets, at most", dyck.DEPTH)
-    mask_probability: float = field(0.5, "of a closing bracket", SHARE)
-    num_test: int = field(1024, "test words", AT_ONCE)
-
-
-@dataclasses.dataclass(frozen=True)
 class RecallData(Section):
     """`config.data` of task "recall": sequences whose answers are in what comes before."""
 
@@ -235,9 +220,7 @@ class Fields(OfComparison):
 
     affects: ClassVar[Affects] = RESULT
 
-    task: Literal["images", "text", "recall", "dyck"] = field(
-        "images", "what is trained", affects=DATA
-    )
+    task: Literal["images", "text", "recall"] = field("images", "what is trained", affects=DATA)
     scheme: Any = field((), "schemes applied to the model's own draw, left to right", None, START)
     batch: int = field(128, "examples per step, divisible by accumulate x devices", AT_ONCE)
     accumulate: int = field(1, "parts of a batch whose gradients are averaged", AT_ONCE)
@@ -246,7 +229,7 @@ class Fields(OfComparison):
     label_smoothing: float = field(0.0, "share of the label that all classes get equally", DECAY)
     ema: float = field(0.0, "decay of the moving average, which is tested too; 0: none", DECAY)
     init_from: str | None = field(None, "run or file to start from", affects=START)
-    init_parts: tuple[Literal["attention", "position", "blocks"], ...] = field(
+    init_parts: tuple[Literal["attention", "position"], ...] = field(
         (), "parts of init_from to take; empty: all", affects=START
     )
     init_heads: Literal["whole", "mixed"] = field(
@@ -276,6 +259,5 @@ TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {
     "images": (ImageData, "vit", {}),
     "text": (TextData, "gpt", {"eval.batch": 10}),
     "recall": (RecallData, "mamba", {"eval.batch": 128}),
-    "dyck": (BracketData, "token_vit", {"eval.batch": 128}),
 }
 """By task: its data, its default model, and other defaults than those above."""

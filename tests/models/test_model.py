@@ -33,7 +33,7 @@ def quiet(config, say=lambda line: None):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_configuration_has_the_fields_of_the_class(name):
     """With the defaults of the class: there is no other place where they stand."""
-    filled = {"vocab": 10} if name in ("gpt", "mamba", "token_vit") else {"num_classes": 10}
+    filled = {"vocab": 10} if name in ("gpt", "mamba") else {"num_classes": 10}
     module = MODELS[name](**filled)
     for field, value in model_fields(name).items():
         own = getattr(module, field)

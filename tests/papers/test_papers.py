@@ -78,7 +78,7 @@ TRUTHS = [
     ("structured/table5", 3, "mimetic", 80.56, -0.68),
     ("structured/table7", 6, "impulse", 89.61, None),
     ("mlp/imagenet", 1, "mean_shift", 68.8, 0.5),
-    ("rivals/procedural", 4, "warmup", 71.98, None),
+    ("rivals/procedural", 4, "mimetic", 70.72, None),
     ("rivals/conditioned", 2, "conditioned", 82.7, None),
     ("rivals/course", 3, "mimetic", 55.59, None),
 ]

@@ -152,9 +152,7 @@ IMAGENET = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8}
             *("images", {"together": 4, **IMAGENET}),
             "together 4 needs data that is held on the devices: imagenet2012 is streamed",
         ),
-        ("dyck", {"data.name": "dick"}, "did you mean 'dyck'"),
-        ("dyck", {"data.length": 1}, "Dyck.length 1 is not an integer of at least 2"),
-        ("dyck", {"model.width": 16, "model.heads": 5}, "heads 5 does not divide width 16"),
+        ("recall", {"data.name": "copyng"}, "did you mean 'copying'"),
         ("recall", {"data.name": "copied"}, "unknown data.name 'copied'.*mean 'copying'"),
         (
             *("recall", {"data.name": "associative", "data.vocabulary": 8, "data.pairs": 3}),

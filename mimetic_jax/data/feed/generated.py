@@ -33,7 +33,7 @@ class Generated(HeldFeed):
         steps_per_epoch: what counts as an epoch; no example comes again in the next.
         max_dispatch: steps per dispatch, at most.
         sharding: of a batch over the mesh.
-        tests: the rule of each test set, by the prefix of its sums; that of training unless given.
+        tests: the rule of each test set, by the prefix of its sums.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Generated(HeldFeed):
         steps_per_epoch: int,
         max_dispatch: int,
         sharding: NamedSharding,
-        tests: Mapping[str, Draw] | None = None,
+        tests: Mapping[str, Draw],
     ) -> None:
         super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
         self._draw, self.num_test = draw, num_test
-        self._tests = tests or {"": draw}
+        self._tests = tests
 
     def place(self, dataset: Any) -> HeldData:
         return HeldData((), (), self._batches(*padded_batches(self.num_test, self.test_batch)))

@@ -1,1 +1,1 @@
-"""Sequences that are drawn from a key inside the step: copying, recall, brackets."""
+"""Sequences that are drawn from a key inside the step: copying and recall."""

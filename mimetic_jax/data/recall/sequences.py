@@ -28,12 +28,21 @@ Sequence: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
-    """A distribution of sequences.
+class _Sequences:
+    """What the sets have in common.
+
+    Args:
+        vocabulary: V, tokens that are drawn.
+        test_at: multiples of the length to test at; 1 is always among them.
+        num_test: test sequences of each length.
 
     Raises:
         InputError: a number is out of range.
     """
+
+    vocabulary: Annotated[int, VOCABULARY] = 16
+    test_at: Annotated[tuple[int, ...], TIMES] = (1, 2, 4)
+    num_test: Annotated[int, NUM_TEST] = 256
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,21 +50,6 @@ class Drawn:
     def fingerprint(self) -> str:
         """Differs where sequences do."""
         return hashlib.md5(repr(self).encode(), usedforsecurity=False).hexdigest()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sequences(Drawn):
-    """What the sets have in common.
-
-    Args:
-        vocabulary: V, tokens that are drawn.
-        test_at: multiples of the length to test at; 1 is always among them.
-        num_test: test sequences of each length.
-    """
-
-    vocabulary: Annotated[int, VOCABULARY] = 16
-    test_at: Annotated[tuple[int, ...], TIMES] = (1, 2, 4)
-    num_test: Annotated[int, NUM_TEST] = 256
 
     @property
     def times(self) -> tuple[int, ...]:

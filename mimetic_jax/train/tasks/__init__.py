@@ -1,4 +1,4 @@
-"""What a program trains: a model with its loss, for images, for text, for recall and for brackets.
+"""What a program trains: a model with its loss, for images, text and recall.
 
 A task is a module of this package with three functions of a configuration:
 
@@ -10,9 +10,9 @@ A task is a module of this package with three functions of a configuration:
 from types import ModuleType
 
 from mimetic_jax.errors import unknown
-from mimetic_jax.train.tasks import dyck, images, recall, text
+from mimetic_jax.train.tasks import images, recall, text
 
-TASKS: dict[str, ModuleType] = {"dyck": dyck, "images": images, "recall": recall, "text": text}
+TASKS: dict[str, ModuleType] = {"images": images, "recall": recall, "text": text}
 
 
 def task_module(name: str) -> ModuleType:

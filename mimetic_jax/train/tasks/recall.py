@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,28 +23,29 @@ STEPS_PER_EPOCH = 1000
 """Sequences are drawn anew forever: so many steps count as an epoch."""
 
 
-class AnswersTask(Task):
-    """A model of tokens that is trained and scored on some of them.
+class RecallTask(Task):
+    """The sets of `data.recall`, tested at several lengths.
 
     Attributes:
         model: tokens [B, N] → logits [B, N, V]; or, with the trait `output`, hidden states
             [B, N, D].
+        sequences: their distribution.
     """
 
     unit = "tokens"
-    name: ClassVar[str]
-    """Of the accuracy, in words."""
+    score: Score = RECALL
 
-    def __init__(
-        self, config: ConfigDict, tokens: int, length: int, mesh: Mesh | None = None
-    ) -> None:
-        super().__init__(config, (length,), jnp.int32, mesh, vocab=tokens)
-        self.length = length
-        self.per_step = config.batch * length
+    def __init__(self, config: ConfigDict, sequences: Any, mesh: Mesh | None = None) -> None:
+        self.length = sequences.inputs()
+        super().__init__(config, (self.length,), jnp.int32, mesh, vocab=sequences.tokens)
+        self.sequences = sequences
+        self.per_step = config.batch * self.length
 
-    def asked(self, inputs: jax.Array, targets: jax.Array) -> jax.Array:
-        """Whether an answer counts, [B, N]."""
-        raise NotImplementedError
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """As `Task.init`, after a check that the model takes the longest test sequences."""
+        longest = jnp.zeros((1, self.sequences.inputs(self.sequences.times[-1])), jnp.int32)
+        jax.eval_shape(self.model.init, key, longest)
+        return super().init(key)
 
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
@@ -69,7 +70,20 @@ class AnswersTask(Task):
         }
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        return Evaluation.of_counts(sums, self.name, "tokens")
+        """At the trained length `recall` and `loss`, and with "_x2" … those at multiples of it."""
+        values: dict[str, float] = {}
+        for times in self.sequences.times:
+            prefix, suffix = _named(times)
+            of = {name: sums[prefix + name] for name in ("correct", "count", "loss")}
+            found = Evaluation.of_counts(of, "answers", self.unit).values
+            values |= {f"recall{suffix}": found["accuracy"], f"loss{suffix}": found["loss"]}
+        shown = "  ".join(
+            f"{'answers' if times == 1 else f'x{times}'} {100 * values[name]:5.1f} %"
+            for times in self.sequences.times
+            for name in [f"recall{_named(times)[1]}"]
+        )
+        count = int(sums["count"])
+        return Evaluation(values, count, f"{shown}  loss {values['loss']:.4f}  ({count:,} answers)")
 
     def batch_shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
         tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)
@@ -79,60 +93,20 @@ class AnswersTask(Task):
         return 1, self.length, self._outputs
 
     def progress(self, means: dict[str, float]) -> str:
-        return f"loss {means['loss']:.4f}  {self.name} {100 * means['accuracy']:5.1f} %"
+        return f"loss {means['loss']:.4f}  answers {100 * means['accuracy']:5.1f} %"
 
     def _answers(
         self, params: Any, output: jax.Array, examples: Examples
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Losses, whether the guess is right, and whether it counts: all [B, N]."""
-        inputs, targets = examples
+        _, targets = examples
         logits = output
         if self.model.traits.output is not None:
             embedding, bias = self.model.traits.output(params)
             logits = output @ embedding.T + bias
-        # A target that isn't asked for may be none of the tokens.
+        # A target that isn't asked for is -1, which is none of the tokens.
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets.clip(min=0))
-        return losses, logits.argmax(-1) == targets, self.asked(inputs, targets)
-
-
-class RecallTask(AnswersTask):
-    """The sets of `data.recall`, tested at several lengths.
-
-    Attributes:
-        sequences: their distribution.
-    """
-
-    score: Score = RECALL
-    name = "answers"
-
-    def __init__(self, config: ConfigDict, sequences: Any, mesh: Mesh | None = None) -> None:
-        super().__init__(config, sequences.tokens, sequences.inputs(), mesh)
-        self.sequences = sequences
-
-    def asked(self, inputs: jax.Array, targets: jax.Array) -> jax.Array:
-        return targets >= 0
-
-    def init(self, key: jax.Array) -> dict[str, Any]:
-        """As `Task.init`, after a check that the model takes the longest test sequences."""
-        longest = jnp.zeros((1, self.sequences.inputs(self.sequences.times[-1])), jnp.int32)
-        jax.eval_shape(self.model.init, key, longest)
-        return super().init(key)
-
-    def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        """At the trained length `recall` and `loss`, and with "_x2" … those at multiples of it."""
-        values: dict[str, float] = {}
-        for times in self.sequences.times:
-            prefix, suffix = _named(times)
-            of = {name: sums[prefix + name] for name in ("correct", "count", "loss")}
-            found = Evaluation.of_counts(of, self.name, self.unit).values
-            values |= {f"recall{suffix}": found["accuracy"], f"loss{suffix}": found["loss"]}
-        shown = "  ".join(
-            f"{'answers' if times == 1 else f'x{times}'} {100 * values[name]:5.1f} %"
-            for times in self.sequences.times
-            for name in [f"recall{_named(times)[1]}"]
-        )
-        count = int(sums["count"])
-        return Evaluation(values, count, f"{shown}  loss {values['loss']:.4f}  ({count:,} answers)")
+        return losses, logits.argmax(-1) == targets, targets >= 0
 
 
 def _named(times: int) -> tuple[str, str]:
@@ -165,18 +139,14 @@ def build(config: ConfigDict, info: Any, mesh: Mesh) -> tuple[RecallTask, Genera
         _named(times)[0]: lambda key, times=times: sequences.example(key, times)
         for times in sequences.times
     }
-    return RecallTask(config, sequences, mesh), generated(config, sequences, mesh, tests)
-
-
-def generated(config: ConfigDict, words: Any, mesh: Mesh, tests: Any = None) -> Generated:
-    """The feed of a distribution, with its `example` and `num_test`."""
-    return Generated(
-        words.example,
+    feed = Generated(
+        sequences.example,
         config.batch,
-        words.num_test,
+        sequences.num_test,
         config.eval.batch,
         STEPS_PER_EPOCH,
         config.max_dispatch,
         NamedSharding(mesh, BATCH),
         tests,
     )
+    return RecallTask(config, sequences, mesh), feed

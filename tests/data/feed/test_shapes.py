@@ -25,21 +25,13 @@ def recall():
     return config
 
 
-def dyck():
-    config = default("dyck")
-    config.batch, config.data.length, config.data.num_test = 4, 8, 10
-    return config
-
-
 def images():
     config = default()
     config.eval.batch = 20
     return config
 
 
-@pytest.mark.parametrize(
-    "config", [images(), text(), recall(), dyck()], ids=lambda config: config.task
-)
+@pytest.mark.parametrize("config", [images(), text(), recall()], ids=lambda config: config.task)
 def test_shapes_are_those_of_the_data(config):
     task = task_module(config.task)
     info, dataset = task.describe(config), None
