@@ -18,17 +18,14 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments, model
-from mimetic_jax.schemes import ConvFilters, EmpiricalFilters, NormMatched, Scheme, Shuffled
+from mimetic_jax.schemes import ConvFilters, NormMatched, Scheme
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, statistics, init.
+    """Arguments: width (256, 512), filter_size (3, 5, 8), epochs, learning_rate, init.
 
     `init` is "all" for the comparison of default (trained filters) and the frozen norm_matched,
-    random, impulse, box and norm_matched_box, or one arm of these, or of conv and
-    norm_matched_conv, whose filters start from a formula. `statistics` is a file that
-    `--mode=analyze --what=filters` wrote of trained ConvMixers, from which "empirical" draws,
-    beside its controls norm_matched_empirical and shuffled_empirical.
+    random, impulse, box and norm_matched_box, or one arm of these.
     """
     args = arguments(
         text,
@@ -36,7 +33,6 @@ def get_config(text: str = "") -> ConfigDict:
         filter_size=5,
         epochs=400.0,
         learning_rate=1e-4,
-        statistics="",
         init="all",
     )
     config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
@@ -50,16 +46,7 @@ def get_config(text: str = "") -> ConfigDict:
         "box": _frozen(ConvFilters("box")),
     }
     compared["norm_matched_box"] = arms.noise(compared["box"])
-    beside = arms.filters(b=0.5)
-    others: arms.Arms = {name: beside[name] for name in ("conv", "norm_matched_conv")}
-    if args.statistics:
-        like = EmpiricalFilters(args.statistics)
-        others |= {
-            "empirical": {"scheme": (like,)},
-            "norm_matched_empirical": {"scheme": (NormMatched(like),)},
-            "shuffled_empirical": {"scheme": (Shuffled(like),)},
-        }
-    config.arms = arms.chosen(args.init, compared, others)
+    config.arms = arms.chosen(args.init, compared)
     return config
 
 

@@ -20,21 +20,19 @@ from ml_collections import ConfigDict
 from configs import arms
 from configs.default import arguments, default, model
 from mimetic_jax.errors import unknown
-from mimetic_jax.schemes import Empirical, NormMatched
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: model (convnext, vit), epochs, b, statistics, init.
+    """Arguments: model (convnext, vit), epochs, b, init.
 
-    b is in standard deviations of the kernel; `statistics` is a file that
-    `--mode=analyze --what=covariance` wrote of a population, from which the arm "empirical" draws.
+    b is in standard deviations of the kernel.
 
     `init` is "all" for default, constant_bias, mean_shift and per_input, beside conv and
     conv_mean_shift of a ConvNeXt, or mimetic and mimetic_mean_shift of a ViT, and their controls:
     norm_matched, that of mean_shift, and norm_matched_NAME. Others are learned_sum, anti_correlated
     and norm_matched_anti_correlated; "sweep" and "baselines" have the means of figure 4.
     """
-    args = arguments(text, model="convnext", epochs=10.0, b=0.5, statistics="", init="all")
+    args = arguments(text, model="convnext", epochs=10.0, b=0.5, init="all")
     config = default()
     config.name = f"mlp_population_{args.model}"
     config.members = 64
@@ -59,11 +57,5 @@ def get_config(text: str = "") -> ConfigDict:
         raise unknown("model", args.model, ("convnext", "vit"))
     compared, others = arms.mlp(args.b, width, base)
     compared |= {name: others[name] for name in ("per_input", "norm_matched_per_input")} | beside
-    if args.statistics:
-        like = Empirical(args.statistics)
-        compared |= {
-            "empirical": {"scheme": (like,)},
-            "norm_matched_empirical": {"scheme": (NormMatched(like),)},
-        }
     config.arms = arms.chosen(args.init, compared, others, arms.mean_sweep(args.b, width))
     return config

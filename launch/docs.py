@@ -27,7 +27,7 @@ from papers import TABLES
 FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv", "empirical")
+_METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv")
 """The papers' own initializations, as configurations name their arms."""
 
 

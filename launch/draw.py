@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
 from launch.weights import Weights
-from mimetic_jax.analysis import filters, mlp_covariance
+from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
@@ -93,11 +92,8 @@ def draw(
         found = _labelled(_networks(starts, queue, wanted))
         count = options.pop("examples", EXAMPLES)
         return function(path, *_OF_NETWORKS[figure.draw](found, count), **options)
-    if figure.draw == "filters":
-        return list(_of_arms(path, queue, wanted, filters.report))
     if figure.draw == "covariance":
-        population = functools.partial(mlp_covariance.report, **options)
-        return list(_of_arms(path, queue, wanted, population))
+        return list(_of_arms(path, queue, wanted, options))
     if figure.draw == "gain":
         points = _points(options["points"], options["sources"], queue.results)
         return function(path, list(points))
@@ -107,15 +103,17 @@ def draw(
 
 
 def _of_arms(
-    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], draw: Callable[..., Any]
+    path: pathlib.Path, queue: Queue, wanted: Sequence[Entry], options: Mapping[str, Any]
 ) -> Iterator[AnyPath]:
-    """A picture of each arm that is trained, and what schemes draw from."""
+    """A picture of the population of each arm that is trained."""
     drawn = 0
     for entry in wanted:
         comparison = Comparison(queue.configs[entry.spec], queue.say)
         for name in queue.arms[entry.spec]:
             one = path.with_name(f"{path.name}_{comparison.config.name}_{name}")
-            if found := draw(one, comparison, queue.folder(entry.spec), name):
+            if found := population.report(
+                one, comparison, queue.folder(entry.spec), name, **options
+            ):
                 queue.say(f"{entry.row.label}, {name}\n{found[0]}\n")
                 yield from found[1]
                 drawn += 1

@@ -10,10 +10,10 @@ import re
 from mimetic_jax.data.home import expanded
 from mimetic_jax.errors import InputError
 
-PLACEHOLDERS = ("FILE.npz", "FILE.json", "FIRST_STAGE")
+PLACEHOLDERS = ("FILE.npz", "FIRST_STAGE")
 """In a row's arguments: weights, a population's statistics, and a workdir of main.py."""
 
-_FILES = {".npz": "FILE.npz", ".safetensors": "FILE.npz", ".json": "FILE.json"}
+_FILES = {".npz": "FILE.npz", ".safetensors": "FILE.npz"}
 
 
 @dataclasses.dataclass(frozen=True)

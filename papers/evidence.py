@@ -94,27 +94,6 @@ _PTB = Row(
     arms=("mimetic", *_STRONG, *_HALVES, "zero_out", "uniform"),
 )
 
-_CONVMIXER = "configs/convmixer_cifar.py"
-_FILTERS = "width=64,filter_size=5"
-
-
-def _convmixer(steps: int) -> tuple[str, ...]:
-    """Flags of small ConvMixers that train for so many steps."""
-    return (
-        "--config.model.depth=4",
-        "--config.model.patch=4",
-        "--config.data.augment.randaugment=",
-        "--config.epochs=0.0",
-        f"--config.steps={steps}",
-        "--config.batch=64",
-        "--config.optimizer.learning_rate=3e-3",
-        "--config.optimizer.schedule=cosine",
-        "--config.eval.every=0",
-        "--config.checkpoint_every=400",
-        "--config.log_every=100",
-    )
-
-
 TABLES = {
     "text": Table(
         "Python's documentation by characters, 400 steps: which half of the initialization, and "
@@ -211,31 +190,6 @@ TABLES = {
         controls=("norm_matched",),
         flags=_RECIPE,
     ),
-    "filters": Table(
-        "filters drawn from the covariances of trained ones: ConvMixers on CIFAR-10 of width 64, "
-        "depth 4, filters of 5 and 64 tokens, crop and flip, 200 steps",
-        "",
-        _CONVMIXER,
-        "accuracy %",
-        (
-            Row(
-                "covariances of three ConvMixers of this size",
-                f"{_FILTERS},statistics=FILE.json",
-                arms=(
-                    *("empirical", "norm_matched_empirical", "shuffled_empirical"),
-                    *("conv", "norm_matched_conv"),
-                ),
-                needs="FILE.json: statistics of filters, which evidence/filter_covariance writes",
-            ),
-        ),
-        controls=("default",),
-        flags=_convmixer(200),
-        doubt="the networks that were looked at have seeds 10, 11 and 12, the same images and 400 "
-        "steps; the rate is the default's better one of 1e-3 (42.3 %) and 3e-3 (48.2 %, seed 20, "
-        "400 steps), not searched further; norm_matched_empirical and shuffled_empirical are "
-        "nearly one law, and what they differ by is chance; conv is a formula from memory, see "
-        "schemes.ConvMimetic",
-    ),
     "ptb": Table(
         "Penn Treebank by characters, 2,000 steps: which half of the initialization",
         "",
@@ -274,20 +228,6 @@ def _of(table: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
 
 
 FIGURES = {
-    "filter_covariance": Figure(
-        "covariance of depthwise filters over the channels of three ConvMixers",
-        "",
-        "filters",
-        rows=(
-            Row(
-                "width 64",
-                _FILTERS,
-                arms=("default",),
-                config=_CONVMIXER,
-                flags=_convmixer(400),
-            ),
-        ),
-    ),
     "over_length": Figure(
         "accuracy over the length of a training",
         "",

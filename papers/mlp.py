@@ -149,13 +149,6 @@ TABLES = {
                 *_BESIDE_ATTENTION,
                 *_noise("per_input", *_BESIDE_ATTENTION),
             ),
-            Row(
-                "ConvNeXt, from a population",
-                "model=convnext,statistics=FILE.json",
-                arms=("empirical", "norm_matched_empirical", "mean_shift"),
-                config=_POPULATION,
-                needs="FILE.json: statistics of a population, which figure1 writes",
-            ),
         ),
         small=SMALL_POPULATION,
         doubt="the paper looks at the weights of such networks and prints no score of theirs: the "

@@ -72,7 +72,7 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
         ),
         (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
-            "unknown analysis 'fits': choose one of attention, covariance, curves, filters, fit, "
+            "unknown analysis 'fits': choose one of attention, curves, fit, "
             "health, products, rank, schemes, span; did you mean 'fit'?",
         ),
         ([], "give a config"),

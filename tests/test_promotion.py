@@ -110,7 +110,6 @@ def test_what_reads_a_tree():
         lambda x: weights.factorize(x[None], 1, "fast"),
         lambda x: weights.mean_shift(x),
         lambda x: weights.polar(x[None]),
-        lambda x: weights.empirical_covariance(x.reshape(2, 2, 16)),
         lambda x: weights.sample_filters(KEY, x[:4, :4] @ x[:4, :4].T, 3),
         lambda x: weights.swin_bias(jnp.zeros((9, 2)), offsets(3, 2)),
         lambda x: weights.impulse_matrices((2, 2), x[:1, :2].astype(int)),

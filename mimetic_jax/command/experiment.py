@@ -29,8 +29,6 @@ ANALYSES = {
     "attention": ("attention", "where layers look; WORKDIR/attention.png"),
     "rank": ("rank", "stable rank of what enters each block"),
     "span": ("span", "disjoint subsets of depthwise filters that span all"),
-    "covariance": ("mlp_covariance", "covariance of MLP weights over a population's members"),
-    "filters": ("filters", "covariance of depthwise filters over an arm's trained runs"),
     "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
     "curves": ("curves", "the score per training step, WORKDIR/curves.png and curves.csv"),
 }

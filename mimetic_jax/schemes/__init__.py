@@ -43,8 +43,7 @@ from mimetic_jax.schemes.baselines import (
     ZeroOutputs,
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
-from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic, EmpiricalFilters
-from mimetic_jax.schemes.empirical import Empirical
+from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
@@ -63,8 +62,6 @@ __all__ = [
     "Context",
     "ConvFilters",
     "ConvMimetic",
-    "Empirical",
-    "EmpiricalFilters",
     "IDInit",
     "Impulse",
     "ImpulseBias",

@@ -6,11 +6,9 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from mimetic_jax.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
-from mimetic_jax.schemes.empirical import at_depth, read_filters
 from mimetic_jax.weights.checks import ANY_SIGN
 from mimetic_jax.weights.conv import (
     WIDTH,
@@ -52,45 +50,6 @@ class ConvMimetic(Scheme):
         sigma = self.sigma + self.velocity * depth + self.acceleration * depth**2 / 2
         covariance = conv_covariance_2022(size, sigma)
         return {"depthwise": sample_filters(key, covariance, channels)}
-
-
-@dataclasses.dataclass(frozen=True)
-class EmpiricalFilters(Scheme):
-    """Depthwise filters drawn with the mean and covariance of trained ones.
-
-    The pixels of a filter are jointly normal, with the mean and covariance that a layer's filters
-    have over the channels of trained networks; channels are independent, so that any width draws
-    from the same numbers. Another depth interpolates them linearly between the two layers at the
-    same relative depth l / (L − 1). Nothing is rescaled, and biases are unchanged. Unlike
-    `ConvMimetic` it needs no formula.
-
-    Attributes:
-        file: a JSON file that `analysis.filters.write_statistics` wrote, of filters of the same
-            size; read when the scheme is planned or applied, as that of `Empirical`.
-
-    Example:
-        >>> EmpiricalFilters("filters.json").writes(frozenset({"query", "mlp_in"}))
-        frozenset()
-
-    Reference: Understanding the Covariance Structure of Convolutional Filters, which draws from
-    the covariances of small trained networks; what is drawn here is ours.
-    """
-
-    by_depth: ClassVar[bool] = True
-    file: str
-
-    def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        if present := roles & {"depthwise"}:
-            read_filters(self.file)
-        return present
-
-    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
-        size, channels = _size(block)
-        mean, covariance = at_depth(read_filters(self.file), context)
-        if len(mean) != size**2:
-            raise InputError(f"{self.file} has filters of {len(mean)} pixels, not of {size}x{size}")
-        centered = sample_filters(key, covariance, channels)
-        return {"depthwise": centered + jnp.asarray(mean, jnp.float32).reshape(size, size, 1)}
 
 
 @dataclasses.dataclass(frozen=True)

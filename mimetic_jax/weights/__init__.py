@@ -25,10 +25,8 @@ from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
 from mimetic_jax.weights.conv import (
     conv_covariance_2022,
     conv_filters,
-    empirical_covariance,
     sample_filters,
 )
-from mimetic_jax.weights.empirical import exchangeable_mlp
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import (
     impulse_matrices,
@@ -48,8 +46,6 @@ __all__ = [
     "conv_filters",
     "correlated",
     "dct",
-    "empirical_covariance",
-    "exchangeable_mlp",
     "factorize",
     "identity_filters",
     "impulse_matrices",

@@ -29,8 +29,7 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
     the largest) become zero.
 
     Experimental: the paper has no public code, and this formula was written from memory, not
-    checked against its text, so don't report its results as the paper's. The empirical route,
-    `empirical_covariance` of a trained network's filters, needs no formula.
+    checked against its text, so don't report its results as the paper's.
 
     Args:
         size: k.
@@ -61,36 +60,6 @@ def conv_covariance_2022(size: int, sigma: float) -> np.ndarray:
     halves = plane[:, None] * (np.kron(shifted, shifted) - plane / 2)
     root = _root((halves + halves.T) / 2)
     return np.asarray(root @ root, np.float32)
-
-
-def empirical_covariance(filters: Array) -> jax.Array:
-    """Covariance of the pixels of given filters over their channels.
-
-    Σ_c (f_c − f̄)(f_c − f̄)ᵀ / (C − 1), f_c the k² pixels of channel c. To pool layers or networks,
-    concatenate their filters along the channels. The paper reports that the covariances of a
-    small trained network initialize larger ones.
-
-    Args:
-        filters: [k, k, C], C ≥ 2.
-
-    Returns:
-        [k², k²] float32, pixels in row-major order.
-
-    Raises:
-        InputError: if the shape isn't [k, k, C] with C ≥ 2.
-
-    Example:
-        >>> filters = jax.random.normal(jax.random.key(0), (3, 3, 1000))
-        >>> f"{empirical_covariance(filters).trace():.0f}"
-        '9'
-
-    Reference: Understanding the Covariance Structure of Convolutional Filters.
-    """
-    if filters.ndim != 3 or filters.shape[0] != filters.shape[1] or filters.shape[2] < 2:
-        raise InputError(f"filters of shape {filters.shape} are not [k, k, C] with C ≥ 2")
-    pixels = jnp.asarray(filters, jnp.float32).reshape(-1, filters.shape[2])
-    pixels -= pixels.mean(axis=1, keepdims=True)
-    return jnp.matmul(pixels, pixels.T, precision="highest") / (filters.shape[2] - 1)
 
 
 def sample_filters(key: jax.Array, covariance: Array, channels: int) -> jax.Array:

@@ -67,18 +67,6 @@ def test_the_first_gradient_is_that_of_training(trained):
     assert len(lines) == 2 * (1 + 2)  # a headline per arm, and a table of one layer
 
 
-@pytest.mark.slow
-def test_the_covariance_of_a_population_is_written(copied):
-    pytest.importorskip("matplotlib")
-    comparison, workdir = copied("population")
-    said = analyze("covariance", comparison, workdir)
-    assert said.startswith("run\nblock_0/mlp, 2 members\n")
-    folder = workdir / "population" / "run"
-    written = [folder / f"covariance.{end}" for end in ("png", "csv", "json")]
-    assert said.endswith(f"written: {', '.join(map(str, written))}")
-    assert all(path.stat().st_size for path in written)
-
-
 @pytest.mark.parametrize(
     ("what", "where", "name", "kind"),
     [
@@ -86,14 +74,6 @@ def test_the_covariance_of_a_population_is_written(copied):
         ("curves", "trained", "curves.csv", "a symbolic link"),
         ("curves", "trained", "curves.png", "not a regular file"),
         ("curves", "trained", "curves.csv", "not a regular file"),
-        *(
-            pytest.param(
-                *("covariance", "population", f"population/run/covariance.{suffix}"),
-                "a symbolic link",
-                marks=pytest.mark.slow,
-            )
-            for suffix in ("png", "json")
-        ),
     ],
 )
 def test_no_link_or_pipe_is_written_to(copied, tmp_path, what, where, name, kind):

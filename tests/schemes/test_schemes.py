@@ -206,8 +206,6 @@ def test_sincos_for_text_needs_no_grid():
         schemes.DCT(value=True),
         schemes.Orthogonal(gain=2.0),
         schemes.Sinusoidal("he"),
-        schemes.Empirical("population.json"),
-        schemes.EmpiricalFilters("filters.json"),
         Mimetic.port(),
         schemes.MimeticSSM(decay=None, correlation=0.5),
     ],

@@ -70,13 +70,7 @@ DRAWS = {
     "sample_filters": lambda key: weights.sample_filters(
         key, weights.conv_covariance_2022(2, 0.5), 4
     ),
-    "mimicked filters": lambda key: weights.sample_filters(
-        key, weights.empirical_covariance(normal(key, 3, 3, 30)), 5
-    ),
     "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
-    "exchangeable_mlp": lambda key: weights.exchangeable_mlp(
-        key, 4, 8, np.zeros(2), np.zeros((3, 4))
-    ),
     "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
     "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
     "norm_matched": lambda key: weights.norm_matched(key, jnp.ones(4)),
@@ -222,8 +216,6 @@ BAD = [
     (lambda: weights.conv_covariance_2022(0, 1.0), "size 0 is not an integer"),
     (lambda: weights.conv_covariance_2022(3, -1.0), "sigma -1.0"),
     (lambda: weights.conv_covariance_2022(3, float("nan")), "sigma nan"),
-    (lambda: weights.empirical_covariance(ones(3, 5, 8)), r"\(3, 5, 8\)"),
-    (lambda: weights.empirical_covariance(ones(3, 3, 1)), r"\(3, 3, 1\)"),
     (lambda: weights.sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
     (lambda: weights.sample_filters(KEY, np.float32(1), 2), r"shape \(\)"),
     (lambda: weights.sample_filters(KEY, np.eye(9), 0), "channels 0"),

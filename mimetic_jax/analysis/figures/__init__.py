@@ -13,11 +13,8 @@ what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` doe
     stable_rank(path, ranks)
     residual(path, residuals)
 
-From populations, `states` being what `analysis.covariance.from_population` returns per label:
-    covariance(path, states, *, clip=8, layers=())
-
-From filters, `states` being what `analysis.filters.pooled` returns per label:
-    filters(path, states)
+From populations, `states` being what `analysis.population.from_population` returns per label:
+    covariance(path, states, *, clip=8)
 
 From formulas and draws alone:
     reachable(path, *, dim=192, ranks=(16, 32, 64, 192))
@@ -43,15 +40,15 @@ from mimetic_jax.analysis import (
     attention,
     curves,
     expected,
-    filters,
     offsets,
+    population,
     products,
     rank,
     reachable,
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import covariance, dots, forest, gain, grid, sweep
+from mimetic_jax.analysis.figures import dots, forest, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -63,8 +60,7 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "stable_rank": rank.draw,
     "residual": residual.draw,
     "span": span.draw,
-    "covariance": covariance.draw,
-    "filters": filters.draw,
+    "covariance": population.draw,
     "curves": curves.draw,
     "dots": dots.draw,
     "grid": grid.draw,

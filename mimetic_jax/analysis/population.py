@@ -1,0 +1,374 @@
+"""The covariance of an MLP's weights over a population of networks, and its 12 numbers.
+
+Hidden units are exchangeable. So are channels, in a network whose layers all start from independent
+draws (fixed sin-cos positions break that). The covariance of the entries of W₁ and W₂ᵀ, both
+[D, F], then has one number for each pair of kernels (`PAIRS`) and for what two entries share
+(`SHARED`). A network has many pairs of entries for each, whose average comes exactly from the sums
+over rows, over columns and over all; networks are independent, so their spread gives the standard
+error whatever the dependence within one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from mimetic_jax import paths
+from mimetic_jax.analysis import style
+from mimetic_jax.errors import InputError
+from mimetic_jax.rewrite import blocks
+from mimetic_jax.table import aligned
+from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.store.chunks import Members
+from mimetic_jax.train.store.places import AnyPath, Place
+
+PAIRS = ("W1 W1", "W2 W2", "W1 W2")
+"""Kernels of the two entries; W₂ is transposed, so that both are indexed by channel and unit."""
+
+SHARED = ("both", "unit", "channel", "neither")
+"""What the two entries share: channel and hidden unit, the hidden unit alone, the channel (the
+input of W₁, the output of W₂) alone, or neither."""
+
+_KERNELS = ((0, 0), (1, 1), (0, 1))  # of `PAIRS`
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """What a population says about one layer.
+
+    Attributes:
+        members: number of networks.
+        mean: of the entries of W₁ and of W₂, [2].
+        covariance: [3, 4], in the order of `PAIRS` and `SHARED`.
+        mean_error, covariance_error: standard errors.
+    """
+
+    members: int
+    mean: np.ndarray
+    mean_error: np.ndarray
+    covariance: np.ndarray
+    covariance_error: np.ndarray
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviations of the entries of W₁ and of W₂ over networks, [2]."""
+        return np.sqrt(self.covariance[:2, 0])
+
+    def over(self, units: np.ndarray) -> Numbers:
+        """The same in units of a standard deviation per kernel, [2], taken as exact."""
+        squares = np.array([units[i] * units[j] for i, j in _KERNELS])[:, None]
+        return Numbers(
+            self.members,
+            self.mean / units,
+            self.mean_error / units,
+            self.covariance / squares,
+            self.covariance_error / squares,
+        )
+
+
+def features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Averages over the pairs of entries of each network that share a channel, a unit, both, none.
+
+    For "channel" that is Σ_d ((Σ_f x_df)(Σ_f y_df) − Σ_f x_df y_df) / (D F (F − 1)), and so on.
+
+    Args:
+        first, second: W₁ and W₂ᵀ, both [M, D, F], D and F at least 2.
+
+    Returns:
+        [M, 14]: the averages by `PAIRS` and `SHARED`, then the means of W₁ and W₂.
+    """
+    kernels = [np.asarray(kernel, np.float64) for kernel in (first, second)]
+    dim, hidden = first.shape[1:]
+    columns = []
+    for x, y in ((kernels[i], kernels[j]) for i, j in _KERNELS):
+        both = np.einsum("mdf,mdf->m", x, y)
+        unit = np.einsum("mf,mf->m", x.sum(1), y.sum(1)) - both
+        channel = np.einsum("md,md->m", x.sum(2), y.sum(2)) - both
+        neither = x.sum((1, 2)) * y.sum((1, 2)) - both - unit - channel
+        columns += [both, unit / (dim - 1), channel / (hidden - 1)]
+        columns.append(neither / ((dim - 1) * (hidden - 1)))
+    averages = np.stack(columns, axis=1) / (dim * hidden)
+    return np.concatenate([averages, *(kernel.mean((1, 2))[:, None] for kernel in kernels)], 1)
+
+
+def numbers(found: np.ndarray) -> Numbers:
+    """The 12 numbers and their standard errors, from the `features` of each network.
+
+    From the mean product of two entries, the covariance subtracts the product of the two kernels'
+    means, estimated without bias by the products of distinct networks' means: the mean
+    of an entry is one number per kernel, as entries are exchangeable. (Where it isn't, the
+    covariances include the variance of that mean over entries.) Standard errors are of the delta
+    method: those of each estimate's linearization in the 14 averages, from their covariance over
+    networks.
+
+    Args:
+        found: [M, 14].
+
+    Raises:
+        InputError: for fewer than two networks.
+    """
+    members, size = found.shape
+    if members < 2:
+        raise InputError(f"a population of {members} network(s) has no covariance: give at least 2")
+    average, spread = found.mean(0), np.cov(found, rowvar=False) / members
+    means = found[:, -2:]
+    crossed = np.outer(means.sum(0), means.sum(0)) - means.T @ means
+    squares = np.array([crossed[pair] for pair in _KERNELS]) / (members * (members - 1))
+    slopes = np.eye(size)[:-2].reshape(3, 4, size)
+    for pair, (i, j) in enumerate(_KERNELS):
+        slopes[pair, :, size - 2 + i] -= average[size - 2 + j]
+        slopes[pair, :, size - 2 + j] -= average[size - 2 + i]
+    variance = np.einsum("ijk,kl,ijl->ij", slopes, spread, slopes)
+    return Numbers(
+        members,
+        average[-2:],
+        np.sqrt(spread.diagonal()[-2:]),
+        average[:-2].reshape(3, 4) - squares[:, None],
+        np.sqrt(variance.clip(min=0)),
+    )
+
+
+def matrix(value: np.ndarray, dim: int, hidden: int) -> np.ndarray:
+    """The matrix [2 D F, 2 D F] that has the 12 numbers [3, 4], in the order of `Moments`.
+
+    >>> matrix(np.arange(12).reshape(3, 4), 2, 1)  # two channels of one unit
+    array([[0, 1, 8, 9],
+           [1, 0, 9, 8],
+           [8, 9, 4, 5],
+           [9, 8, 5, 4]])
+    """
+    channels, units = np.arange(dim), np.arange(hidden)
+    channel = np.concatenate([np.tile(channels, hidden), np.repeat(channels, hidden)])
+    unit = np.concatenate([np.repeat(units, dim), np.tile(units, dim)])
+    kernel = np.repeat([0, 1], dim * hidden)
+    pair = np.array([[0, 2], [2, 1]])[kernel[:, None], kernel]
+    shared = 3 - 2 * (unit[:, None] == unit) - (channel[:, None] == channel)
+    return np.asarray(value)[pair, shared]
+
+
+class Moments:
+    """Sums over networks for the MLP of one layer, float64.
+
+    The vector of a network is [vec W₁, vec W₂], P = 2 D F entries, unrolled row by row as PyTorch
+    stores both: W₁ as [F, D], W₂ as [D, F]. Our kernels are the transposes. So entry f·D + d of the
+    first half is W₁[d, f] here, and entry d·F + f of the second half is W₂[f, d].
+    """
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        """No network yet, of MLPs of D = `dim` and F = `hidden`."""
+        size = 2 * dim * hidden
+        self.dim, self.hidden, self.members = dim, hidden, 0
+        self._total, self._products = np.zeros(size), np.zeros((size, size))
+        self._features: list[np.ndarray] = []
+
+    def add(self, first: np.ndarray, second: np.ndarray) -> None:
+        """Add networks, of kernels W₁ [M, D, F] and W₂ [M, F, D]."""
+        first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+        rows = [array.swapaxes(1, 2).reshape(len(array), -1) for array in (first, second)]
+        vectors = np.concatenate(rows, axis=1)
+        self.members += len(vectors)
+        self._total += vectors.sum(0)
+        self._products += vectors.T @ vectors
+        self._features.append(features(first, second.swapaxes(1, 2)))
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Over networks, without bias, [P, P]."""
+        mean = self._total / self.members
+        centered = self._products - self.members * np.outer(mean, mean)
+        return np.asarray(centered / (self.members - 1))
+
+    def numbers(self) -> Numbers:
+        """The 12 numbers of the covariance."""
+        return numbers(np.concatenate(self._features))
+
+
+def from_population(chunks: Iterable[Any], **options: Any) -> dict[str, Moments]:
+    """Sums over a population for each MLP, one chunk in memory at a time.
+
+    Args:
+        chunks: parameters of some members each: a tree, nested or flat by path
+            ("block_0/mlp/fc1/kernel"), whose leaves have an axis of members in front, [M, ...].
+        **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
+
+    Returns:
+        Moments by layer, from input to output: the path of the MLP, with the index of a layer that
+        `scan` stacks ("block_1/mlp", "blocks/mlp[1]").
+
+    Raises:
+        InputError: as `blocks`, or if there is no MLP.
+    """
+    found: dict[str, Moments] = {}
+    for chunk in chunks:
+        # `blocks` sees one member; its rearrangements of storage apply to all members at once.
+        kernels = jax.vmap(lambda tree: _kernels(tree, options))(chunk)
+        if not kernels:
+            seen = ", ".join([path for path, _ in paths.flatten(chunk)[0]][:8])
+            raise InputError(f"there is no MLP among the paths {seen or '(none)'}")
+        for name in sorted(kernels, key=paths.natural):
+            first, second = map(np.asarray, kernels[name])
+            found.setdefault(name, Moments(*first.shape[1:])).add(first, second)
+    return found
+
+
+def _kernels(tree: Any, options: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Both kernels of every MLP of a tree by the name of its layer."""
+    return {
+        paths.of_layer(path, layer): (block["mlp_in"], block["mlp_out"])
+        for path, layer, block in blocks(tree, **options)
+        if {"mlp_in", "mlp_out"} <= block.keys()
+    }
+
+
+def report(
+    path: Place | AnyPath, comparison: Comparison, workdir: Place, name: str, **options: Any
+) -> tuple[str, list[AnyPath]] | None:
+    """The numbers of an arm's trained population, and its picture; None where none is trained.
+
+    Args:
+        path: of the files, without their suffix.
+        comparison, workdir, name: the arm of a workdir.
+        **options: of `draw`.
+
+    Returns:
+        A table in units of the variances before training; and PATH.png and PATH.csv.
+    """
+    population, arm = Members.of(workdir, name), comparison.arms[name]
+    if not population.trained:
+        return None
+    states = {
+        state: from_population(
+            _weights(population, arm.config.members or None, field), rules=arm.program.rules
+        )
+        for state, field in (("initial", "initial"), ("trained", "final"))
+    }
+    return _text(states["trained"], states["initial"]), draw(path, states, **options)
+
+
+def _weights(population: Members, members: int | None, field: str) -> Iterator[dict[str, Any]]:
+    """The weights of each chunk, without the members that diverged."""
+    for chunk in population.chunks(members):
+        kept = np.all(
+            [np.isfinite(x).reshape(len(x), -1).all(1) for x in chunk.final.values()], axis=0
+        )
+        yield {path: array[kept] for path, array in getattr(chunk, field).items()}
+
+
+def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:
+    """A row per number and a column per layer."""
+    found = [state[name].numbers().over(units[name].numbers().deviations) for name in state]
+    rows = [("covariance", "entries share", *state)]
+    for i, pair in enumerate(PAIRS):
+        for j, shared in enumerate(SHARED):
+            cells = (f"{x.covariance[i, j]:+.4f} ± {x.covariance_error[i, j]:.4f}" for x in found)
+            rows.append((pair, shared, *cells))
+    for i, kernel in enumerate(("W1", "W2")):
+        cells = (f"{x.mean[i]:+.4f} ± {x.mean_error[i]:.4f}" for x in found)
+        rows.append((f"mean of {kernel}", "", *cells))
+    return "\n".join([f"{found[0].members} members", *aligned(rows)])
+
+
+def draw(
+    path: Place | AnyPath,
+    states: Mapping[str, Mapping[str, Moments]],
+    *,
+    clip: int | None = 8,
+) -> list[AnyPath]:
+    """Draw Cov [vec W₁, vec W₂]: a row per state and a column per layer.
+
+    Above the diagonal are the measured entries, each with a standard error of 1/√M; below it the
+    12 numbers, whose errors are much smaller. Shown are the first channels and hidden units: in
+    a whole matrix of 1024² entries are smaller than a dot of print.
+
+    All are in units of the first state's standard deviations. One color scale ends at the largest
+    of the 12 numbers, apart from variances, or at 1/√M; measured entries beyond it saturate. The
+    diagonal, which is the variances and far larger than the rest, is blank.
+
+    Args:
+        path: of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
+        states: sums of `from_population` per label, all of the same layers.
+        clip: how many channels and hidden units are shown; None for all.
+
+    Reference: Mimetic Initialization of MLPs, figure 1.
+    """
+    first = next(iter(states))
+    layers = dict(enumerate(states[first], 1))
+    found = {label: {n: x.numbers() for n, x in of.items()} for label, of in states.items()}
+    panels = {
+        label: [
+            _corner(moments, found[label][name], found[first][name].deviations, clip)
+            for name, moments in state.items()
+        ]
+        for label, state in states.items()
+    }
+    least = min(x.members for of in found.values() for x in of.values()) ** -0.5
+    bound = max(least, *(largest for line in panels.values() for _, largest in line))
+    with style.matrices(len(panels), len(layers), most=2.0, beside=1.1, over=0.12, above=0.15) as (
+        figure,
+        axes,
+    ):
+        dots = figure.get_figwidth() * style.DPI / len(layers)
+        for axis, number in zip(axes[0], layers, strict=True):
+            axis.set_title(f"layer {number}", pad=12)
+        for row, (label, line) in zip(axes, panels.items(), strict=True):
+            row[0].set_ylabel(label)
+            for axis, (corner, _) in zip(row, line, strict=True):
+                image = style.signed(axis, corner, bound)
+                if len(corner) > dots:
+                    image.set_interpolation("antialiased")
+                    # Means of numbers: those of colors are gray where red and blue alternate.
+                    image.set_interpolation_stage("data")
+                _label_blocks(axis, len(corner) // 2)
+        figure.colorbar(
+            image,
+            ax=axes,
+            extend="both",
+            shrink=0.5,
+            pad=0.01,
+            ticks=[-bound, 0, bound],
+            format="%.2f",
+            label=f"in units of {first} variances",
+        )
+        header = ["layer", "name", "state", "networks", "pair", "share", "value", "error"]
+        return style.write(figure, path, header, list(_rows(found, layers)))
+
+
+def _corner(
+    moments: Moments, numbers: Numbers, units: np.ndarray, clip: int | None
+) -> tuple[np.ndarray, float]:
+    """Measured entries above the diagonal and the 12 numbers below; the largest but variances."""
+    dim, hidden = moments.dim, moments.hidden
+    channels, shown = (size if clip is None else min(clip, size) for size in (dim, hidden))
+    entries = np.arange(dim * hidden)
+    first = entries.reshape(hidden, dim)[:shown, :channels].ravel()
+    second = entries.reshape(dim, hidden)[:channels, :shown].ravel() + dim * hidden
+    chosen, scale = np.concatenate([first, second]), np.repeat(units, len(first))
+    measured = moments.covariance[np.ix_(chosen, chosen)] / np.outer(scale, scale)
+    value = numbers.over(units).covariance
+    corner = np.triu(measured, 1) + np.tril(matrix(value, channels, shown), -1)
+    np.fill_diagonal(corner, np.nan)
+    return corner, float(np.abs([*value[:2, 1:].ravel(), *value[2]]).max())
+
+
+def _label_blocks(axis: Any, half: int) -> None:
+    for line in (axis.axhline, axis.axvline):
+        line(half - 0.5, color="#000000", linewidth=0.5)
+    axis.set_xticks([half / 2, 3 * half / 2], ["$W_1$", "$W_2$"])
+    axis.set_yticks([half / 2, 3 * half / 2], ["$W_1$", "$W_2$"])
+    axis.tick_params(length=0, pad=1, top=True, labeltop=True, bottom=False, labelbottom=False)
+
+
+def _rows(
+    found: Mapping[str, Mapping[str, Numbers]], layers: Mapping[int, str]
+) -> Iterator[list[Any]]:
+    for number, name in layers.items():
+        for label, of in found.items():
+            one = of[name]
+            for i, pair in enumerate(PAIRS):
+                for j, shared in enumerate(SHARED):
+                    numbers = one.covariance[i, j], one.covariance_error[i, j]
+                    yield [number, name, label, one.members, pair, shared, *numbers]
