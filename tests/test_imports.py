@@ -58,8 +58,8 @@ ALLOWED = {
     "analysis": {
         "errors",
         "exits",
+        "check",
         "extras",
-        "fit",
         "host",
         "pairs",
         "paths",

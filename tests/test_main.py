@@ -71,9 +71,9 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             "did you mean 'h200'",
         ),
         (
-            ["--config=configs/digits_vit.py", "--mode=analyze", "--what=fits"],
-            "unknown analysis 'fits': choose one of attention, curves, fit, "
-            "health, products, rank, schemes, span; did you mean 'fit'?",
+            ["--config=configs/digits_vit.py", "--mode=analyze", "--what=product"],
+            "unknown analysis 'product': choose one of attention, curves, products; did you mean "
+            "'products'?",
         ),
         ([], "give a config"),
         (["--config=", "--config.batch=64"], "--config is empty: give a config file"),

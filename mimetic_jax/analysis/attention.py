@@ -13,7 +13,6 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import EXAMPLES, Watcher, chunks, networks, plain, watched
-from mimetic_jax.analysis.offsets import self_and_ring
 from mimetic_jax.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
@@ -139,46 +138,14 @@ def _with_identity(heads: jax.Array, name: str, identity: np.ndarray) -> jax.Arr
 
 
 def analyze(comparison: Comparison, workdir: Place) -> str:
-    """Where each layer of each arm looks, on test examples; maps go to WORKDIR/attention.png.
-
-    Per layer, means over heads and examples: attention of a token to itself, to its eight neighbors
-    on the grid (or to the token before it, without a grid), and the entropy of a row over that of
-    an even spread.
-    """
-    lines, maps = [], {}
-    for network in networks(comparison, workdir):
-        inputs = network.inputs(EXAMPLES)
-        found = attention_maps(network.model, network.variables, inputs)
-        maps[network.label] = found
-        grid = network.arm.program.task.grid()
-        near = "neighbors" if grid else "previous"
-        lines += [
-            f"{network.label}: attention, mean over heads and {len(inputs)} examples",
-            f"  layer   self  {near}  entropy / even",
-        ]
-        for number, layer in enumerate(found, 1):
-            itself, around = _nearby(layer, grid)
-            lines.append(
-                f"  {number:5}  {itself:5.3f}  {around:{len(near)}.3f}  {_entropy(layer):.3f}"
-            )
+    """Draw where first, middle and last layers of each arm look: WORKDIR/attention.png."""
+    maps = {
+        network.label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
+        for network in networks(comparison, workdir)
+    }
     depth = min(map(len, maps.values()))
-    layers = sorted({1, (depth + 1) // 2, depth})
-    written = draw(workdir / "attention", maps, layers)
-    return "\n".join([*lines, f"attention maps drawn: {written[0]}"])
-
-
-def _nearby(layer: np.ndarray, grid: tuple[int, int] | None) -> tuple[float, float]:
-    """Attention of a token to itself, and to its neighbors, of [H, N, N] averaged over heads."""
-    if grid and math.prod(grid) <= layer.shape[-1]:
-        return self_and_ring(layer.mean(0), grid)
-    along, before = (layer.diagonal(shift, axis1=-2, axis2=-1).mean() for shift in (0, -1))
-    return float(along), float(before)
-
-
-def _entropy(layer: np.ndarray) -> float:
-    """Of the averaged map's rows, over log N; 0 for a single token."""
-    weights = np.clip(layer, 1e-12, None)
-    return float((weights * np.log(1 / weights)).sum(-1).mean() / (np.log(layer.shape[-1]) or 1))
+    written = draw(workdir / "attention", maps, sorted({1, (depth + 1) // 2, depth}))
+    return f"attention maps drawn: {written[0]}"
 
 
 def draw(

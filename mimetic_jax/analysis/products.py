@@ -1,9 +1,10 @@
-"""How much attention products lean to the identity, before and after training."""
+"""Products of attention's weights, W_Q W_Kᵀ and W_V W_out, before and after training."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,80 +13,21 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.errors import InputError
-from mimetic_jax.pairs import Pair, attention_pairs
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import AnyPath, Place
 
 
-@dataclasses.dataclass(frozen=True)
-class Lean:
-    """Mean diagonals of a layer's products, and the spread around them.
-
-    Attributes:
-        layer: path of the attention layer.
-        query_key: mean of diag(W_Q W_Kᵀ) over heads.
-        value_out: mean of diag(W_V W_out).
-        query_key_noise, value_out_noise: standard deviation off the diagonal.
-    """
-
-    layer: str
-    query_key: float
-    query_key_noise: float
-    value_out: float
-    value_out_noise: float
-
-
-def leans(params: Any, **options: Any) -> list[Lean]:
-    """The lean of every attention layer of a parameter tree.
-
-    Args:
-        params: a parameter tree; layers may be stacked, kernels fused.
-        **options: those of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
+def analyze(comparison: Comparison, workdir: Place) -> str:
+    """Draw the products of each arm's first seed, at the start and trained: WORKDIR/products.png.
 
     Raises:
-        InputError: as `mimetic_jax.blocks`; or if a product isn't square.
-
-    Example:
-        >>> query, out = np.ones((1, 4, 2, 3)), np.ones((1, 2, 3, 4))
-        >>> kernels = {"query": query, "key": query, "value": query, "out": out}
-        >>> layers = {role: {"kernel": kernel} for role, kernel in kernels.items()}
-        >>> [(lean.layer, lean.value_out) for lean in leans({"blocks": {"attention": layers}})]
-        [('blocks/attention[0]', 6.0)]
-
-    Reference: Mimetic Initialization of Self-Attention Layers, figures 1-3.
+        InputError: as `draw`.
     """
-    return [
-        Lean(layer.name, *_diagonal(layer.query_key), *_diagonal(layer.value_out))
-        for layer in attention_pairs(params, **options)
-        if layer.query_key and layer.value_out
-    ]
-
-
-def analyze(comparison: Comparison, workdir: Place) -> str:
-    """A table of leans at initialization and, where a run has a checkpoint, after training."""
-    lines = []
-    for network in networks(comparison, workdir, data=False):
-        lines.append(f"{network.label}: mean diagonal (std off it)")
-        params = jax.device_get(network.variables["params"])
-        found = leans(params, rules=network.arm.program.rules)
-        if not found:
-            lines.append(f"  model {network.model.name} has no attention products")
-        width = max((len(lean.layer) for lean in found), default=0)
-        lines += [
-            f"  {lean.layer:<{width}}  W_Q W_K^T {lean.query_key:+.3f} "
-            f"({lean.query_key_noise:.3f})  "
-            f"W_V W_out {lean.value_out:+.3f} ({lean.value_out_noise:.3f})"
-            for lean in found
-        ]
-    return "\n".join(lines)
-
-
-def _diagonal(pair: Pair) -> tuple[float, float]:
-    products_HxDxD = pair.left @ pair.right.swapaxes(1, 2)
-    off = ~np.eye(products_HxDxD.shape[-1], dtype=bool)
-    diagonals = products_HxDxD.diagonal(axis1=1, axis2=2)
-    return float(diagonals.mean()), float(products_HxDxD[:, off].std())
+    found = list(networks(comparison, workdir, data=False))
+    trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
+    rules = {network.label: network.arm.program.rules for network in found}
+    return f"products drawn: {draw(workdir / 'products', trees, rules=rules)[0]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +94,7 @@ def draw(
     *,
     clip: int = 64,
     layers: Sequence[int] = (),
-    **options: Any,
+    rules: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
 
@@ -165,7 +107,7 @@ def draw(
         trees: parameters per label.
         clip: rows and columns shown.
         layers: numbers from 1; all unless given.
-        **options: of `mimetic_jax.blocks`.
+        rules: of `mimetic_jax.blocks`, per label; stock or the zoo's where there are none.
 
     Returns:
         PATH.png and PATH.csv.
@@ -176,7 +118,9 @@ def draw(
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
-    found = {label: head_products(tree, clip, **options) for label, tree in trees.items()}
+    found = {
+        label: head_products(tree, clip, rules=rules.get(label)) for label, tree in trees.items()
+    }
     for label, products in found.items():
         if not products:
             raise InputError(f"{label} has no attention layer: there are no products to draw")

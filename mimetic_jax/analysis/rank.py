@@ -10,11 +10,10 @@ import jax
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import EXAMPLES, chunks, entering, networks, plain
+from mimetic_jax.analysis.capture import chunks, entering, plain
 from mimetic_jax.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import AnyPath, Place
 
 
@@ -81,23 +80,6 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
         parts.append(np.stack([stable_rank(x) for x in layers]))
         bounds = np.array([min(x.shape[1:]) for x in layers])
     return StableRanks(np.concatenate(parts, axis=1), bounds)
-
-
-def analyze(comparison: Comparison, workdir: Place) -> str:
-    """A table of stable ranks per layer, of each arm at initialization and after training."""
-    lines = []
-    for network in networks(comparison, workdir):
-        inputs = network.inputs(EXAMPLES)
-        found = stable_ranks(network.model, network.variables, inputs)
-        lines += [
-            f"{network.label}: stable rank of what enters each block, {len(inputs)} examples",
-            "  layer   mean     sd  min(D, N)",
-        ]
-        lines += [
-            f"  {number:5}  {ranks.mean():5.2f}  {ranks.std():5.2f}  {bound:9}"
-            for number, (ranks, bound) in enumerate(zip(found.ranks, found.bounds, strict=True), 1)
-        ]
-    return "\n".join(lines)
 
 
 def draw(path: Place | AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:

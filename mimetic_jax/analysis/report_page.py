@@ -7,13 +7,15 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from mimetic_jax.analysis import curves, gallery
-from mimetic_jax.errors import InputError, innermost
+from mimetic_jax.analysis import curves, style
+from mimetic_jax.analysis.capture import initial
+from mimetic_jax.check import check
+from mimetic_jax.errors import InputError
 from mimetic_jax.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
@@ -23,6 +25,8 @@ from mimetic_jax.train.store.places import Place
 
 NAME = "report.html"
 
+_STARTS = "starts"
+"""The folder of the pictures of the arms' starts, ARM.png, in a workdir."""
 _COMMANDS = "commands.txt"
 """The commands that trained in a workdir, one a line."""
 _TEMPLATE = pathlib.Path(__file__).with_name("report.html")
@@ -47,18 +51,30 @@ def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
     if command not in _lines(commands):
         commands.append_line(command)
     # In a mesh of several processes all of them would have to draw.
-    if jax.process_count() == 1 and not (workdir / gallery.NAME).exists():
-        try:
-            gallery.analyze(comparison, workdir)
-        except Exception as error:  # a user's own module may fail in any way when it is watched
-            comparison.say(f"no picture of the start: {innermost(error)}")
+    if jax.process_count() == 1:
+        _draw_starts(comparison, workdir / _STARTS)
     return write(workdir)
+
+
+def _draw_starts(comparison: Comparison, folder: Place) -> None:
+    """Draw what `check` says of the first seed of each arm before training."""
+    for name, arm in comparison.arms.items():
+        if (folder / f"{name}.png").exists():
+            continue
+        params = jax.device_get(initial(comparison, arm).variables["params"])
+        try:
+            found = check(params, rules=arm.program.rules)
+        except InputError as error:  # the model has no attention
+            comparison.say(f"no picture of the start of {name}: {error}")
+            continue
+        if found:  # attention, and not only state spaces
+            style.save(found.plot(), folder / f"{name}.png")
 
 
 def write(workdir: Place) -> str:
     """Write the page of a workdir, with the curves of what is finished so far.
 
-    The picture of the start is in it if the workdir has one, as `--what=schemes` draws it.
+    The pictures of the start are those that the end of the training drew.
 
     Args:
         workdir: of a comparison.
@@ -88,7 +104,7 @@ def write(workdir: Place) -> str:
             verdicts=verdicts(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
-            starts=_inline(workdir / gallery.NAME),
+            starts={name: _inline(picture) for name, picture in _starts(workdir, claim)},
             facts=_facts(claim.config),
             arms=_arms(claim.config),
             config=json.dumps(claim.config, indent=2, ensure_ascii=False),
@@ -157,6 +173,13 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
             for run in result.runs.values()
         )
     )
+
+
+def _starts(workdir: Place, claim: Claim) -> Iterator[tuple[str, Place]]:
+    """The pictures of the arms' starts that there are."""
+    for name in claim.config["arms"]:
+        if (picture := workdir / _STARTS / f"{name}.png").exists():
+            yield name, picture
 
 
 def _inline(picture: Place) -> str:

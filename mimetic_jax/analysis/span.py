@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import jax
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.analysis.capture import networks
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import blocks
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import AnyPath, Place
 
 # A filter whose part outside a span is below this fraction of it counts as inside: parameters are
@@ -80,32 +74,6 @@ def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
     """
     cells = np.random.default_rng(seed).integers(size**2, size=(draws, width))
     return np.stack([(cells == cell).sum(1) for cell in range(size**2)]).min(0)
-
-
-def analyze(comparison: Comparison, workdir: Place) -> str:
-    """A table of M per depthwise layer, of each arm at initialization and after training."""
-    for name, arm in comparison.arms.items():
-        if not _filters(arm.program.shapes.params, arm.program.rules):
-            model = arm.program.task.model.name
-            raise InputError(f"arm {name}: model {model} has no depthwise filters")
-    lines = []
-    for network in networks(comparison, workdir):
-        lines.append(f"{network.label}: disjoint subsets of filters that span all of their size")
-        lines.append("  layer  filters  size  subsets  at most")
-        params = jax.device_get(network.variables["params"])
-        layers = _filters(params, network.arm.program.rules)
-        for number, filters in enumerate((np.asarray(block["depthwise"]) for block in layers), 1):
-            size, width = len(filters), filters.shape[-1]
-            lines.append(
-                f"  {number:5}  {width:7}  {size:4}  {disjoint_subsets(filters):7}  "
-                f"{width // size**2:7}"
-            )
-    return "\n".join(lines)
-
-
-def _filters(params: Any, rules: Any) -> list[Any]:
-    """The blocks with depthwise filters."""
-    return [block for _, _, block in blocks(params, rules=rules) if "depthwise" in block.shapes]
 
 
 def draw(

@@ -17,7 +17,7 @@ USAGE = """mimetic: initialize, train and compare transformers.
     mimetic train digits_vit
     mimetic train cifar10_vit:width=96,patch=8 --data-dir=DIR --workdir=runs/cifar
     mimetic plan my_config.py --config.batch=256
-    mimetic analyze digits_vit --what=schemes
+    mimetic analyze digits_vit --what=products
     mimetic report WORKDIR
     mimetic rewrite IN.safetensors OUT.safetensors --scheme=Mimetic --heads=12
     mimetic check FILE --heads=12

@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
-    "products": ("products", "mean diagonals of W_Q W_K^T and W_V W_out, at the start and trained"),
-    "fit": ("fit", "alpha and beta of every attention layer, and the scheme that they make"),
-    "health": ("health", "activations, attention, logits and gradients before the first step"),
-    "attention": ("attention", "where layers look; WORKDIR/attention.png"),
-    "rank": ("rank", "stable rank of what enters each block"),
-    "span": ("span", "disjoint subsets of depthwise filters that span all"),
-    "schemes": ("gallery", "a picture of each arm's start, WORKDIR/schemes.png"),
-    "curves": ("curves", "the score per training step, WORKDIR/curves.png and curves.csv"),
+    "products": "W_Q W_K^T and W_V W_out of each arm, at the start and trained",
+    "attention": "where layers look, at the start and trained",
+    "curves": "the score per training step",
 }
-"""Values of --what: the module of `mimetic_jax.analysis` with that `analyze(comparison, workdir)`,
-which returns what to print, and what it is."""
+"""Values of --what, each a module of `mimetic_jax.analysis` with `analyze(comparison, workdir)`,
+which draws WORKDIR/NAME.png and returns a line that names it; and what it draws."""
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
@@ -47,7 +42,7 @@ _MODE = flags.DEFINE_enum(
     MODES,
     "train: train the runs that aren't finished, then print the table; eval: test the newest "
     "checkpoints; compare: rebuild the table; plan: what train would do; fields: what the config "
-    "says; compile: for --target, on any machine; analyze: see --what.",
+    "says; compile: for --target, on any machine; analyze: draw --what.",
 )
 _TARGET = flags.DEFINE_string(
     "target",
@@ -64,7 +59,7 @@ _COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0,
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes, by hand.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Index of this process, from 0, by hand.")
 _WHAT = flags.DEFINE_string(
-    "what", "products", "; ".join(f"{name}: {help}" for name, (_, help) in ANALYSES.items()) + "."
+    "what", "products", "; ".join(f"{name}: {help}" for name, help in ANALYSES.items()) + "."
 )
 
 
@@ -121,7 +116,7 @@ def main(argv: Sequence[str]) -> None:
     elif _MODE.value == "eval":
         print(comparison.evaluate(workdir))
     else:
-        analysis = importlib.import_module(f"mimetic_jax.analysis.{ANALYSES[_WHAT.value][0]}")
+        analysis = importlib.import_module(f"mimetic_jax.analysis.{_WHAT.value}")
         print(analysis.analyze(comparison, workdir))
 
 

@@ -8,7 +8,6 @@ import pytest
 import scipy.special
 
 from mimetic_jax import InputError
-from mimetic_jax.analysis import attention
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
 from tests.analysis.networks import drawn
@@ -201,8 +200,3 @@ def test_attention_inside_a_transformation_is_named(how):
     variables, _ = model.init(jax.random.key(0), tokens)
     with pytest.raises(InputError, match=r"attention inside nn\.remat, nn\.scan or nn\.jit"):
         attention_maps(model, variables, tokens)
-
-
-def test_a_single_token_has_no_entropy():
-    assert f"{attention._entropy(np.ones((2, 1, 1), np.float32)):.3f}" == "0.000"
-    assert attention._entropy(np.full((2, 4, 4), 0.25)) == pytest.approx(1)

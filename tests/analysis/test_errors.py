@@ -9,7 +9,7 @@ import pytest
 
 from configs.default import model
 from mimetic_jax import InputError
-from mimetic_jax.analysis import gallery, span
+from mimetic_jax.analysis import products
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.offsets import by_offset, hits
@@ -49,8 +49,7 @@ def analyzed(analysis, workdir, name, **fields):
             "model convnext has no blocks of depthwise and pointwise kernels",
         ),
         (lambda _: of(attention_maps, "mixer", **MIXER), "^model mixer has no attention layer"),
-        (lambda path: analyzed(gallery, path, "mixer", **MIXER), "mixer has no attention to draw$"),
-        (lambda path: analyzed(span, path, "vit", **VIT), "model vit has no depthwise filters$"),
+        (lambda path: analyzed(products, path, "mixer", **MIXER), "has no attention layer: there"),
         (lambda _: reachable(0, 8, [9], [0.7], [0.7]), "^rank 9 is not between 1 and dim 8$"),
         (
             lambda _: expected_map(np.zeros((1, 5, 4)), 2, 0.7),

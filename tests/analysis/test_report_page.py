@@ -55,15 +55,15 @@ def page(trained: Trained) -> str:
 
 
 def test_a_page_has_the_table_and_needs_no_other_file(trained: Trained, page: str) -> None:
-    """Its cells are those of table.md; both pictures are those of the workdir, as PNG."""
+    """Its cells are those of table.md; its pictures are those of the workdir, as PNG."""
     found = Page(page)
     assert found.open == []
     header, _, *rows = (trained.workdir / "table.md").read_text().split("\n\n")[0].splitlines()
     for line in (header, *rows):
         for cell in filter(None, map(str.strip, line.strip("|").split("|"))):
             assert cell in found.cells
-    assert len(found.pictures) == 2
-    for source, name in zip(found.pictures, ("curves.png", "schemes.png"), strict=True):
+    names = ("curves.png", "starts/default.png", "starts/mimetic.png")
+    for source, name in zip(found.pictures, names, strict=True):
         kind, _, data = source.partition(",")
         assert kind == "data:image/png;base64"
         assert base64.b64decode(data) == (trained.workdir / name).read_bytes()

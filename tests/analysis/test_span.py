@@ -6,10 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from configs.default import model
-from mimetic_jax.analysis import span
 from mimetic_jax.analysis.span import disjoint_subsets, impulse_subsets
-from tests.training import quiet
 
 
 def brute_force(vectors):
@@ -68,11 +65,3 @@ def test_goldens(width, size, random, impulse):
     cells = draws.integers(size**2, size=width)
     filters = np.eye(size**2)[:, cells].reshape(size, size, width)
     assert disjoint_subsets(filters) == np.bincount(cells, minlength=size**2).min()
-
-
-def test_analyze(tiny, tmp_path):
-    config = tiny(scheme=())
-    config.model = model("convmixer", width=20, depth=2, patch=2, filter_size=3)
-    said = span.analyze(quiet(config), tmp_path)
-    numbers = [line.split() for line in said.splitlines()[2:]]
-    assert numbers == [["1", "20", "3", "2", "2"], ["2", "20", "3", "2", "2"]]
