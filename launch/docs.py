@@ -33,7 +33,7 @@ _METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv")
 
 def pages(results: Results) -> dict[pathlib.Path, str]:
     """The pages that have tables, with those of today's results."""
-    texts = {path: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
     return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
 
 

@@ -69,7 +69,7 @@ def _open_streams() -> None:
     """Let stdout and stderr take any text, and nowhere if the caller closed them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the whole process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # an ASCII terminal has no Δ
 

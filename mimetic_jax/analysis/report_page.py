@@ -94,7 +94,7 @@ def write(workdir: Place) -> str:
     curves.draw_workdirs([workdir], workdir / "curves.png")
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_TEMPLATE.read_text())
+    ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     table, page = columns(results), workdir / NAME
     page.write(
         template.render(

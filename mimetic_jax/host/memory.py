@@ -63,6 +63,6 @@ def _computes_on_cpu() -> bool:
 
 def _content(file: pathlib.Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError:
         return ""

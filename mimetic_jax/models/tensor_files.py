@@ -95,7 +95,7 @@ def parts(path: str) -> list[str]:
     files = [path]
     if path.endswith(".index.json"):
         try:
-            with open(path) as stream:
+            with open(path, encoding="utf-8") as stream:
                 weight_map = json.load(stream)["weight_map"]
             names = sorted({os.fspath(name) for name in weight_map.values()})
         except _DAMAGED as error:
