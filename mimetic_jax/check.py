@@ -1,17 +1,19 @@
-"""Do a model's layers have the structure? A number per head, before or after training."""
+"""Do a model's layers have the structure? A number per product, before or after training."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
+from mimetic_jax import paths
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.extras import need
-from mimetic_jax.pairs import Layer, Pair, attention_pairs, values
+from mimetic_jax.pairs import GAINS, SCALES, Layer, LayerPairs, Pair, layer_pairs, values
 from mimetic_jax.rewrite import blocks
 from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block
@@ -26,17 +28,24 @@ _TICKS = 16
 
 @dataclasses.dataclass(frozen=True)
 class LayerCheck(Layer):
-    """How closely the products of one attention layer are aligned with the identity.
+    """How closely the products of one layer are aligned with the identity.
 
     Attributes:
         dim: D.
         query_key: the alignment of W_Q W_Kᵀ of each head, in [-1, 1]; empty without both kernels.
         value_out: the alignment of W_V W_out, None without both kernels.
+        mlp: the alignment of W_1 W_2 of the MLP in the same block, likewise.
+        means: how far the mean of W_1 over hidden units, for each input, is from 0: the root mean
+            square over inputs, in that of independent entries, σ(W_1) / √F. None without an MLP.
+        folded: the roles of the gains and scales that the products were multiplied by.
     """
 
     dim: int
     query_key: tuple[float, ...]
     value_out: float | None
+    mlp: float | None = None
+    means: float | None = None
+    folded: frozenset[str] = frozenset()
 
     @property
     def noise(self) -> float:
@@ -67,19 +76,24 @@ class StateSpaceCheck(Layer):
 
 
 class Check(tuple[LayerCheck, ...]):
-    """The alignments of all attention layers; prints as a table with a sentence about each pair.
+    """The alignments of all layers; prints as a table with a sentence about each product.
 
     Attributes:
         state_spaces: of the state space layers, which have a table of their own.
+        note: what was folded into the products, in words; "" where there is nothing to fold.
     """
 
     state_spaces: tuple[StateSpaceCheck, ...]
+    note: str
 
     def __new__(
-        cls, layers: Iterable[LayerCheck], state_spaces: Iterable[StateSpaceCheck] = ()
+        cls,
+        layers: Iterable[LayerCheck],
+        state_spaces: Iterable[StateSpaceCheck] = (),
+        note: str = "",
     ) -> Self:
         found = super().__new__(cls, layers)
-        found.state_spaces = tuple(state_spaces)
+        found.state_spaces, found.note = tuple(state_spaces), note
         return found
 
     def __str__(self) -> str:
@@ -95,19 +109,28 @@ class Check(tuple[LayerCheck, ...]):
         return "\n".join([*aligned(rows), f"W_C W_Bᵀ {alignments} layers"])
 
     def _attention(self) -> str:
-        rows = [("layer", "W_Q W_Kᵀ by head", "W_V W_out", "noise")]
-        for layer in self:
-            heads = " ".join(f"{alignment:+.3f}" for alignment in layer.query_key)
-            value_out = "" if layer.value_out is None else f"{layer.value_out:+.3f}"
-            rows.append((layer.name, heads, value_out, f"± {layer.noise:.3f}"))
-        return "\n".join([*aligned(rows, wrapped=1), *self._says()])
+        columns: dict[str, list[str]] = {
+            "layer": [layer.name for layer in self],
+            "W_Q W_Kᵀ by head": [" ".join(map(_signed, layer.query_key)) for layer in self],
+            "W_V W_out": [_signed(layer.value_out) for layer in self],
+            "W_1 W_2": [_signed(layer.mlp) for layer in self],
+            "W_1 means": ["" if x.means is None else f"{x.means:.1f}" for x in self],
+            "noise": [f"± {layer.noise:.3f}" for layer in self],
+        }
+        shown = {name: cells for name, cells in columns.items() if any(cells)}
+        rows = [tuple(shown), *zip(*shown.values(), strict=True)]
+        wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
+        return "\n".join([*aligned(rows, wrapped=wrapped), *self._says()])
 
     def _says(self) -> list[str]:
         heads = [(alignment, layer.noise) for layer in self for alignment in layer.query_key]
         layers = [(x.value_out, x.noise) for x in self if x.value_out is not None]
+        mlps = [(x.mlp, x.noise) for x in self if x.mlp is not None]
         return [
             *([f"W_Q W_Kᵀ {_counted(heads)} heads"] if heads else []),
             *([f"W_V W_out {_counted(layers)} layers"] if layers else []),
+            *([f"W_1 W_2 {_counted(mlps)} layers"] if mlps else []),
+            *([self.note] if self.note else []),
         ]
 
     def plot(self) -> Any:
@@ -130,21 +153,24 @@ class Check(tuple[LayerCheck, ...]):
                 self.savefig(file, format="png")
                 return file.getvalue()
 
-        figure = Picture(figsize=(6.4, 3.2), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
         depth = np.arange(len(self))
-        at = [(i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key]
-        one = [(i, x.value_out) for i, x in enumerate(self) if x.value_out is not None]
-        titles = ("$W_Q W_K^T$, each head", "$W_V W_{out}$")
-        for panel, points, title in zip(axes, (at, one), titles, strict=True):
+        panels = {
+            "$W_Q W_K^T$, each head": [
+                (i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key
+            ],
+            "$W_V W_{out}$": [(i, x.value_out) for i, x in enumerate(self) if x.value_out is not None],
+            "$W_1 W_2$": [(i, x.mlp) for i, x in enumerate(self) if x.mlp is not None],
+        }
+        panels = {title: points for title, points in panels.items() if points}
+        figure = Picture(figsize=(3.2 * len(panels), 3.2), layout="constrained")
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
+        for panel, (title, points) in zip(axes, panels.items(), strict=True):
             noise = _CLEAR * np.array([layer.noise for layer in self])
             panel.fill_between(depth, -noise, noise, color="0.85", label=f"noise, {_CLEAR:g} sd")
-            if points:
-                panel.plot(*zip(*points, strict=True), "o", markersize=3)
+            panel.plot(*zip(*points, strict=True), "o", markersize=3)
             panel.set_title(title)
             shown = depth[:: -(-len(self) // _TICKS)]
-            names = [self[i].name for i in shown]
-            panel.set_xticks(shown, names, rotation=45, ha="right", rotation_mode="anchor")
+            panel.set_xticks(shown)
             panel.set_xlabel("layer")
         axes[0].set_ylabel("alignment with the identity")
         axes[0].legend()
@@ -157,8 +183,9 @@ def check(
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
+    effective: bool = True,
 ) -> Check:
-    """How closely the attention and state space layers of a tree are aligned with the identity.
+    """How closely the products of a tree's layers are aligned with the identity.
 
     The alignment of a product B [D, D] is its cosine with the identity,
 
@@ -176,9 +203,12 @@ def check(
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        effective: whether products are those that the activations meet, with the gain γ of the norm
+            before the layer and the LayerScale λ after it: diag(γ) W_Q W_Kᵀ diag(γ),
+            diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ). False: of the kernels alone.
 
     Returns:
-        A tuple with a `LayerCheck` per attention layer, which prints as a table; `plot` draws it.
+        A tuple with a `LayerCheck` per layer, which prints as a table; `plot` draws it.
         Its `state_spaces` has a `StateSpaceCheck` per state space layer.
 
     Raises:
@@ -205,15 +235,15 @@ def check(
     Reference: Mimetic Initialization of Self-Attention Layers, section 3 and figure 1.
     """
     layers = []
-    for layer in attention_pairs(
-        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+    for layer in layer_pairs(
+        params,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        rules=rules,
+        effective=effective,
     ):
-        pairs = layer.query_key, layer.value_out
-        dim = next(pair.left.shape[1] for pair in pairs if pair)
         with blaming(layer.name or "attention"):
-            query_key, value_out = (_alignments(pair) if pair else () for pair in pairs)
-        one_out = value_out[0] if value_out else None
-        layers.append(LayerCheck(layer.path, layer.index, dim, query_key, one_out))
+            layers.append(_checked(layer))
     state_spaces = [
         _state_space(path, index, block)
         for path, index, block in blocks(
@@ -223,10 +253,49 @@ def check(
     ]
     if not (layers or state_spaces):
         raise InputError(
-            "the tree has no attention with a query and key, or value and out, and no state space "
-            "layer"
+            "the tree has no attention with a query and key, or value and out, no MLP and no state "
+            "space layer"
         )
-    return Check(layers, state_spaces)
+    return Check(layers, state_spaces, _note(layers, params) if effective else "")
+
+
+def _checked(layer: LayerPairs) -> LayerCheck:
+    found = {name: _alignments(pair) for name, pair in layer.pairs.items()}
+    (value_out,), (mlp,) = (found.get(name, (None,)) for name in ("value_out", "mlp"))
+    return LayerCheck(
+        layer.path,
+        layer.index,
+        next(pair.left.shape[1] for pair in layer.pairs.values()),
+        found.get("query_key", ()),
+        value_out,
+        mlp,
+        _standing_out(layer.mlp.left[0]) if layer.mlp else None,
+        layer.folded,
+    )
+
+
+def _standing_out(first_DxF: np.ndarray) -> float:
+    """The size of the rows' means, where that of independent entries is 1."""
+    spread = first_DxF.std(axis=1)
+    means = first_DxF.mean(axis=1)[spread > 0] / spread[spread > 0]
+    return float(np.sqrt(np.mean(means**2) * first_DxF.shape[1])) if len(means) else 0.0
+
+
+def _note(layers: Sequence[LayerCheck], params: Any) -> str:
+    """What was folded into how many layers; of a tree without norms nothing."""
+    words = {GAINS: "the norm's gain", SCALES: "LayerScale"}
+    counts = {word: sum(bool(x.folded & {*roles}) for x in layers) for roles, word in words.items()}
+    parts = [
+        word + (f" in {count} of {len(layers)} layers" if count < len(layers) else "")
+        for word, count in counts.items()
+        if count
+    ]
+    if parts:
+        return f"with {' and '.join(parts)}"
+    named = (path for path, _ in paths.flatten(params)[0])
+    if any(re.search(r"(?i)norm|(^|[/._])ln", path) for path in named):
+        return "of the kernels alone: there is no norm's gain before a layer that is known"
+    return ""
 
 
 def _state_space(path: str, index: int | None, block: Block) -> StateSpaceCheck:
@@ -256,11 +325,18 @@ def _alignments(pair: Pair) -> tuple[float, ...]:
 
 def _alignment(left_DxR: np.ndarray, right_DxR: np.ndarray) -> float:
     """The cosine of the product left rightᵀ with the identity; 0 of a product that is 0."""
-    # ‖left rightᵀ‖² = tr(leftᵀ left · rightᵀ right) costs R columns instead of D.
-    square = np.sum((left_DxR.T @ left_DxR) * (right_DxR.T @ right_DxR))
-    if square == 0:
+    dim, rank = left_DxR.shape
+    if rank < dim:  # ‖left rightᵀ‖² = tr(leftᵀ left · rightᵀ right) costs R columns instead of D
+        square = np.sum((left_DxR.T @ left_DxR) * (right_DxR.T @ right_DxR))
+    else:
+        square = np.sum(np.square(left_DxR @ right_DxR.T))
+    if square <= 0:
         return 0.0
-    return float(np.sum(left_DxR * right_DxR) / np.sqrt(max(square, 0.0) * len(left_DxR)))
+    return float(np.sum(left_DxR * right_DxR) / np.sqrt(square * dim))
+
+
+def _signed(alignment: float | None) -> str:
+    return "" if alignment is None else f"{alignment:+.3f}"
 
 
 def _counted(alignments: Sequence[tuple[float, float]]) -> str:

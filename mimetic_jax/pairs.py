@@ -1,25 +1,35 @@
-"""The factors of the products of each attention layer: W_Q W_Kᵀ by head, and W_V W_out."""
+"""The factors of each layer's products: W_Q W_Kᵀ by head, W_V W_out, and W_1 W_2 of the MLP.
+
+A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: to the activations the products are
+diag(γ) W_Q W_Kᵀ diag(γ), diag(γ) W_V W_out diag(λ) and diag(γ) W_1 W_2 diag(λ). Trained gains and
+scales have signs and sizes of their own, which hide the structure of the kernels alone.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from mimetic_jax import paths
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.rewrite import blocks
-from mimetic_jax.rules import Rule
+from mimetic_jax.rules import Rule, describing
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.zoo.norms import NORMS
+
+GAINS = ("attention_gain", "mlp_gain")
+SCALES = ("attention_scale", "mlp_scale")
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """The location of an attention layer in a tree.
+    """The location of an attention layer, or of an MLP without attention beside it, in a tree.
 
     Attributes:
         path: of the layer.
@@ -57,6 +67,11 @@ class Pair:
         if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
             raise InputError("its weights are not finite")
 
+    def scaled(self, left: np.ndarray | float, right: np.ndarray | float) -> Pair:
+        """The factors with their D rows multiplied by [D] numbers."""
+        rows = (np.expand_dims(np.asarray(x, float), -1) for x in (left, right))
+        return Pair(self.left * next(rows), self.right * next(rows), self.draws)
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerPairs(Layer):
@@ -65,48 +80,137 @@ class LayerPairs(Layer):
     Attributes:
         query_key: W_Q and W_K of each head.
         value_out: W_V and W_outᵀ of all heads as one product of rank H K (H = 1 in `Pair`).
+        mlp: W_1 and W_2ᵀ of the MLP beside the attention (H = 1, K = F).
+        folded: the roles of the gains and scales that the factors are multiplied by.
     """
 
     query_key: Pair | None
     value_out: Pair | None
+    mlp: Pair | None
+    folded: frozenset[str]
+
+    @property
+    def pairs(self) -> dict[str, Pair]:
+        """The pairs that the layer has, by name."""
+        found = {name: getattr(self, name) for name in ("query_key", "value_out", "mlp")}
+        return {name: pair for name, pair in found.items() if pair is not None}
 
 
-def attention_pairs(
+def layer_pairs(
     params: Any,
     *,
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
-) -> Iterator[LayerPairs]:
-    """The pairs of every attention layer that has one.
+    effective: bool = True,
+) -> list[LayerPairs]:
+    """The pairs of every layer that has one, sorted by path.
 
     Args:
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
-
-    Yields:
-        A `LayerPairs` per layer, sorted by path.
+        effective: whether factors are multiplied by the gain of the norm before the layer and the
+            scale after it, where the tree has them under the names of `zoo.norms` or of `rules`.
 
     Raises:
-        InputError: as `blocks`; or if a product isn't square.
+        InputError: as `blocks`; if a product isn't square, or a gain is of another width.
 
     Example:
         >>> kernels = {"query": (8, 2, 4), "key": (8, 1, 4)}
         >>> params = {name: {"kernel": np.ones(shape)} for name, shape in kernels.items()}
-        >>> pair = next(attention_pairs({"attention": params})).query_key
-        >>> pair.left.shape, pair.right.shape, pair.draws
+        >>> (layer,) = layer_pairs({"attention": params})
+        >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
         ((2, 8, 4), (2, 8, 4), 1)
     """
-    views = blocks(params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules)
-    for path, index, block in views:
+    scales = _Scales(params, (*(rules or ()), *NORMS)) if effective else _Scales({}, ())
+    found: list[LayerPairs] = []
+    mlps: list[LayerPairs] = []
+    for path, index, block in blocks(
+        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+    ):
         kernels = attention_kernels(frozenset(block))
         with blaming(path):
             query_key = _query_key(block) if {"query", "key"} <= kernels else None
             value_out = _value_out(block) if {"value", "out"} <= kernels else None
-        if query_key or value_out:
-            yield LayerPairs(path, index, query_key, value_out)
+            mlp = _mlp(block) if {"mlp_in", "mlp_out"} <= block.keys() else None
+            if query_key or value_out:
+                layer = LayerPairs(path, index, query_key, value_out, None, frozenset())
+                found.append(scales.folded(layer, "attention"))
+            if mlp:
+                layer = LayerPairs(path, index, None, None, mlp, frozenset())
+                mlps.append(scales.folded(layer, "mlp"))
+    return sorted(_joined(found, mlps), key=lambda layer: paths.natural(layer.name))
+
+
+def _joined(attention: list[LayerPairs], mlps: list[LayerPairs]) -> Iterable[LayerPairs]:
+    """Each attention with the MLP of its block; MLPs of other blocks alone."""
+    by_place = {(place, one.index): one for one in mlps for place in _places(one.path)}
+    taken: set[int] = set()
+    for layer in attention:
+        found = (by_place.get((place, layer.index)) for place in _places(layer.path))
+        mlp = next((one for one in found if one is not None and id(one) not in taken), None)
+        if mlp is None:
+            yield layer
+        else:
+            taken.add(id(mlp))
+            yield dataclasses.replace(layer, mlp=mlp.mlp, folded=layer.folded | mlp.folded)
+    yield from (mlp for mlp in mlps if id(mlp) not in taken)
+
+
+def _places(path: str) -> tuple[str, str]:
+    """A path and that of the block in which it is: attention and MLP share one of them."""
+    parts = path.replace(".", "/").split("/")
+    return "/".join(parts), "/".join(parts[:-1])
+
+
+class _Scales:
+    """The gains and scales of a tree, by the path of their block and by role."""
+
+    def __init__(self, params: Any, rules: Sequence[Rule]) -> None:
+        named = paths.flatten(params)[0]
+        among = frozenset(path for path, _ in named)
+        self._found: dict[str, dict[str, np.ndarray]] = {}
+        for path, leaf in named:
+            described = describing(path, rules, among)
+            if described and {*described[0].roles} & {*GAINS, *SCALES}:
+                rule, block = described
+                array = _array(path, leaf) + float(rule.plus_one)
+                place = block.replace(".", "/")
+                self._found.setdefault(place, {})[rule.roles[0]] = array
+
+    def folded(self, layer: LayerPairs, kind: str) -> LayerPairs:
+        """The layer with its pairs multiplied by what is found for its block, or one above it."""
+        gain, scale = f"{kind}_gain", f"{kind}_scale"
+        known = {role: x for role in (gain, scale) if (x := self._of(layer, role)) is not None}
+        dims = {pair.left.shape[1] for pair in layer.pairs.values()}
+        for role, array in known.items():
+            if array.ndim != 1 or {array.size} != dims:
+                shape, width = array.shape, next(iter(dims))
+                raise InputError(f"its {role} has shape {shape}, but its products width {width}")
+        before, after = known.get(gain, 1.0), known.get(scale, 1.0)
+        sides = {"query_key": (before, before), "value_out": (before, after), "mlp": (before, after)}
+        return dataclasses.replace(
+            layer,
+            folded=frozenset(known),
+            **{name: pair.scaled(*sides[name]) for name, pair in layer.pairs.items()},
+        )
+
+    def _of(self, layer: LayerPairs, role: str) -> np.ndarray | None:
+        place = layer.path.replace(".", "/")
+        while True:
+            if (found := self._found.get(place, {}).get(role)) is not None:
+                return found if layer.index is None or found.ndim == 1 else found[layer.index]
+            if not place:
+                return None
+            place = place.rpartition("/")[0]
+
+
+def _array(path: str, leaf: Any) -> np.ndarray:
+    if isinstance(leaf, jax.core.Tracer):
+        raise InputError(f"{path} has no values yet: read it outside of jit, vmap and grad")
+    return np.asarray(leaf, float)
 
 
 def values(block: Block, role: str) -> np.ndarray:
@@ -135,3 +239,11 @@ def _value_out(block: Block) -> Pair:
     # Query heads of a group read the same value.
     out_GxKxD = out_HxKxD.reshape(groups, -1, width, dim).sum(axis=1)
     return Pair(value_DxGxK.reshape(1, dim, -1), out_GxKxD.reshape(1, -1, dim).swapaxes(1, 2), 1)
+
+
+def _mlp(block: Block) -> Pair | None:
+    """W_1 and W_2ᵀ; None where they aren't the two layers of an MLP, such as a classifier."""
+    (dim, hidden), out = block.shapes["mlp_in"], block.shapes["mlp_out"]
+    if out != (hidden, dim):
+        return None
+    return Pair(values(block, "mlp_in")[None], values(block, "mlp_out").T[None], 1)

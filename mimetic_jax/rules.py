@@ -49,6 +49,10 @@ ROLES = {
     "relative_bias": "r h",
     "shared_bias": "u v",
     "position": "n d",
+    "attention_gain": "d",
+    "attention_scale": "d",
+    "mlp_gain": "d",
+    "mlp_scale": "d",
     "ssm_a": "m",
     "ssm_dt_bias": "m",
     "ssm_b": "d s",
@@ -62,6 +66,10 @@ n tokens or positions, u rows and v columns of a filter or of a table, c channel
 columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one over tokens
 `token_in` and `token_out`. Both biases of attention logits belong to windows: `relative_bias` has a
 column per head and is indexed by query − key, `shared_bias` is indexed by key − query.
+
+A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: `attention_gain` and `mlp_gain` are γ, the
+scale of the norm before attention and before the MLP, `attention_scale` and `mlp_scale` are λ, that
+of LayerScale after them. No scheme writes them; `check` and `fit` multiply them into the products.
 
 A state space layer has m heads, s numbers of state over all groups, i inner columns, and filters
 of u taps: `ssm_a` is the logarithm A_log of −A, `ssm_a_states` that of a layer which has one for
@@ -108,6 +116,7 @@ class Rule:
             nothing: the name alone may be that of any layer.
         undivided: whether the model doesn't divide logits by √K. The stored query, and its bias, is
             then the canonical one over √K, so that a scheme's logits are those of other models.
+        plus_one: whether the model adds 1 to the stored gain, as Gemma does.
 
     Example:
         >>> Rule(r"attn/qkv/kernel", ("query", "key", "value"), "d (three h k)").roles
@@ -125,6 +134,7 @@ class Rule:
     partner: str = ""
     beside: str = ""
     undivided: bool = False
+    plus_one: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)

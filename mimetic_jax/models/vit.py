@@ -103,7 +103,7 @@ class ViT(nn.Module):
         grid=patch_grid,
         sharding=TRANSFORMER_SHARDING,
         # timm's and DeiT's groups: vectors and numbers, positions, the class token
-        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|gate|gamma|sum)$",
+        no_decay=r"(^|/)(bias|scale|pos_embed|cls_token|layer_scale|skip_scale|gate|gamma|sum)$",
     )
 
     @nn.compact
@@ -203,6 +203,7 @@ class Block(nn.Module):
         if not self.layer_scale:
             return x + branch
         initial = nn.initializers.constant(self.scale_init)
-        scale: Any = self.param("layer_scale", initial, (x.shape[-1],))
+        name = "layer_scale" if self.layer_scale == "branch" else "skip_scale"
+        scale: Any = self.param(name, initial, (x.shape[-1],))
         scale = scale.astype(x.dtype)
         return x + scale * branch if self.layer_scale == "branch" else scale * x + branch
