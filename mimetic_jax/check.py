@@ -158,7 +158,9 @@ class Check(tuple[LayerCheck, ...]):
             "$W_Q W_K^T$, each head": [
                 (i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key
             ],
-            "$W_V W_{out}$": [(i, x.value_out) for i, x in enumerate(self) if x.value_out is not None],
+            "$W_V W_{out}$": [
+                (i, x.value_out) for i, x in enumerate(self) if x.value_out is not None
+            ],
             "$W_1 W_2$": [(i, x.mlp) for i, x in enumerate(self) if x.mlp is not None],
         }
         panels = {title: points for title, points in panels.items() if points}

@@ -1,4 +1,4 @@
-"""Read α and β off the attention of a parameter tree: the inverse of `schemes.Mimetic`."""
+"""Read the constants of schemes off a parameter tree: the inverse of `rewrite`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 from mimetic_jax import paths
 from mimetic_jax.errors import InputError, blaming
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.pairs import Layer, Pair, attention_pairs
+from mimetic_jax.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.rules import Rule
-from mimetic_jax.schemes import Mimetic
+from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme
+from mimetic_jax.schemes.base import to_dict
 from mimetic_jax.table import aligned
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
@@ -49,80 +50,138 @@ class PairFit:
 
 
 @dataclasses.dataclass(frozen=True)
+class MLPFit:
+    """The constant of one MLP.
+
+    Attributes:
+        rho: ρ of `CorrelatedMLP`: the correlation of the entries of W_1 and W_2ᵀ, both without
+            their means over hidden units, which `MeanShift` may have moved.
+        rho_error: its standard error, (1 − ρ²) / √(D F).
+    """
+
+    rho: float
+    rho_error: float
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerFit(Layer):
-    """The constants of one attention layer.
+    """The constants of one layer.
 
     Attributes:
         query_key, value_out: of the pairs; None where the layer doesn't have both kernels.
+        mlp: of the MLP in the same block, likewise.
     """
 
     query_key: PairFit | None
     value_out: PairFit | None
+    mlp: MLPFit | None = None
 
 
 class Fit(tuple[LayerFit, ...]):
-    """α and β of every attention layer; prints as a table followed by the scheme."""
+    """The constants of every layer; prints as a table followed by the scheme."""
 
     def __str__(self) -> str:
         try:
-            scheme = self.scheme
+            schemes = self.schemes
         except InputError as error:
             return f"{self.table()}\n{error}"
-        fields = [
-            f"{name}={value}" for name, value in vars(scheme).items() if name.startswith(_CONSTANTS)
-        ]
-        return f"{self.table()}\nMimetic({', '.join(fields)})"
+        return f"{self.table()}\n{', '.join(map(_call, schemes))}"
 
     def table(self) -> str:
-        """A line per layer: α and β with standard errors, and the residual, per pair."""
+        """A line per layer: α, β and ρ with standard errors, and residuals of the pairs."""
         pairs = (("query_key", "qk"), ("value_out", "vo"))
-        rows = [("layer", *(f"{n}_{p}" for _, p in pairs for n in ("α", "β", "residual")))]
+        head = ["layer", *(f"{n}_{p}" for _, p in pairs for n in ("α", "β", "residual"))]
+        rows = [[*head, "ρ_mlp"]]
         for layer in self:
-            cells = [_cells(getattr(layer, pair)) for pair, _ in pairs]
-            rows.append((layer.name, *cells[0], *cells[1]))
-        return "\n".join(aligned(rows, str.rjust))
+            cells = [cell for pair, _ in pairs for cell in _cells(getattr(layer, pair))]
+            mlp = layer.mlp
+            rows.append(
+                [layer.name, *cells, _with_error(mlp.rho, mlp.rho_error, "+") if mlp else ""]
+            )
+        filled = [any(row[i] for row in rows[1:]) for i in range(len(rows[0]))]
+        shown = [[cell for cell, kept in zip(row, filled, strict=True) if kept] for row in rows]
+        return "\n".join(aligned(shown, str.rjust))
+
+    @property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """The schemes that mimic the layers: `scheme`, and `CorrelatedMLP` where there are MLPs.
+
+        Raises:
+            InputError: as `scheme`.
+        """
+        found: list[Scheme] = []
+        if any(layer.query_key or layer.value_out for layer in self):
+            found.append(self.scheme)
+        if rhos := [layer.mlp.rho for layer in self if layer.mlp]:
+            found.append(CorrelatedMLP(_by_depth(rhos)))
+        return tuple(found)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """`schemes` as plain data, which `schemes.from_dict` reads."""
+        return [to_dict(scheme) for scheme in self.schemes]
 
     @property
     def scheme(self) -> Mimetic:
-        """The scheme that mimics the layers, with one α and β per layer and pair.
+        """The scheme that mimics attention, with α and β by depth for each pair.
 
-        A pair that no layer has, or that is zero in all of them, is None. Numbers have 4 digits.
+        It serves networks of any depth: `ByDepth`. A pair that no layer has, or that is zero in all
+        of them, is None. Numbers have 4 digits.
 
         Raises:
             InputError: if the layers aren't of one kind, such as those of an encoder and a decoder,
                 or if only some of them have a pair: no single scheme describes them.
         """
-        kinds = {paths.family(layer.path): layer.path for layer in self}
+        attention = [layer for layer in self if layer.query_key or layer.value_out]
+        kinds = {paths.family(layer.path): layer.path for layer in attention}
         if len(kinds) > 1:
             raise InputError(
                 f"no single scheme describes {' and '.join(sorted(kinds))}: fit them apart, with "
                 "rules for one of them"
             )
-        return Mimetic(**self._constants("query_key"), **self._constants("value_out"))
+        return Mimetic(
+            **_constants_of("query_key", attention), **_constants_of("value_out", attention)
+        )
 
     @property
     def constant(self) -> Mimetic:
         """`scheme` with the mean over layers instead of one number per layer."""
         scheme = self.scheme
         means: dict[str, Any] = {
-            field: float(f"{np.mean(values):.4g}")
-            for field, values in vars(scheme).items()
-            if field.startswith(_CONSTANTS) and values is not None
+            field: float(f"{np.mean(value.values):.4g}") if isinstance(value, ByDepth) else value
+            for field, value in vars(scheme).items()
+            if field.startswith(_CONSTANTS)
         }
         return dataclasses.replace(scheme, **means)
 
-    def _constants(self, pair: str) -> dict[str, Any]:
-        short = {"query_key": "qk", "value_out": "vo"}[pair]
-        found = [getattr(layer, pair) for layer in self]
-        if all(one is None or one.alpha == one.beta == 0 for one in found):
-            return {f"alpha_{short}": None, f"beta_{short}": None}
-        if None in found:
-            missing = self[found.index(None)].name
-            raise InputError(f"{missing} has no {pair.replace('_', ' and ')}, but other layers do")
-        return {
-            f"{field}_{short}": tuple(float(f"{getattr(one, field):.4g}") for one in found)
-            for field in _CONSTANTS
-        }
+
+def _constants_of(pair: str, layers: Sequence[LayerFit]) -> dict[str, Any]:
+    short = {"query_key": "qk", "value_out": "vo"}[pair]
+    found = [getattr(layer, pair) for layer in layers]
+    if all(one is None or one.alpha == one.beta == 0 for one in found):
+        return {f"alpha_{short}": None, f"beta_{short}": None}
+    if None in found:
+        missing = layers[found.index(None)].name
+        raise InputError(f"{missing} has no {pair.replace('_', ' and ')}, but other layers do")
+    return {
+        f"{field}_{short}": _by_depth([getattr(one, field) for one in found])
+        for field in _CONSTANTS
+    }
+
+
+def _by_depth(values: Sequence[float]) -> Any:
+    """With 4 digits; of one layer the number."""
+    rounded = tuple(float(f"{value:.4g}") for value in values)
+    return ByDepth(rounded) if len(rounded) > 1 else rounded[0]
+
+
+def _call(scheme: Scheme) -> str:
+    """The scheme as it is typed, with the constants that were read."""
+    fields = [
+        f"{name}={value}"
+        for name, value in vars(scheme).items()
+        if name.startswith((*_CONSTANTS, "rho"))
+    ]
+    return f"{type(scheme).__name__}({', '.join(fields)})"
 
 
 def fit(
@@ -131,8 +190,9 @@ def fit(
     num_heads: int | None = None,
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
+    effective: bool = True,
 ) -> Fit:
-    """The mimetic initialization that trained attention looks like, layer by layer.
+    """The initialization that trained weights look like, layer by layer.
 
     `Mimetic(α, β)` gives W_Q W_Kᵀ = the best rank-K approximation of αZ + βI per head, and
     W_V W_out = αZ + βI per layer. Here α and β come from two numbers per product B, the mean of its
@@ -146,6 +206,10 @@ def fit(
     falls, because a smaller β with that α shows the same diagonal. A large residual says that the
     weights aren't a draw of any `Mimetic`.
 
+    The products are those that the activations meet, with the gain of the norm before the layer and
+    the LayerScale after it: see `check`. A fresh network has gains of 1, so that a scheme with the
+    constants that were read gives it these products. Of an MLP ρ is the correlation of its layers.
+
     Heads that disagree still share one α and β, with large errors. Attention without the structure,
     such as a default initialization, has β = 0 within its error, and some α.
 
@@ -154,13 +218,15 @@ def fit(
         num_heads: H, where kernels store heads flattened.
         num_kv_heads: G, likewise; H unless given.
         rules: what leaves are; unless given, stock Flax names or the table of `zoo` that fits.
+        effective: as in `check`.
 
     Returns:
-        A tuple with a `LayerFit` per layer; its `scheme` is the `Mimetic` with these constants, and
-        it prints as a table.
+        A tuple with a `LayerFit` per layer; its `schemes` have these constants, and it prints as a
+        table.
 
     Raises:
-        InputError: as `blocks`; if the tree has no attention, or products aren't square or finite.
+        InputError: as `blocks`; if the tree has neither attention nor an MLP, or products aren't
+            square or finite.
 
     Example:
         >>> import jax
@@ -176,12 +242,17 @@ def fit(
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 1-7 and figure 3.
     """
     layers = []
-    for layer in attention_pairs(
-        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
+    for layer in layer_pairs(
+        params,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        rules=rules,
+        effective=effective,
     ):
         with blaming(layer.name or "attention"):
             pairs = (_fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out))
-            layers.append(LayerFit(layer.path, layer.index, *pairs))
+            mlp = _fitted_mlp(layer.mlp) if layer.mlp else None
+            layers.append(LayerFit(layer.path, layer.index, *pairs, mlp))
     if not layers:
         seen = [path for path, _ in paths.flatten(params)[0]]
         shown = ", ".join(seen[:8]) + (", …" if len(seen) > 8 else "")
@@ -215,6 +286,16 @@ def _fitted(pair: Pair) -> PairFit:
     distances = values - expected_singular_values(alpha, beta, dim, rank)
     residual = math.sqrt(np.square(distances).mean() / np.square(values).mean())
     return PairFit(alpha, beta, float(alpha_error), float(beta_error), residual)
+
+
+def _fitted_mlp(pair: Pair) -> MLPFit:
+    pair.check_finite()
+    first, second = (
+        factor[0] - factor[0].mean(axis=1, keepdims=True) for factor in (pair.left, pair.right)
+    )
+    norms = np.linalg.norm(first) * np.linalg.norm(second)
+    rho = float(np.sum(first * second) / norms) if norms else 0.0
+    return MLPFit(rho, (1 - rho**2) / math.sqrt(first.size))
 
 
 def _constants(diagonal: float, power: float, fraction: float) -> tuple[float, float]:

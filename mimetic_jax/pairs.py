@@ -190,7 +190,11 @@ class _Scales:
                 shape, width = array.shape, next(iter(dims))
                 raise InputError(f"its {role} has shape {shape}, but its products width {width}")
         before, after = known.get(gain, 1.0), known.get(scale, 1.0)
-        sides = {"query_key": (before, before), "value_out": (before, after), "mlp": (before, after)}
+        sides = {
+            "query_key": (before, before),
+            "value_out": (before, after),
+            "mlp": (before, after),
+        }
         return dataclasses.replace(
             layer,
             folded=frozenset(known),

@@ -27,6 +27,7 @@ right, each to the result of the one before.
 
 from mimetic_jax.schemes.base import (
     Block,
+    ByDepth,
     Context,
     PerLayer,
     Scheme,
@@ -47,7 +48,7 @@ from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
-from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, MeanShift
+from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, CorrelatedMLP, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.ssm import MimeticSSM
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
@@ -56,12 +57,14 @@ __all__ = [
     "DCT",
     "AntiCorrelated",
     "Block",
+    "ByDepth",
     "CompleteP",
     "Conditioned",
     "ConstantBias",
     "Context",
     "ConvFilters",
     "ConvMimetic",
+    "CorrelatedMLP",
     "IDInit",
     "Impulse",
     "ImpulseBias",

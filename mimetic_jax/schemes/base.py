@@ -17,9 +17,37 @@ from mimetic_jax.typed import check_fields, declared, shown
 from mimetic_jax.weights.checks import is_finite
 
 _PER_LAYER = "a value per layer"
+_BY_DEPTH = "by_depth"
 
 PerLayer: TypeAlias = Annotated[float | tuple[float, ...] | Callable[[float], float], _PER_LAYER]
 """The type of a field that may depend on depth: `Scheme.at` resolves it for a layer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ByDepth:
+    """Numbers from the first layer to the last, for a network of any depth: a function of depth.
+
+    Between them it is linear. Unlike other functions it can be stored.
+
+    Attributes:
+        values: of the layers of a network, in their order.
+
+    Example:
+        >>> ByDepth((0.0, 1.0, 3.0))(0.75)
+        2.0
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        numbers = [isinstance(value, int | float) for value in self.values]
+        if not numbers or not all(numbers) or not np.isfinite(self.values).all():
+            raise InputError(f"values {shown(self.values)} are not one or more finite numbers")
+
+    def __call__(self, depth: float) -> float:
+        last = len(self.values) - 1
+        return float(np.interp(depth * last, np.arange(last + 1), self.values))
+
 
 _REGISTRY: dict[str, type[Scheme]] = {}
 
@@ -379,8 +407,10 @@ def _to_data(name: str, value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, tuple):
         return tuple(_to_data(name, item) for item in value)
+    if isinstance(value, ByDepth):
+        return {_BY_DEPTH: list(value.values)}
     if callable(value):
-        raise InputError(f"{name} is a function, which can't be stored: give one number per layer")
+        raise InputError(f"{name} is a function, which can't be stored: give ByDepth(numbers)")
     if isinstance(value, jax.core.Tracer):
         raise InputError(f"{name} is traced by jit, vmap or grad, which can't be stored")
     return value
@@ -389,6 +419,8 @@ def _to_data(name: str, value: Any) -> Any:
 def _from_data(value: Any) -> Any:
     if isinstance(value, Mapping) and "scheme" in value:
         return from_dict(value)
+    if isinstance(value, Mapping) and _BY_DEPTH in value:
+        return ByDepth(_from_data(value[_BY_DEPTH]))
     return tuple(map(_from_data, value)) if isinstance(value, list | tuple) else value
 
 

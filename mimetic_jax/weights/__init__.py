@@ -35,7 +35,12 @@ from mimetic_jax.weights.impulse import (
     swin_bias,
     swin_shared_bias,
 )
-from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
+from mimetic_jax.weights.mlp import (
+    anti_correlated,
+    correlated_mlp,
+    mean_shift,
+    mean_shift_per_input,
+)
 from mimetic_jax.weights.position import sincos_1d, sincos_2d
 from mimetic_jax.weights.selection import select, select_indices
 from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, step_bias
@@ -45,6 +50,7 @@ __all__ = [
     "conv_covariance_2022",
     "conv_filters",
     "correlated",
+    "correlated_mlp",
     "dct",
     "factorize",
     "identity_filters",

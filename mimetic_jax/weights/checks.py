@@ -18,6 +18,7 @@ _LARGEST = 10**6
 _REASON = "as float32 overflows in powers of larger numbers"
 ANY_SIGN = Range(-_LARGEST, _LARGEST, reason=_REASON)
 NOT_NEGATIVE = Range(0, _LARGEST, reason=_REASON)
+CORRELATION = Range(-1, 1)
 POSITIVE = Range(1e-12, _LARGEST, reason=_REASON)
 """Ranges of constants. A Gram matrix has the squares of a product's singular values, and
 eigensolvers compute its norm in float32: fourth powers, which fit at any width. Squares below

@@ -1,62 +1,67 @@
 """Where well-known models keep the gain of the norm before a layer, and the scale after it."""
 
-import functools
+from typing import Any
 
 from mimetic_jax.rules import Rule
 
-_SIDES = {"attention": "1", "mlp": "2"}
+_LEAF = "/(?:scale|weight)"
+_GEMMA = "pre_feedforward_layernorm/weight"
 
 
-def _rules(path: str, **options: object) -> tuple[Rule, ...]:
-    """The rule of attention and of the MLP, whose names differ in the number 1 or 2."""
-    kind = "scale" if options.pop("scale", False) else "gain"
-    rule = functools.partial(Rule, layout="d", **options)  # type: ignore[arg-type]
-    return tuple(rule(path.replace("N", n), f"{side}_{kind}") for side, n in _SIDES.items())
+def _gains(first: str, second: str, **options: Any) -> tuple[Rule, ...]:
+    """The norms before attention and before the MLP, by the names of their leaves."""
+    return (
+        Rule(first, "attention_gain", "d", **options),
+        Rule(second, "mlp_gain", "d", **options),
+    )
 
 
-def _gain(first: str, second: str, **options: object) -> tuple[Rule, ...]:
-    rule = functools.partial(Rule, layout="d", **options)  # type: ignore[arg-type]
-    leaf = "/(?:scale|weight)"
-    return rule(f"{first}{leaf}", "attention_gain"), rule(f"{second}{leaf}", "mlp_gain")
+def _scales(first: str, second: str, **options: Any) -> tuple[Rule, ...]:
+    """What multiplies the output of attention and of the MLP."""
+    return (
+        Rule(first, "attention_scale", "d", **options),
+        Rule(second, "mlp_scale", "d", **options),
+    )
 
-
-_GEMMA = {"beside": "pre_feedforward_layernorm/weight", "plus_one": True}
 
 NORMS: tuple[Rule, ...] = (
-    # A norm after the layer, or maybe after it: torch.nn's encoder and Swin V2.
+    # Norms after the layer, or maybe after it: those of torch.nn's encoder and of Swin V2.
     *(
-        Rule(rf"(?:norm[12]|layernorm_(?:before|after))/weight", (), beside=other)
+        Rule("(?:norm[12]|layernorm_(?:before|after))/weight", (), beside=other)
         for other in (
             "self_attn/in_proj_weight",
             "attn/logit_scale",
             "attention/self/logit_scale",
         )
     ),
-    # Gemma 2 and 3 have norms before and after each layer; where they have one in the library of
-    # DeepMind, `attn_vec_einsum` is beside it.
-    *_gain("input_layernorm", "pre_feedforward_layernorm", **_GEMMA),
-    Rule("post_attention_layernorm/weight", "attention_scale", "d", **_GEMMA),  # type: ignore[arg-type]
-    Rule("post_feedforward_layernorm/weight", "mlp_scale", "d", **_GEMMA),  # type: ignore[arg-type]
-    *_gain("pre_attention_norm", "pre_ffw_norm", plus_one=True),
-    # Llama, Mistral, Qwen, Phi, GPT-NeoX; without the first, the second is after attention.
-    Rule("input_layernorm/(?:scale|weight)", "attention_gain", "d"),
+    # Gemma 2 and 3 have norms before and after each layer.
+    *_gains(f"input_layernorm{_LEAF}", _GEMMA, beside=_GEMMA, plus_one=True),
+    *_scales(
+        "post_attention_layernorm/weight",
+        "post_feedforward_layernorm/weight",
+        beside=_GEMMA,
+        plus_one=True,
+    ),
+    *_gains("pre_attention_norm/scale", "pre_ffw_norm/scale", plus_one=True),
+    # Llama, Mistral, Qwen, Phi, GPT-NeoX; without the first, the second is a norm after attention.
+    Rule(f"input_layernorm{_LEAF}", "attention_gain", "d"),
     Rule("post_attention_layernorm/weight", "mlp_gain", "d", beside="input_layernorm/weight"),
     # timm, DINOv2 and ours
-    *_rules("normN/(?:scale|weight)"),
-    *_rules("lsN/gamma", scale=True),
-    *_rules("layer_scaleN/lambda1", scale=True),
+    *_gains(f"norm1{_LEAF}", f"norm2{_LEAF}"),
+    *_scales("ls1/gamma", "ls2/gamma"),
+    *_scales("layer_scale1/lambda1", "layer_scale2/lambda1"),
     Rule("layer_scale", "attention_scale", "d", beside="attention/query/kernel"),
-    *_gain("layernorm_before", "layernorm_after"),  # Hugging Face's ViT
-    *_rules("layer_normN/(?:scale|weight)"),  # CLIP
-    *_rules("ln_N/(?:scale|weight)"),  # GPT-2, GPT-Neo, torchvision
-    *_gain("attention_norm", "ffn_norm"),  # Llama as published, EasyLM
-    # Flax's own numbers: vit_jax, big_vision
-    Rule(r"(?<=encoderblock/)LayerNorm_0/scale", "attention_gain", "d"),
-    Rule(r"(?<=encoderblock/)LayerNorm_[12]/scale", "mlp_gain", "d"),
-    *(
-        Rule(rf"LayerNorm_{n}/scale", f"{side}_gain", "d", within=r"encoderblock_\d+$")
-        for side, n in (("attention", "0"), ("mlp", "[12]"))
+    # Hugging Face's ViT; CLIP; GPT-2, GPT-Neo and torchvision; Llama as published and EasyLM
+    *_gains(f"layernorm_before{_LEAF}", f"layernorm_after{_LEAF}"),
+    *_gains(f"layer_norm1{_LEAF}", f"layer_norm2{_LEAF}"),
+    *_gains(f"ln_1{_LEAF}", f"ln_2{_LEAF}"),
+    *_gains(f"attention_norm{_LEAF}", f"ffn_norm{_LEAF}"),
+    # Flax's own numbers, in vit_jax and big_vision
+    *_gains(
+        r"(?<=encoderblock/)LayerNorm_0/scale",
+        r"(?<=encoderblock/)LayerNorm_[12]/scale",
     ),
+    *_gains("LayerNorm_0/scale", "LayerNorm_[12]/scale", within=r"encoderblock_\d+$"),
 )
 """Gains and scales by name, whatever the table of the layers.
 
