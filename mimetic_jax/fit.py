@@ -15,7 +15,6 @@ from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.pairs import Layer, Pair, layer_pairs
 from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme
-from mimetic_jax.schemes.base import to_dict
 from mimetic_jax.table import aligned
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
@@ -115,10 +114,6 @@ class Fit(tuple[LayerFit, ...]):
         if rhos := [layer.mlp.rho for layer in self if layer.mlp]:
             found.append(CorrelatedMLP(_by_depth(rhos)))
         return tuple(found)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """`schemes` as plain data, which `schemes.from_dict` reads."""
-        return [to_dict(scheme) for scheme in self.schemes]
 
     @property
     def scheme(self) -> Mimetic:
@@ -250,13 +245,15 @@ def fit(
         effective=effective,
     ):
         with blaming(layer.name or "attention"):
-            pairs = (_fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out))
+            query_key, value_out = (
+                _fitted(pair) if pair else None for pair in (layer.query_key, layer.value_out)
+            )
             mlp = _fitted_mlp(layer.mlp) if layer.mlp else None
-            layers.append(LayerFit(layer.path, layer.index, *pairs, mlp))
+            layers.append(LayerFit(layer.path, layer.index, query_key, value_out, mlp))
     if not layers:
         seen = [path for path, _ in paths.flatten(params)[0]]
         shown = ", ".join(seen[:8]) + (", …" if len(seen) > 8 else "")
-        raise InputError(f"there is no attention to fit among the paths {shown or '(none)'}")
+        raise InputError(f"there is no attention or MLP to fit among the paths {shown or '(none)'}")
     return Fit(layers)
 
 

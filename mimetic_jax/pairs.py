@@ -195,11 +195,10 @@ class _Scales:
             "value_out": (before, after),
             "mlp": (before, after),
         }
-        return dataclasses.replace(
-            layer,
-            folded=frozenset(known),
-            **{name: pair.scaled(*sides[name]) for name, pair in layer.pairs.items()},
-        )
+        scaled: dict[str, Any] = {
+            name: pair.scaled(*sides[name]) for name, pair in layer.pairs.items()
+        }
+        return dataclasses.replace(layer, folded=frozenset(known), **scaled)
 
     def _of(self, layer: LayerPairs, role: str) -> np.ndarray | None:
         place = layer.path.replace(".", "/")

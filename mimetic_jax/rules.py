@@ -526,7 +526,8 @@ def describing(
 
 
 def _has(paths: Collection[str], block: str, name: str) -> bool:
-    return (name if not block else f"{block}/{name}") in paths or f"{block}.{name}" in paths
+    prefix = (block, name) if block else (name,)
+    return "/".join(prefix) in paths or ".".join(prefix).replace("/", ".") in paths
 
 
 @functools.cache

@@ -84,9 +84,7 @@ def test_the_picture_has_a_point_for_each_head():
     assert len(heads) == 3 * H
     assert len(layers) == 3
     for axes in figure.axes:
-        assert [tick.get_text() for tick in axes.get_xticklabels()] == [
-            f"layer_{i}" for i in range(3)
-        ]
+        assert axes.get_xticks().tolist() == [0, 1, 2]
     assert figure._repr_png_().startswith(b"\x89PNG"), "what a notebook asks for"
 
 

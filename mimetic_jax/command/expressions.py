@@ -21,11 +21,14 @@ def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:
     0.5
 
     Args:
-        text: the name of a scheme, a call with its fields, or several with commas between.
+        text: the name of a scheme, a call with its fields, or several with commas between; or the
+            name of a JSON file of schemes.
 
     Raises:
         InputError: for anything else.
     """
+    if text.endswith(".json"):
+        return schemes.load(text)
     scheme = _read("scheme", text, _SCHEMES)
     as_tuple(scheme)
     return scheme
@@ -111,6 +114,9 @@ _SCHEMES = {
     for name, made in vars(schemes).items()
     if name in schemes.__all__
     and made is not Scheme
-    and (made is schemes.mimetic_language or (isinstance(made, type) and issubclass(made, Scheme)))
+    and (
+        made in (schemes.mimetic_language, schemes.ByDepth)
+        or (isinstance(made, type) and issubclass(made, Scheme))
+    )
 }
 _RULES = {**zoo.TABLES, "FLAX": FLAX, **{m.__name__: m for m in (attention_rules, mlp_rules, Rule)}}

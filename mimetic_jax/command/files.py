@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 
+from mimetic_jax import schemes
 from mimetic_jax.check import check
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.errors import InputError
@@ -80,16 +81,35 @@ def rewrite_file(argv: Sequence[str]) -> None:
 
 @_errors_name_flags()
 def check_file(argv: Sequence[str]) -> None:
-    """How closely each attention layer of a file is aligned with the identity."""
-    options, given = _parsed(_parser("check", check_file.__doc__), argv)
-    print(check(read(options.file), **given))
+    """How closely the products of each layer of a file are aligned with the identity."""
+    parser = _parser("check", check_file.__doc__)
+    parser.add_argument(
+        "--bare",
+        action="store_true",
+        help="the kernels alone, without the gain of the norm before and the scale after a layer",
+    )
+    parser.add_argument("--png", metavar="FILE.png", help="draw them too, by depth")
+    options, given = _parsed(parser, argv)
+    found = check(read(options.file), effective=not options.bare, **given)
+    print(found)
+    if options.png:
+        found.plot().savefig(options.png, dpi=150)
 
 
 @_errors_name_flags()
 def fit_file(argv: Sequence[str]) -> None:
-    """The constants of a mimetic start that are closest to the weights of a file."""
-    options, given = _parsed(_parser("fit", fit_file.__doc__), argv)
-    print(fit(read(options.file), **given))
+    """The schemes whose constants are closest to the weights of a file."""
+    parser = _parser("fit", fit_file.__doc__)
+    parser.add_argument(
+        "--out",
+        metavar="FILE.json",
+        help="write the schemes, for `mimetic rewrite --scheme=FILE.json` and `schemes.load`",
+    )
+    options, given = _parsed(parser, argv)
+    found = fit(read(options.file), **given)
+    print(found)
+    if options.out:
+        schemes.save(options.out, found.schemes)
 
 
 def read(path: str) -> Mapping[str, np.ndarray]:

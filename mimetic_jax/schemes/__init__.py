@@ -33,6 +33,8 @@ from mimetic_jax.schemes.base import (
     Scheme,
     as_tuple,
     from_dict,
+    load,
+    save,
     to_dict,
 )
 from mimetic_jax.schemes.baselines import (
@@ -90,6 +92,8 @@ __all__ = [
     "ZeroOutputs",
     "as_tuple",
     "from_dict",
+    "load",
     "mimetic_language",
+    "save",
     "to_dict",
 ]

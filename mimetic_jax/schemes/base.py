@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import json
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
@@ -12,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.errors import InputError, said_by, unknown
 from mimetic_jax.typed import check_fields, declared, shown
 from mimetic_jax.weights.checks import is_finite
 
@@ -378,6 +379,33 @@ def from_dict(data: Mapping[str, Any]) -> Scheme:
     except TypeError as error:
         raise InputError(f"{name}: {error}") from error
     return _REGISTRY[name](**values)
+
+
+def save(path: str, scheme: Scheme | tuple[Scheme, ...]) -> None:
+    """Write schemes into a JSON file, as `load` reads them.
+
+    Raises:
+        InputError: as `to_dict`.
+    """
+    data = [to_dict(one) for one in as_tuple(scheme)]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(data, indent=1) + "\n")
+
+
+def load(path: str) -> tuple[Scheme, ...]:
+    """Read the schemes of a JSON file, such as `mimetic fit FILE --out=FILE.json` writes.
+
+    Raises:
+        InputError: the file isn't there or holds something else.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is no JSON file of schemes: {said_by(error)}") from error
+    if not isinstance(data, list) or not data:
+        raise InputError(f"{path} is no list of schemes, as mimetic fit FILE --out=… writes it")
+    return tuple(map(from_dict, data))
 
 
 def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:

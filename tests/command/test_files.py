@@ -179,7 +179,7 @@ def test_names_that_no_table_has(tmp_path, capsys):
     files.check_file([str(out), FLAGS[0], f"--rules={rules}"])
     assert capsys.readouterr().out.count("with -I in 2 of 2 layers") == 2
     files.fit_file([str(out), FLAGS[0], f"--rules={rules}"])
-    assert "Mimetic(alpha_qk=(" in capsys.readouterr().out
+    assert "Mimetic(alpha_qk=ByDepth(values=(" in capsys.readouterr().out
 
 
 def test_positions_of_a_grid_that_is_not_square(tmp_path):
@@ -219,7 +219,7 @@ def test_check_and_fit(saved, tmp_path, capsys):
     files.rewrite_file([str(saved), str(out), *FLAGS])
     capsys.readouterr()
     files.fit_file([str(out), *FLAGS[:1]])
-    assert "Mimetic(alpha_qk=(" in capsys.readouterr().out
+    assert "Mimetic(alpha_qk=ByDepth(values=(" in capsys.readouterr().out
 
 
 def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):

@@ -1,0 +1,223 @@
+"""Products with the norm's gain and LayerScale, against NumPy, whatever the names and storage."""
+
+import jax
+import numpy as np
+import pytest
+
+import mimetic_jax
+from mimetic_jax import InputError, check, fit, rewrite, schemes
+from mimetic_jax.models import ViT
+from mimetic_jax.schemes import ByDepth, CorrelatedMLP, MeanShift, Mimetic
+
+D, H, F, L = 48, 4, 96, 3
+KEY = jax.random.key(0)
+QKV = ("query", "key", "value")
+
+
+def dinov2(seed=0, layers=L):
+    """A tree with the names of Hugging Face's DINOv2, gains and scales drawn, of any sign."""
+    random = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    tree = {}
+    for i in range(layers):
+        at = f"encoder.layer.{i}"
+        for name in ("attention.query", "attention.key", "attention.value", "output.dense"):
+            tree[f"{at}.attention.{name}.weight"] = 0.1 * draw(D, D)
+            tree[f"{at}.attention.{name}.bias"] = draw(D)
+        tree |= {f"{at}.mlp.fc1.weight": 0.1 * draw(F, D), f"{at}.mlp.fc2.weight": 0.1 * draw(D, F)}
+        tree |= {f"{at}.norm{n}.weight": 1 + 0.3 * draw(D) for n in (1, 2)}
+        tree |= {f"{at}.layer_scale{n}.lambda1": draw(D) for n in (1, 2)}
+    return tree
+
+
+def cosine(product):
+    return np.trace(product) / (np.linalg.norm(product) * np.sqrt(len(product)))
+
+
+def reparametrized(tree, seed=1):
+    """The same function with other gains and scales: kernels are divided by what they become."""
+    random, tree = np.random.default_rng(seed), dict(tree)
+    for i in range(L):
+        at = f"encoder.layer.{i}"
+        for n, inner, last in (
+            (1, [f"attention.attention.{name}" for name in QKV], "attention.output.dense"),
+            (2, ["mlp.fc1"], "mlp.fc2"),
+        ):
+            gain, scale = (random.choice([-1, 1], D) * random.uniform(0.5, 2, D) for _ in range(2))
+            for name in inner:
+                tree[f"{at}.{name}.weight"] = tree[f"{at}.{name}.weight"] / gain
+            tree[f"{at}.{last}.weight"] = tree[f"{at}.{last}.weight"] / scale[:, None]
+            tree[f"{at}.norm{n}.weight"] = tree[f"{at}.norm{n}.weight"] * gain
+            tree[f"{at}.layer_scale{n}.lambda1"] = tree[f"{at}.layer_scale{n}.lambda1"] * scale
+    return tree
+
+
+def fresh():
+    """With gains and scales of 1, as a network starts."""
+    ends = (".lambda1", "norm1.weight", "norm2.weight")
+    return {k: np.ones_like(x) if k.endswith(ends) else x for k, x in dinov2().items()}
+
+
+def test_products_are_those_that_activations_meet():
+    tree = dinov2()
+    for i, layer in enumerate(check(tree, num_heads=H)):
+        w = {k.split(f"layer.{i}.")[1]: np.float64(x) for k, x in tree.items() if f"r.{i}." in k}
+        before, after = w["norm1.weight"], w["layer_scale1.lambda1"]
+        q, k, v = (before[:, None] * w[f"attention.attention.{name}.weight"].T for name in QKV)
+        heads = [cosine(a @ b.T) for a, b in zip(np.split(q, H, 1), np.split(k, H, 1), strict=True)]
+        np.testing.assert_allclose(layer.query_key, heads, atol=1e-6)
+        out = w["attention.output.dense.weight"].T * after
+        assert layer.value_out == pytest.approx(cosine(v @ out), abs=1e-6)
+        first = w["norm2.weight"][:, None] * w["mlp.fc1.weight"].T
+        second = w["mlp.fc2.weight"].T * w["layer_scale2.lambda1"]
+        assert layer.mlp == pytest.approx(cosine(first @ second), abs=1e-6)
+        means = first.mean(1) / first.std(1) * np.sqrt(F)
+        assert layer.means == pytest.approx(np.sqrt(np.mean(means**2)), rel=1e-6)
+
+
+def test_gains_of_one_change_nothing_and_bare_products_ignore_them():
+    ones, tree = check(fresh(), num_heads=H), dinov2()
+    bare = check(tree, num_heads=H, effective=False)
+    for first, second in zip(ones, bare, strict=True):
+        assert first.value_out == pytest.approx(second.value_out, abs=1e-7)
+        assert first.mlp == pytest.approx(second.mlp, abs=1e-7)
+    assert (ones.note, bare.note) == ("with the norm's gain and LayerScale", "")
+
+
+def test_fit_reads_a_scheme_under_any_gains_and_scales():
+    scheme = (
+        Mimetic(beta_qk=ByDepth((0.3, 0.6, 0.9)), beta_vo=-0.6),
+        CorrelatedMLP(ByDepth((-0.6, -0.1, 0.4))),
+        MeanShift(0.5),
+    )
+    tree = rewrite(KEY, fresh(), scheme, num_heads=H)
+    for found in (fit(tree, num_heads=H), fit(reparametrized(tree), num_heads=H)):
+        mimetic, mlp = found.schemes
+        assert mimetic.beta_qk.values == pytest.approx((0.3, 0.6, 0.9), abs=0.12)
+        assert mimetic.beta_vo.values == pytest.approx([-0.6] * L, abs=0.06)
+        assert mlp.rho.values == pytest.approx((-0.6, -0.1, 0.4), abs=0.06)
+    # Bare kernels show nothing of it.
+    hidden = fit(reparametrized(tree), num_heads=H, effective=False).schemes[1]
+    assert max(map(abs, hidden.rho.values)) < 0.3
+
+
+def test_what_was_read_starts_a_network_of_another_depth_and_width(tmp_path):
+    start = rewrite(KEY, fresh(), CorrelatedMLP(ByDepth((-0.6, 0.0, 0.6))), num_heads=H)
+    path = str(tmp_path / "fit.json")
+    schemes.save(path, fit(start, num_heads=H).schemes)
+    model = ViT(num_classes=10, width=64, depth=5, heads=2, patch=4)
+    params = jax.eval_shape(model.init, KEY, np.zeros((1, 8, 8, 3), np.float32))["params"]
+    random = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), params)
+    again = fit(rewrite(KEY, params, schemes.load(path)), effective=False).schemes[1]
+    assert again.rho.values == pytest.approx((-0.6, -0.3, 0.0, 0.3, 0.6), abs=0.06)
+
+
+def test_the_mlp_keeps_its_norm_and_gets_its_correlation():
+    tree = fresh()
+    new = rewrite(KEY, tree, CorrelatedMLP(-0.5), num_heads=H)
+    before, after = (np.float64(t["encoder.layer.0.mlp.fc2.weight"]) for t in (tree, new))
+    assert np.linalg.norm(after) == pytest.approx(np.linalg.norm(before), rel=0.02)
+    first = np.float64(new["encoder.layer.0.mlp.fc1.weight"]).T
+    assert np.corrcoef(first.ravel(), after.ravel())[0, 1] == pytest.approx(-0.5, abs=0.03)
+    np.testing.assert_array_equal(first.T, tree["encoder.layer.0.mlp.fc1.weight"])
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_our_models_gains_are_known(scan):
+    model = ViT(
+        num_classes=10, width=16, depth=2, heads=2, patch=4, layer_scale="branch", scan=scan
+    )
+    shapes = jax.eval_shape(model.init, KEY, np.zeros((1, 8, 8, 3), np.float32))["params"]
+    random = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: random.normal(size=x.shape), shapes)
+    everything = {"attention_gain", "mlp_gain", "attention_scale"}
+    assert [set(layer.folded) for layer in check(params)] == [everything] * 2
+    block = params["blocks" if scan else "block_1"]
+    pick = (lambda x: x[1]) if scan else (lambda x: x)
+    value, out = (pick(block["attention"][name]["kernel"]) for name in ("value", "out"))
+    gain, scale = pick(block["norm1"]["scale"]), pick(block["layer_scale"])
+    product = np.diag(gain) @ value.reshape(16, 16) @ out.reshape(16, 16) @ np.diag(scale)
+    assert check(params)[1].value_out == pytest.approx(cosine(product), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        # (attention, its gain, its scale), each with the path of the block in front
+        (("attn.qkv", "attn.proj", "norm1.weight", "ls1.gamma"), 2),
+        (("attn.qkv", "attn.proj", "norm1.weight", "attn.logit_scale"), 0),  # Swin V2
+        (("self_attn.in_proj_weight", "self_attn.out_proj", "norm1.weight", ""), 0),  # torch.nn
+        (("attn.qkv", "attn.proj", "norm3.weight", ""), 0),
+    ],
+)
+def test_norms_after_a_layer_are_not_folded(names, folded):
+    fused, out, norm, scale = names
+    fused = fused if fused.endswith("_weight") else f"{fused}.weight"
+    tree = {f"blocks.0.{fused}": np.ones((3 * D, D)), f"blocks.0.{out}.weight": np.ones((D, D))}
+    tree |= {f"blocks.0.{name}": np.ones(D) for name in (norm, scale) if name}
+    found = check(tree, num_heads=H)
+    assert len(found[0].folded) == folded
+    assert ("kernels alone" in found.note) == (not folded)
+
+
+def test_gemma_adds_one_and_llama_does_not():
+    at, random = "model.layers.0", np.random.default_rng(0)
+    tree = {f"{at}.self_attn.{name}_proj.weight": random.normal(size=(D, D)) for name in "qkvo"}
+    tree |= {
+        f"{at}.{x}_layernorm.weight": random.normal(size=D) for x in ("input", "post_attention")
+    }
+    llama = check(tree, num_heads=H)
+    gemma = check(tree | {f"{at}.pre_feedforward_layernorm.weight": np.zeros(D)}, num_heads=H)
+    value, out = (np.float64(tree[f"{at}.self_attn.{name}_proj.weight"]).T for name in "vo")
+    gain, after = (tree[f"{at}.{x}_layernorm.weight"] for x in norms)
+    assert llama[0].value_out == pytest.approx(cosine(np.diag(gain) @ value @ out), abs=1e-6)
+    product = np.diag(1 + gain) @ value @ out @ np.diag(1 + after)
+    assert gemma[0].value_out == pytest.approx(cosine(product), abs=1e-6)
+
+
+def test_a_gain_of_another_width_is_named():
+    tree = dinov2() | {"encoder.layer.1.norm1.weight": np.ones(7)}
+    with pytest.raises(InputError, match=r"r\.1: its attention_gain has shape \(7,\)"):
+        check(tree, num_heads=H)
+
+
+def test_scales_of_some_layers_are_counted():
+    tree = {name: x for name, x in dinov2().items() if "layer.2.layer_scale" not in name}
+    assert check(tree, num_heads=H).note == "with the norm's gain and LayerScale in 2 of 3 layers"
+
+
+def test_fit_of_a_file_is_a_scheme_for_another(tmp_path, capsys):
+    from safetensors.numpy import save_file
+
+    from mimetic_jax.command.files import check_file, fit_file, rewrite_file
+
+    weights = rewrite(KEY, fresh(), CorrelatedMLP(-0.7), num_heads=H)
+    path, out = str(tmp_path / "in.safetensors"), str(tmp_path / "out.safetensors")
+    save_file({k: np.ascontiguousarray(x) for k, x in weights.items()}, path)
+    scheme = str(tmp_path / "fit.json")
+    fit_file([path, f"--heads={H}", f"--out={scheme}"])
+    assert "CorrelatedMLP(rho=ByDepth" in capsys.readouterr().out
+    assert isinstance(schemes.load(scheme)[1], CorrelatedMLP)
+    rewrite_file([path, out, f"--heads={H}", f"--scheme={scheme}"])
+    check_file([out, f"--heads={H}"])
+    assert "W_1 W_2 aligned with +I in 0, with -I in 3 of 3 layers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '[{"scheme": "Mimetik"}]'])
+def test_a_file_of_schemes_that_is_none_is_one_line(content, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError):
+        schemes.load(str(path))
+
+
+def test_numbers_by_depth_survive_storage():
+    scheme = Mimetic(beta_vo=ByDepth((-0.1, -0.4)))
+    assert schemes.from_dict(schemes.to_dict(scheme)) == scheme
+    assert mimetic_jax.schemes.Mimetic(beta_vo=ByDepth((-0.2,))).at(3, 5).beta_vo == -0.2
+    with pytest.raises(InputError, match="are not one or more finite numbers"):
+        ByDepth(())
