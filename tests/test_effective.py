@@ -173,7 +173,7 @@ def test_gemma_adds_one_and_llama_does_not():
     llama = check(tree, num_heads=H)
     gemma = check(tree | {f"{at}.pre_feedforward_layernorm.weight": np.zeros(D)}, num_heads=H)
     value, out = (np.float64(tree[f"{at}.self_attn.{name}_proj.weight"]).T for name in "vo")
-    gain, after = (tree[f"{at}.{x}_layernorm.weight"] for x in norms)
+    gain, after = (tree[f"{at}.{x}_layernorm.weight"] for x in ("input", "post_attention"))
     assert llama[0].value_out == pytest.approx(cosine(np.diag(gain) @ value @ out), abs=1e-6)
     product = np.diag(1 + gain) @ value @ out @ np.diag(1 + after)
     assert gemma[0].value_out == pytest.approx(cosine(product), abs=1e-6)
