@@ -2,8 +2,8 @@
 
 Paper: Mimetic Initialization of Self-Attention Layers (no row of it).
 Command: python main.py --config=configs/text.py --config.data.dir=FILE_OR_FOLDER
-Chosen: the optimizer of configs/python_docs.py, which was chosen by the default arm there, on
-    another text: search the learning rate on yours, by the default arm alone.
+Chosen: embedding and optimizer of configs/python_docs.py, which were chosen by the default arm
+    there, on another text: search the learning rate on yours, by the default arm alone.
 """
 
 from ml_collections import ConfigDict

@@ -17,14 +17,9 @@ from mimetic_jax.models.low_memory import LayerNorm, add_table
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 from mimetic_jax.weights.position import sincos_1d
 
-_EMBEDDINGS = {
-    "normal": nn.initializers.normal(0.01),
-    "uniform": lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1),
-}
-
 _CHOICES = {
     "positions": ("sinusoidal", "learned", "rotary"),
-    "embedding": tuple(_EMBEDDINGS),
+    "embedding": ("normal", "uniform"),
     "dropout_of": ("tokens", "elements"),
 }
 
@@ -60,6 +55,8 @@ class GPT(nn.Module):
             a normal of .02 a model of width 384 starts out expecting each token once more, 8 %
             above log V for 50 characters; but of the .01 only 7 % of what enters its first block is
             content and the rest position, of the uniform 72 %.
+        embedding_std: standard deviation of a normal embedding in place of .01, if it isn't 0. At
+            D^-1/2 two thirds of what enters the first block are content, at any width.
         embedding_dropout: rate of dropout on the embedded tokens.
         dropout_of: what it drops: "tokens" of the vocabulary, drawn once per call for all positions
             of a token, or single "elements".
@@ -98,6 +95,7 @@ class GPT(nn.Module):
     swiglu: bool = False
     dropout: float = 0.0
     embedding: str = "normal"
+    embedding_std: float = 0.0
     embedding_dropout: float = 0.0
     dropout_of: str = "tokens"
     base: str = "timm"
@@ -117,9 +115,7 @@ class GPT(nn.Module):
         length = tokens.shape[1]
         self._check(length)
         init = base_init(self.base)
-        embedding: Any = self.param(
-            "embedding", _EMBEDDINGS[self.embedding], (self.vocab, self.width)
-        )
+        embedding: Any = self.param("embedding", self._embed_init(), (self.vocab, self.width))
         # `logits` alone uses it, but `init` traces this method.
         self.param("decoder_bias", nn.initializers.zeros, (self.vocab,))
         x = embedding[tokens]
@@ -144,12 +140,21 @@ class GPT(nn.Module):
         embedding: Any = self.get_variable("params", "embedding")
         return hidden @ embedding.T + self.get_variable("params", "decoder_bias")
 
+    def _embed_init(self) -> nn.initializers.Initializer:
+        if self.embedding == "uniform":
+            return lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -0.1, 0.1)
+        return nn.initializers.normal(self.embedding_std or 0.01)
+
     def _check(self, length: int) -> None:
         if self.width % self.heads:
             raise InputError(f"heads {self.heads} does not divide width {self.width}")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
+        if self.embedding == "uniform" and self.embedding_std:
+            raise InputError(
+                f"embedding_std {self.embedding_std} is of a normal embedding, this one is uniform"
+            )
         if self.positions == "learned" and length > self.max_length:
             raise InputError(f"{length} tokens are more than the {self.max_length} positions")
         for name in ("dropout", "embedding_dropout"):

@@ -201,6 +201,8 @@ def test_base_initializations() -> None:
     assert float(jnp.abs(kernel).max()) <= (4 * 96) ** -0.5 + 1e-7
     assert bias.any()
     assert float(torch["embedding"].std()) == pytest.approx(0.01, rel=0.1)
+    wide = initial(width=96, embedding_std=96**-0.5)["params"]["embedding"]
+    assert jnp.allclose(wide, torch["embedding"] * 100 * 96**-0.5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +330,7 @@ def test_it_learns_a_cycle() -> None:
         ({"positions": "rotary", "heads": 4}, "heads of even width, not 3"),
         ({"positions": "learned", "max_length": 6}, "7 tokens are more than the 6 positions"),
         ({"dropout": 1.0}, r"dropout 1.0 is not in \[0, 1\)"),
+        ({"embedding": "uniform", "embedding_std": 0.1}, "embedding_std 0.1 is of a normal"),
         ({"embedding_dropout": -0.1}, r"embedding_dropout -0.1 is not in \[0, 1\)"),
         ({"base": "gpt"}, "unknown base initialization 'gpt'"),
     ],
