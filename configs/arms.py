@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
 
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.models.local_attention import FORMS
 from mimetic_jax.schemes import (
     DCT,
@@ -463,7 +463,7 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     compared = controlled("mimetic", mimetic)
     combinations = {name: _of_parts(name) for name in _PARTS_OF_SSM}
     powers = {f"power_{c}": MimeticSSM(decay=1.0, power=c) for c in (2, 4, 8)}
-    others: Arms = {
+    others = {
         "shuffled": {"scheme": (Shuffled(mimetic),)},
         **{name: {"scheme": (scheme,)} for name, scheme in (combinations | powers).items()},
     }

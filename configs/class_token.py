@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, digits_vit
 from configs.default import arguments, default
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.schemes import Mimetic, NormMatched, SinCos
 
 POOLS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.exits import Answered
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.exits import Answered
 from mimetic_jax.train.schema import default, model
 
 __all__ = ["arguments", "default", "model"]

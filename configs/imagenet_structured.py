@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 # At batch 1024, sqrt makes 7e-4 and linear 1e-3 of the 5e-4 for batch 512. timm takes sqrt for
 # AdamW unless told otherwise, which is how the main results came by it.

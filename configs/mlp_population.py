@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 
 def get_config(text: str = "") -> ConfigDict:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from configs.default import arguments
 from configs.recipes import constant_rate, language
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
 

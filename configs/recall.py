@@ -10,7 +10,7 @@ Chosen: nothing was searched here.
 from ml_collections import ConfigDict
 
 from configs.recipes import recall
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 MODELS = {"mamba": {"rate": 1e-2, "steps": 1000}, "gpt": {"rate": 1e-3, "steps": 1000}}
 SETS = ("associative", "induction")

@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.data import describe
-from mimetic_jax.errors import unknown
 from mimetic_jax.models import VARIANTS
 
 SMALL_DATA = ("food101", "cifar10", "cifar100", "stl10", "oxford_flowers102", "oxford_iiit_pet")

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs.default import arguments
 from configs.recipes import short_text
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 LEVELS = ("char", "word")
 

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 STAGES = ("pretrain", "select")
 

@@ -20,7 +20,7 @@ from launch import league, tables
 from launch.marks import marks_of_lines, reached
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.train.report import DEFAULT, markdown
 from papers import TABLES
 

@@ -21,7 +21,7 @@ from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from launch.registry import Entry, Spec
 from launch.results import Line, Results
 from launch.weights import PLACEHOLDERS, Weights
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms, to_json
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import Record

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from launch.weights import Weights
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
 from papers.record import Figure, Row, Small, Table

@@ -49,8 +49,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from launch.listing import listing
 from launch.registry import Entry, entries, own_entries, scaled_entries, with_weights
 from launch.results import Results
-from mimetic_jax.errors import InputError, check_given, unknown
-from mimetic_jax.exits import reported
+from mimetic_jax.base.errors import InputError, check_given, unknown
+from mimetic_jax.base.exits import reported
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
 
@@ -198,7 +198,8 @@ def _choose(
     from launch import league
     from mimetic_jax.train.cluster import preemption
 
-    code, tried, wanted = 0, [], league.trials(rows, results)
+    code, wanted = 0, league.trials(rows, results)
+    tried: list[Entry] = []
     while code == 0 and wanted != tried:  # an arm whose best is at an end tries the next row
         tried = wanted
         _, code = _train(tried, [], results, flags, say)

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from launch.registry import Spec
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.record import Record, Trained
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
-from mimetic_jax.typed import from_json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
 from launch.results import Line, MembersLine, Results
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
-from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.comparison import Comparison

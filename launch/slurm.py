@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import Place
 
 

@@ -7,8 +7,8 @@ import hashlib
 import pathlib
 import re
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import expanded
-from mimetic_jax.errors import InputError
 
 PLACEHOLDERS = ("FILE.npz", "FIRST_STAGE")
 """In a row's arguments: weights, a population's statistics, and a workdir of main.py."""

@@ -13,12 +13,12 @@ import importlib
 from typing import Any
 
 from mimetic_jax import schemes, weights, zoo
-from mimetic_jax.check import Check, check
-from mimetic_jax.errors import InputError
-from mimetic_jax.fit import Fit, fit
-from mimetic_jax.rewrite import Plan, block_key, blocks, plan, rewrite
-from mimetic_jax.rules import Rule, attention_rules, mlp_rules
-from mimetic_jax.version import __version__
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.version import __version__
+from mimetic_jax.trained.check import Check, check
+from mimetic_jax.trained.fit import Fit, fit
+from mimetic_jax.tree.rewrite import Plan, block_key, blocks, plan, rewrite
+from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
 
 __all__ = [
     "Check",

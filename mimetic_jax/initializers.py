@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypedDict
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.typed import converted, shown
 from mimetic_jax.schemes import Block, Context, MeanShift, Mimetic, Scheme
 from mimetic_jax.schemes.base import named_if_traced
-from mimetic_jax.typed import converted, shown
 from mimetic_jax.weights.attention import attention_sizes
 from mimetic_jax.weights.checks import check_dtype, check_key, check_room, counts, in_dtype, pair
 

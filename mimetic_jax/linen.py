@@ -8,10 +8,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import rewrite
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence
+from mimetic_jax.tree.rewrite import rewrite
 
 
 class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):

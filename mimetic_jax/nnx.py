@@ -7,10 +7,10 @@ from typing import Any
 import jax
 from flax import nnx
 
-from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rewrite import rewrite
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.typed import shown
+from mimetic_jax.tree.rewrite import rewrite
 from mimetic_jax.weights.checks import check_key
 
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, blaming, said_by
-from mimetic_jax.rewrite import Plan, plan, rewrite_in_place
+from mimetic_jax.base.errors import InputError, blaming, said_by
 from mimetic_jax.schemes import Scheme
+from mimetic_jax.tree.rewrite import Plan, plan, rewrite_in_place
 from mimetic_jax.weights.checks import check_key
 
 if TYPE_CHECKING:

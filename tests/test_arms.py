@@ -11,7 +11,7 @@ import pytest
 import mimetic_jax
 from configs import arms, cifar10_vit, ptb_char, small_data_vit
 from mimetic_jax import models, schemes
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison

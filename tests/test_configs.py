@@ -21,9 +21,9 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from configs import imagenet_structured, recipes, weight_selection_vit
-from mimetic_jax import data, paths, schemes
+from mimetic_jax import data, schemes
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import experiment, shipped
-from mimetic_jax.errors import InputError
 from mimetic_jax.models.init import base_init
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
@@ -32,6 +32,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.tasks import task_module
+from mimetic_jax.tree import paths
 from tests import training
 from tests.training import quiet
 

@@ -11,11 +11,11 @@ from ml_collections import ConfigDict
 import mimetic_jax
 from configs import arms
 from launch.registry import Spec, entries
-from mimetic_jax import paths
 from mimetic_jax.command import shipped
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
+from mimetic_jax.tree import paths
 from papers import TABLES
 
 OTHERS = ("images", "text", "schemes", "league")

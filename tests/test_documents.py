@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.exits import Answered
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.exits import Answered
 from mimetic_jax.train import Comparison
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from mimetic_jax.version import __version__
+from mimetic_jax.base.version import __version__
 from papers import PAPERS
 
 ROOT = pathlib.Path(__file__).parents[1]

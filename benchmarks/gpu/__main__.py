@@ -27,8 +27,8 @@ from ml_collections import ConfigDict
 from benchmarks.gpu import process
 from benchmarks.gpu.throughput import Measurement, measure
 from configs import cifar10_vit, ptb_char, ptb_word, recipes
-from mimetic_jax.errors import InputError
-from mimetic_jax.exits import reported
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.exits import reported
 from mimetic_jax.train.record import Origin
 from mimetic_jax.train.store.places import Place
 

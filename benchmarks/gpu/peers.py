@@ -13,7 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from benchmarks.timing import seconds_per_step
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 _NEEDED = {"text": ("torch",), "images": ("torch", "timm")}
 

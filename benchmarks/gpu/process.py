@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:

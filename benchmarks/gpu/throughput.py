@@ -16,9 +16,9 @@ from benchmarks.gpu import peers, process
 from benchmarks.timing import seconds_per_step
 from mimetic_jax.analysis.chips import peak_flops
 from mimetic_jax.analysis.plan import flops_per_step
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.text.corpus import Corpus
-from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program

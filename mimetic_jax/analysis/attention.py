@@ -13,7 +13,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import EXAMPLES, Watcher, chunks, networks, plain, watched
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.windows import WindowAttention, in_windows

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 
 from mimetic_jax.analysis.chips import CHIPS
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.chunk import rounded, wanted
 from mimetic_jax.train.cluster.mesh import MEMBERS

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
-from mimetic_jax.exits import reported
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.exits import reported
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import of_arms
 from mimetic_jax.train.controls import controls

@@ -11,7 +11,7 @@ import scipy.special
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.offsets import self_and_ring
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.weights.position import sincos_2d
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from ml_collections import ConfigDict
 
-from mimetic_jax.table import aligned
+from mimetic_jax.base.table import aligned
 from mimetic_jax.train.schema import Field, leaves, schema
 
 _ROOM = 36
@@ -57,7 +57,7 @@ def describe(config: ConfigDict) -> str:
 def kind_of(annotation: Any) -> tuple[str, str]:
     """A declared type and its range or choices, in words.
 
-    >>> from mimetic_jax.typed import Range
+    >>> from mimetic_jax.base.typed import Range
     >>> kind_of(Annotated[int, Range(1)])
     ('int', 'at least 1')
     """

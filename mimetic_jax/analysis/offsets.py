@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.weights.impulse import offsets
 

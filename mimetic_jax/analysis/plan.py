@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax.table import paragraph
+from mimetic_jax.base.table import paragraph
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program

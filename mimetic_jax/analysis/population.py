@@ -17,14 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax import paths
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import blocks
-from mimetic_jax.table import aligned
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.table import aligned
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rewrite import blocks
 
 PAIRS = ("W1 W1", "W2 W2", "W1 W2")
 """Kernels of the two entries; W₂ is transposed, so that both are indexed by channel and unit."""

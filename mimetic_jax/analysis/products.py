@@ -12,10 +12,10 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import networks
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.tree.rewrite import blocks
 
 
 def analyze(comparison: Comparison, workdir: Place) -> str:

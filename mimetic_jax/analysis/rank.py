@@ -11,7 +11,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import chunks, entering, plain
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
 from mimetic_jax.train.store.places import AnyPath, Place

@@ -14,14 +14,14 @@ import jax
 
 from mimetic_jax.analysis import curves, style
 from mimetic_jax.analysis.capture import initial
-from mimetic_jax.check import check
-from mimetic_jax.errors import InputError
-from mimetic_jax.extras import need
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult, columns, verdicts
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import Place
+from mimetic_jax.trained.check import check
 
 NAME = "report.html"
 

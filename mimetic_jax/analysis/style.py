@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.extras import need
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.train.report import ArmResult, csv_text
 from mimetic_jax.train.store.places import AnyPath, Place
 

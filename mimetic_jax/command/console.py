@@ -6,11 +6,11 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.exits import reported
+from mimetic_jax.base.extras import need
+from mimetic_jax.base.version import __version__
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.exits import reported
-from mimetic_jax.extras import need
-from mimetic_jax.version import __version__
 
 USAGE = """mimetic: initialize, train and compare transformers.
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
+from mimetic_jax.base.exits import Answered, reported
 from mimetic_jax.command import shipped
-from mimetic_jax.errors import InputError, check_given, innermost, unknown
-from mimetic_jax.exits import Answered, reported
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison

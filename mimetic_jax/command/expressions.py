@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mimetic_jax import schemes, zoo
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.rules import FLAX, Rule, attention_rules, mlp_rules
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.schemes.base import as_tuple
+from mimetic_jax.tree.rules import FLAX, Rule, attention_rules, mlp_rules
 
 
 def parse_scheme(text: str) -> Scheme | tuple[Scheme, ...]:

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from mimetic_jax import schemes
-from mimetic_jax.check import check
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import SEED, converted
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
-from mimetic_jax.errors import InputError
-from mimetic_jax.fit import fit
 from mimetic_jax.models.tensor_files import mapped, parts, read_file
-from mimetic_jax.rewrite import plan, rewrite_in_place
-from mimetic_jax.typed import SEED, converted
+from mimetic_jax.trained.check import check
+from mimetic_jax.trained.fit import fit
+from mimetic_jax.tree.rewrite import plan, rewrite_in_place
 
 _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file"
 _INDEX = ".index.json"

@@ -8,9 +8,9 @@ import runpy
 import sys
 from typing import TYPE_CHECKING
 
-from mimetic_jax.errors import InputError, innermost, unknown
-from mimetic_jax.exits import Answered
-from mimetic_jax.table import aligned, paragraph
+from mimetic_jax.base.errors import InputError, innermost, unknown
+from mimetic_jax.base.exits import Answered
+from mimetic_jax.base.table import aligned, paragraph
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError, check_given, said_by, unknown
+from mimetic_jax.base.exits import reported
+from mimetic_jax.base.extras import need
 from mimetic_jax.data.home import expanded
-from mimetic_jax.errors import InputError, check_given, said_by, unknown
-from mimetic_jax.exits import reported
-from mimetic_jax.extras import need
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from mimetic_jax.errors import InputError, said_by
-from mimetic_jax.extras import need
+from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.extras import need
 
 if TYPE_CHECKING:
     from etils import epath

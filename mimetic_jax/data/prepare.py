@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError, check_given, said_by
+from mimetic_jax.base.exits import reported
+from mimetic_jax.base.extras import need
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.home import expanded
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError, check_given, said_by
-from mimetic_jax.exits import reported
-from mimetic_jax.extras import need
 
 # (name in TFDS, data folder, folder of the files downloaded by hand) -> None
 Build = Callable[[str, Path, Path], None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import Range, converted
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range, converted
 
 PIXELS = Range(0, 2**14)
 """Of a side, or none."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 _RIGHT = f"{FLAG}=-reduce"

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.init import Initializer
 from mimetic_jax.models.position import rotated
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import flax.linen as nn
 
-from mimetic_jax.errors import InputError, said_by, unknown
+from mimetic_jax.base.errors import InputError, said_by, unknown
 from mimetic_jax.models.networks import MODES, Functions, from_nnx
 from mimetic_jax.models.traits import Traits
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 
 Initializer = Callable[..., jax.Array]
 

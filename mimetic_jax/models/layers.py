@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.init import BaseInit, Initializer, base_init
 from mimetic_jax.models.low_memory import gelu
 

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import ssd
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example

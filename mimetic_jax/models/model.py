@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.convmixer import ConvMixer
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.definition import (
@@ -259,7 +259,8 @@ def _in_mode(module: nn.Module, train: bool) -> tuple[nn.Module, dict[str, Any]]
     options = in_mode(type(module).__call__, train)
     fields = {field.name for field in dataclasses.fields(module)} & (MODES.keys() - options.keys())
     if fields:
-        module = module.clone(**{name: MODES[name] == train for name in fields})
+        mode: dict[str, Any] = {name: MODES[name] == train for name in fields}
+        module = module.clone(**mode)
     return module, options
 
 

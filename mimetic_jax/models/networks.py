@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 from flax.core import FrozenDict
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 MODES = {"train": True, "training": True, "is_training": True, "deterministic": False} | {
     "inference": False,

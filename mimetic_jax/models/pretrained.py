@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.position import resample
 from mimetic_jax.models.tensor_files import check_floating, read_file
 from mimetic_jax.weights.position import square_grid

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.pretrained import PretrainedFile
 from mimetic_jax.models.tensor_files import check_floating, read_file
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import base_init, torch_bias
 from mimetic_jax.models.layers import (

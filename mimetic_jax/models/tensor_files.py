@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 
 _MOST_INFLATED = 100
 """How many times its size a `.npz` may unpack to; weights shrink by less than a tenth."""

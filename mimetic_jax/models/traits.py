@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.tree.rules import Rule
 
 Placement: TypeAlias = str | tuple[str | None, ...]
 Shape: TypeAlias = tuple[int, ...]

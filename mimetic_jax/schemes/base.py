@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError, said_by, unknown
-from mimetic_jax.typed import check_fields, declared, shown
+from mimetic_jax.base.errors import InputError, said_by, unknown
+from mimetic_jax.base.typed import check_fields, declared, shown
 from mimetic_jax.weights.checks import is_finite
 
 _PER_LAYER = "a value per layer"
@@ -109,7 +109,7 @@ class Block(Mapping[str, jax.Array]):
 class Scheme:
     """The base class: frozen data with two methods, `writes` and `draw`.
 
-    Fields are checked by their declared types (`mimetic_jax.typed`) and stored as plain Python
+    Fields are checked by their declared types (`mimetic_jax.base.typed`) and stored as plain Python
     data; what the types don't say, a subclass checks in `validate`. What `draw` returns is checked
     too: its roles, their shapes and, unless they are traced, that they are finite.
 
@@ -192,7 +192,8 @@ class Scheme:
         -0.0
         """
         resolved = {}
-        for name, annotation in declared(type(self)).items():
+        own: Any = type(self)
+        for name, annotation in declared(own).items():
             value = getattr(self, name)
             if _is_per_layer(annotation):
                 resolved[name] = _at(name, value, layer, num_layers)
@@ -307,7 +308,8 @@ def depth_dependence(scheme: Scheme) -> str:
     name = type(scheme).__name__
     if scheme.by_depth:
         return name
-    for field, annotation in declared(type(scheme)).items():
+    own: Any = type(scheme)
+    for field, annotation in declared(own).items():
         value = getattr(scheme, field)
         if isinstance(value, Scheme):
             if found := depth_dependence(value):

@@ -11,7 +11,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.kernels import Shape, _Kernels, dense_kernels, fans
 from mimetic_jax.weights.bases import Variance, dct, semi_orthogonal, sinusoidal

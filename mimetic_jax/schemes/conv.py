@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import jax
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme
 from mimetic_jax.weights.checks import ANY_SIGN
 from mimetic_jax.weights.conv import (

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import (
     Block,
     Context,

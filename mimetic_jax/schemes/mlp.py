@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, both_or_none
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION
 from mimetic_jax.weights.mlp import (

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 from mimetic_jax.weights.ssm import CORRELATION, DECAY, STEP

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme
-from mimetic_jax.typed import Range
 
 _DENSE = frozenset({"mlp_in", "mlp_out", "token_in", "token_out"})
 

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from mimetic_jax import paths
 from mimetic_jax.host.memory import available_bytes
 from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.journal import History, Journal, Tested
@@ -20,6 +19,7 @@ from mimetic_jax.train.record import Origin
 from mimetic_jax.train.state import TrainState, stream, streams
 from mimetic_jax.train.store.chunks import About, Chunk, Members
 from mimetic_jax.train.store.claim import Made
+from mimetic_jax.tree import paths
 
 _SHARE, _SHARE_ON_CPU = 0.8, 0.5
 """Share of the free memory that a chunk may take."""

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax import paths
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.extras import need
+from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.extras import need
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train import config as configs
@@ -40,7 +40,7 @@ from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks import task_module
 from mimetic_jax.train.work import Unit, Work, check_at_once, finished_records, work_of
-from mimetic_jax.version import source_version
+from mimetic_jax.tree import paths
 
 
 class Comparison:

@@ -11,13 +11,13 @@ from ml_collections import ConfigDict
 from optax import Schedule
 
 from mimetic_jax import schemes
-from mimetic_jax.errors import InputError, blaming, check_given, unknown
-from mimetic_jax.extras import need
+from mimetic_jax.base.errors import InputError, blaming, check_given, unknown
+from mimetic_jax.base.extras import need
+from mimetic_jax.base.typed import shown
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
 from mimetic_jax.train.settings import setting
-from mimetic_jax.typed import shown
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:

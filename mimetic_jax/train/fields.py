@@ -12,11 +12,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+from mimetic_jax.base.typed import NOT_NEGATIVE, SEED, Range
 from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.ranges import PIXELS, VIEW
 from mimetic_jax.data.recall import sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
-from mimetic_jax.typed import NOT_NEGATIVE, SEED, Range
 
 Affects = frozenset[str]
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.cluster.processes import is_first, wait_for_all
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say
@@ -23,7 +24,6 @@ from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
-from mimetic_jax.typed import from_json
 
 History = dict[str, np.ndarray]
 """Metrics of the steps of a dispatch by name, [runs, steps]."""

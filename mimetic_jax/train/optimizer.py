@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
-from mimetic_jax import paths, zoo
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.rules import Rule, describing
+from mimetic_jax import zoo
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rules import Rule, describing
 
 Rules = Sequence[tuple[str, float]]
 

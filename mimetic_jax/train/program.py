@@ -12,11 +12,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.held import place
-from mimetic_jax.errors import InputError
-from mimetic_jax.rewrite import Plan, plan, rewrite
-from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
@@ -24,6 +22,8 @@ from mimetic_jax.train.optimizer import make_optimizer
 from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
 from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
+from mimetic_jax.tree.rewrite import Plan, plan, rewrite
+from mimetic_jax.tree.rules import Rule
 
 
 class Program:

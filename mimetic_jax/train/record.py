@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import jax
 
-from mimetic_jax.errors import unknown
-from mimetic_jax.typed import NOT_NEGATIVE, check_fields, from_json
-from mimetic_jax.version import source_version
+from mimetic_jax.base.errors import unknown
+from mimetic_jax.base.typed import NOT_NEGATIVE, check_fields, from_json
+from mimetic_jax.base.version import source_version
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CODE = ("mimetic_jax", "configs", "launch", "benchmarks", "papers", "main.py")

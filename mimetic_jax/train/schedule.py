@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 
 ScheduleName = Literal["constant", "cosine", "kentaroy_cosine", "timm_cosine", "triangle"]
 Scaling = Literal["linear", "sqrt"]

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 from ml_collections import ConfigDict, config_dict
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.typed import converted
 from mimetic_jax.models import find_model, model_fields
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train.fields import (
@@ -26,7 +27,6 @@ from mimetic_jax.train.fields import (
     OfComparison,
     Section,
 )
-from mimetic_jax.typed import converted
 
 
 class Config(ConfigDict):

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 from mimetic_jax.host.sums import check_sums
 
 _TRAINED_WITH = {

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.pretrained import PARTS, PretrainedFile
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.checkpoint import read_variables, saved_record
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.tree import paths
 from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")

@@ -16,8 +16,9 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.version import source_version
 from mimetic_jax.data.feed.feed import Feed
-from mimetic_jax.errors import InputError, unknown
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.chunk import ChunkJournal, chosen_size, lanes_of
 from mimetic_jax.train.cluster.processes import agreed, is_first
@@ -32,7 +33,6 @@ from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.lock import locked
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.version import source_version
 
 
 @dataclasses.dataclass(frozen=True)

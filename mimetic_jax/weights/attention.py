@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.host.cores import concurrency
 from mimetic_jax.weights.checks import (
     ANY_SIGN,

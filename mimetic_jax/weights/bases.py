@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.weights.checks import check_key, check_room, counts
 from mimetic_jax.weights.factor import haar_basis
 

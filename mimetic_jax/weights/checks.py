@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import COUNT, Range, converted
 from mimetic_jax.host.memory import available_bytes
-from mimetic_jax.typed import COUNT, Range, converted
 
 _LARGEST = 10**6
 _REASON = "as float32 overflows in powers of larger numbers"
@@ -36,7 +36,7 @@ def check_key(key: object) -> None:
 
     >>> check_key(3)
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: the key must be jax.random.key(seed), not 3
+    mimetic_jax.base.errors.InputError: the key must be jax.random.key(seed), not 3
 
     Args:
         key: concrete or traced.
@@ -65,7 +65,7 @@ def number(name: str, value: Any, within: Range) -> Any:
 
     >>> number("alpha", -1, NOT_NEGATIVE)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
+    mimetic_jax.base.errors.InputError: alpha -1 is not a finite number of at least 0 and ...
 
     Raises:
         InputError: it is not a number, or out of the range.
@@ -78,7 +78,7 @@ def counts(**sizes: Any) -> list[int]:
 
     >>> counts(dim=16, num_heads=0)
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: num_heads 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: num_heads 0 is not an integer of at least 1
 
     Raises:
         InputError: names the first that isn't one.
@@ -91,7 +91,7 @@ def pair(name: str, value: Any) -> tuple[int, int]:
 
     >>> pair("the grid", (14, 0))
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: the grid[1] 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: the grid[1] 0 is not an integer of at least 1
 
     Raises:
         InputError: it is something else.
@@ -125,7 +125,7 @@ def check_dtype(dtype: Any, name: str) -> Any:
 
     >>> check_dtype("int32", "dtype")
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: dtype int32 can't hold weights: give a floating point dtype
+    mimetic_jax.base.errors.InputError: dtype int32 can't hold weights: give a floating point dtype
 
     Raises:
         InputError: it doesn't.
@@ -145,7 +145,7 @@ def in_dtype(name: str, array: Any, dtype: Any) -> Any:
 
     >>> in_dtype("out", np.array([1e5]), "float16")
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: out: dtype float16 can't hold weights of up to 1e+05
+    mimetic_jax.base.errors.InputError: out: dtype float16 can't hold weights of up to 1e+05
 
     Raises:
         InputError: concrete values become infinite or NaN.

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.typed import Range
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.typed import Range
 from mimetic_jax.weights.checks import check_key, check_room, counts, number
 from mimetic_jax.weights.factor import Array, traced_eigh
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.host.cores import limit_blas_of_virtual_devices, limited_blas, on_cores
 from mimetic_jax.host.lapack import leading_eigenvectors
 

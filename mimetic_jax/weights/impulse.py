@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.typed import converted
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.typed import converted
 from mimetic_jax.weights.attention import attention_sizes, pad_columns
 from mimetic_jax.weights.checks import (
     ANY_SIGN,

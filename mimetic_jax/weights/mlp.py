@@ -11,7 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION, NOT_NEGATIVE, check_key, number
 
 

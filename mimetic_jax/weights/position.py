@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import Range
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range
 from mimetic_jax.weights.checks import ANY_SIGN, check_room, counts, number
 
 TEMPERATURE = Range(1e-12, 1e12)

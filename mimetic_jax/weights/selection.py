@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.weights.factor import Array
 
 

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.typed import Range
+from mimetic_jax.base.typed import Range
 from mimetic_jax.weights.checks import NOT_NEGATIVE, check_key, check_room, counts, number
 
 DECAY = Range(1e-30, 1e6, reason="as its logarithm is stored in float32")

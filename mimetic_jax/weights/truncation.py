@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 _POINTS, _ANGLES = 257, 129
 """Points of each curve, and of the inverse: linear interpolation errs by less than 2e-4."""

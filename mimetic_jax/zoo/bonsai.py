@@ -1,6 +1,6 @@
 """bonsai, the NNX models of jax-ml."""
 
-from mimetic_jax.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
 
 BONSAI: tuple[Rule, ...] = (
     *attention_rules(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError
-from mimetic_jax.rules import Rule, describing
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rules import Rule, describing
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 _DRAWN = frozenset().union(*_PAIRS)

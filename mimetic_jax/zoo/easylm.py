@@ -1,6 +1,6 @@
 """EasyLM."""
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.tree.rules import Rule
 
 EASYLM_LLAMA: tuple[Rule, ...] = (
     Rule(r"attention/wq/kernel", "query", "d (h k)"),

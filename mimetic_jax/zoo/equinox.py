@@ -2,7 +2,7 @@
 
 import functools
 
-from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule, attention_rules
 
 _attention = functools.partial(
     attention_rules,

@@ -1,6 +1,6 @@
 """Stacked layers of stock Flax attention."""
 
-from mimetic_jax.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
 
 FLAX_STACKED: tuple[Rule, ...] = (*attention_rules(stacked=True), *mlp_rules(stacked=True))
 """Stock Flax attention in layers that `nn.scan`, `nn.vmap`, `nnx.scan` or `nnx.vmap` stack.

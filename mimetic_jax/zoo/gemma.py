@@ -1,6 +1,6 @@
 """Gemma, in DeepMind's own library and in big_vision."""
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.tree.rules import Rule
 
 _QKV = ("query", "key", "value")
 

@@ -1,6 +1,6 @@
 """Haiku."""
 
-from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule, attention_rules
 
 HAIKU: tuple[Rule, ...] = attention_rules(out="linear", flat=True, kernel="w", bias="b")
 """Modules with `haiku.MultiHeadAttention`.

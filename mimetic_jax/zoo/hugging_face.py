@@ -2,7 +2,7 @@
 
 import functools
 
-from mimetic_jax.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (

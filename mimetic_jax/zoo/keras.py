@@ -1,6 +1,6 @@
 """Keras 3 with the JAX backend."""
 
-from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule, attention_rules
 
 KERAS: tuple[Rule, ...] = attention_rules(out="attention_output")
 """Models with `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.

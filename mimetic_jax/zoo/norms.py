@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mimetic_jax.rules import Rule
+from mimetic_jax.tree.rules import Rule
 
 _LEAF = "/(?:scale|weight)"
 _GEMMA = "pre_feedforward_layernorm/weight"

@@ -1,6 +1,6 @@
 """tunix."""
 
-from mimetic_jax.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule, attention_rules
 
 TUNIX: tuple[Rule, ...] = (
     *attention_rules(

@@ -7,7 +7,7 @@ import pytest
 
 from configs.default import default
 from mimetic_jax.analysis import curves
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Mimetic, NormMatched
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.record import SCORES, Origin, Record

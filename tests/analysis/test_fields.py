@@ -5,7 +5,7 @@ import pytest
 from configs import digits_vit
 from configs.default import default, model
 from mimetic_jax.analysis.fields import describe
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import MODELS
 from mimetic_jax.train.schema import schema
 

@@ -10,8 +10,8 @@ import re
 import pytest
 
 from mimetic_jax.analysis import report_page
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import console
-from mimetic_jax.errors import InputError
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.store.places import Place
 from tests.analysis.conftest import Trained

@@ -17,13 +17,13 @@ from benchmarks.gpu import peers, process, throughput
 from benchmarks.gpu.__main__ import COMMAND, deit, measure_all, measurements
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
-from mimetic_jax import paths
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.corpus import describe
-from mimetic_jax.errors import InputError
 from mimetic_jax.models import GPT
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
+from mimetic_jax.tree import paths
 
 STEPS, BATCH = 8, 128
 PEAK = 1e12

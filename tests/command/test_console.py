@@ -13,7 +13,8 @@ import types
 
 import pytest
 
-from mimetic_jax import InputError, extras
+from mimetic_jax import InputError
+from mimetic_jax.base import extras
 from mimetic_jax.command import console, experiment, shipped
 from tests.installing import installed
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 
 def refused(call: Callable[[], object], *words: str) -> str:

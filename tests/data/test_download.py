@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import download, load_dataset
 from mimetic_jax.data.download import REMOTE, Remote
 from mimetic_jax.data.text.corpus import load_text
-from mimetic_jax.errors import InputError
 from tests.data.made import refused
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mimetic_jax import extras
+from mimetic_jax.base import extras
 from mimetic_jax.data import load_dataset, prepare
 from mimetic_jax.data.sets.table import describe
 from tests.data import made

@@ -13,7 +13,7 @@ import scipy.stats
 
 from launch import docs
 from launch.results import Results
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from papers import TABLES
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from launch import reproduce, slurm
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import Place
 
 ROOT = pathlib.Path(__file__).parents[2]

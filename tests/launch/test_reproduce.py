@@ -32,7 +32,7 @@ from launch import (
 from launch.marks import Mark
 from launch.registry import Entry, Spec
 from launch.results import Line, Results
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.schema import digest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import correlate2d
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import depthwise
 from mimetic_jax.models.depthwise import Depthwise, depthwise_conv
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.pretrained_attention import pretrained_attention
-from mimetic_jax.rewrite import blocks
+from mimetic_jax.tree.rewrite import blocks
 
 D, H, K = 8, 2, 4
 DRAWS = np.random.default_rng(0)

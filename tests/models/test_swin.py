@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from mimetic_jax import InputError, paths
+from mimetic_jax import InputError
 from mimetic_jax.models import Swin
 from mimetic_jax.models.swin import Block
 from mimetic_jax.models.windows import WindowAttention
 from mimetic_jax.train.cluster.mesh import shardings
+from mimetic_jax.tree import paths
 from tests.golden import windows
 from tests.models.values import stacked
 

@@ -10,8 +10,8 @@ import pytest
 from mimetic_jax import InputError, rewrite
 from mimetic_jax.models import Mixer
 from mimetic_jax.models.mixer import Block
-from mimetic_jax.rewrite import blocks
 from mimetic_jax.schemes import ImpulseMixing, NormMatched, from_dict, to_dict
+from mimetic_jax.tree.rewrite import blocks
 
 KEY = jax.random.key(0)
 ROWS, COLUMNS, WIDTH = 5, 4, 12

@@ -6,10 +6,11 @@ import numpy as np
 import optax
 import pytest
 
-from mimetic_jax import InputError, paths
+from mimetic_jax import InputError
 from mimetic_jax.models import ViT
-from mimetic_jax.rules import Rule
 from mimetic_jax.train.optimizer import make_optimizer
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rules import Rule
 
 PARAMS = {
     "a": {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)},

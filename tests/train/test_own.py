@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from configs.default import default
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import ImageDataset
-from mimetic_jax.errors import InputError
 from mimetic_jax.models import ViT, fields_of, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison

@@ -8,14 +8,14 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs.default import default, model
-from mimetic_jax import paths
 from mimetic_jax.analysis.plan import describe
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import MeanShift, Mimetic, SinCos
 from mimetic_jax.train import chunk as chunks
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.tree import paths
 from tests.training import quiet
 
 

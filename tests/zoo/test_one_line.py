@@ -13,10 +13,11 @@ from flax import nnx, serialization
 from safetensors.numpy import load_file, save_file
 
 import mimetic_jax
-from mimetic_jax import InputError, attention_rules, check, models, paths, rewrite
+from mimetic_jax import InputError, attention_rules, check, models, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
 from mimetic_jax.schemes import Mimetic
+from mimetic_jax.tree import paths
 from tests.zoo.test_zoo import CASES
 from tests.zoo.trees import nested
 

@@ -179,7 +179,7 @@ class Case:
 
 
 def leaves_of(params) -> dict[str, np.ndarray]:
-    return dict(mimetic_jax.paths.flatten(params)[0])
+    return dict(mimetic_jax.tree.paths.flatten(params)[0])
 
 
 def without(shapes: str, prefix: str = "", square: tuple[int, ...] = (D, D)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath, Place
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from mimetic_jax.analysis import style
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath, Place
 

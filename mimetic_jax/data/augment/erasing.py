@@ -7,8 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.geometry import Number, rectangles
-from mimetic_jax.errors import InputError
 
 Fill = Literal["const", "pixel"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import converted
 from mimetic_jax.data.augment import shears
 from mimetic_jax.data.augment.kernels import interpolating
 from mimetic_jax.data.ranges import Interpolation, check_view
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import converted
 
 Number = jax.Array | float
 

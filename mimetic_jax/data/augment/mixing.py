@@ -8,7 +8,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.typed import SHARE, Range, check_fields, converted
+from mimetic_jax.base.typed import SHARE, Range, check_fields, converted
 
 ALPHA = Range(0, 1000)  # beyond that, λ is 1/2
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import SHARE, check_fields
 from mimetic_jax.data.augment import erasing, geometry, policy
 from mimetic_jax.data.ranges import Interpolation, Pixels, Ratio, Scale, check_range
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import SHARE, check_fields
 
 
 @dataclasses.dataclass(frozen=True)

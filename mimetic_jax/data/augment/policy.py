@@ -12,11 +12,11 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range, converted
 from mimetic_jax.data.augment import color, erasing, geometry, tables
 from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.data.augment.geometry import Number
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import Range, converted
 
 # The default number of magnitudes in torchvision's RandAugment, and the number in kentaroy47's.
 BINS = 31

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 
 def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:

@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeVar
 import jax
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import check_eval_view, check_train_view, eval_view, train_view
-from mimetic_jax.errors import InputError
 
 TrainBatch = tuple[np.ndarray, np.ndarray]
 EvalBatch = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 
 
 def find(root: Path, name: str) -> Path | None:

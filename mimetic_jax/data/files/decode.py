@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 
 # Others of Pillow's run programs (EPS), or are no images to train on.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 
 class Folder:

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.home import SPLITS, is_hidden, left_out, split_in_name
-from mimetic_jax.errors import InputError
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import ImageSource, file_source
 from mimetic_jax.data.home import expanded
-from mimetic_jax.errors import InputError
 
 _TAR = "mkdir {1} && tar -xf {0} -C {1}"
 _UNPACKED_BY = {".zip": "unzip {0} -d {1}", ".tar": _TAR, ".tgz": _TAR}

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.decode import check_image
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split
 from mimetic_jax.data.files.views import eval_view
-from mimetic_jax.errors import InputError
 
 
 class ImageSource(Protocol):

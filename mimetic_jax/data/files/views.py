@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from mimetic_jax.base.typed import converted
 from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
 from mimetic_jax.data.ranges import (
     Exact,
@@ -17,7 +18,6 @@ from mimetic_jax.data.ranges import (
     check_range,
     check_view,
 )
-from mimetic_jax.typed import converted
 
 
 @functools.lru_cache(maxsize=16)  # asked per image

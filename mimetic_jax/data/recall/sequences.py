@@ -15,8 +15,8 @@ from typing import Annotated, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import Range, check_fields
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range, check_fields
 
 VOCABULARY = Range(3, 2**20)
 LENGTH = Range(2, 10**5)

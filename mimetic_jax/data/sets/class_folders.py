@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import other_files, splits_of
 from mimetic_jax.data.files.open import check_unpacked
@@ -21,8 +23,6 @@ from mimetic_jax.data.sets.dataset import (
     part,
 )
 from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD
-from mimetic_jax.errors import InputError
-from mimetic_jax.extras import need
 
 SIDES = {"folder": 64, "folder_streamed": 224}
 """Pixels of a side unless configured, by name: held in memory, or read while training."""

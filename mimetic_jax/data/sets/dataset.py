@@ -11,9 +11,9 @@ from typing import Annotated, TypeVar, final
 import jax
 import numpy as np
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import COUNT, check_fields
 from mimetic_jax.data.files.sources import ImageSource, Subset, contents
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import COUNT, check_fields
 
 Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, h, w, C], labels int32 [N]
 

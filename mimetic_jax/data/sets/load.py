@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.extras import need
 from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.open import open_source
@@ -18,8 +20,6 @@ from mimetic_jax.data.sets.dataset import (
     part,
 )
 from mimetic_jax.data.sets.table import describe
-from mimetic_jax.errors import InputError
-from mimetic_jax.extras import need
 
 
 def load_dataset(

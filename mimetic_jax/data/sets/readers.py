@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mimetic_jax.base.errors import InputError, said_by
 from mimetic_jax.data.sets.dataset import DatasetInfo, Split
 from mimetic_jax.data.sets.unpickle import unpickled
-from mimetic_jax.errors import InputError, said_by
 
 
 def read_digits() -> tuple[Split, Split]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.readers import read_cifar, read_digits
-from mimetic_jax.errors import unknown
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
 from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
-from mimetic_jax.errors import InputError, unknown
 
 _PYTHON_DOCS = "python_docs"
 _PTB: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import (
     SPLITS,
     existing,
@@ -15,7 +16,6 @@ from mimetic_jax.data.home import (
     split_in_name,
 )
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
-from mimetic_jax.errors import InputError
 
 LEVELS = {"text_char": "char", "text_word": "word"}
 """What a token is, by the name in configurations."""

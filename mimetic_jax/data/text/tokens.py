@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 _UNKNOWN = "<unk>"
 _CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size

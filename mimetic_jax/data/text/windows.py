@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 
 def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:

@@ -13,9 +13,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.traits import Placement
+from mimetic_jax.tree import paths
 
 BATCH = P(("data", "fsdp"))
 """A batch is sharded over both axes: every device computes, whichever holds the parameters."""

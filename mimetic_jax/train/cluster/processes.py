@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 
 _FAILED, _HEARD = "mimetic/failed", "mimetic/heard"
 _leaving = threading.Event()

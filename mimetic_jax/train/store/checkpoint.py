@@ -15,7 +15,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.places import Place
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.places import Place, damaged
-from mimetic_jax.typed import from_json
 
 _NAME = re.compile(r"members_(\d+)-(\d+)\.npz", re.ASCII)
 _ABOUT = "record"

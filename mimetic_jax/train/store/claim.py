@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.config import check_same
 from mimetic_jax.train.store.places import Place, damaged
-from mimetic_jax.typed import from_json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

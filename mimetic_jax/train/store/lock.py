@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import Place, flock
 
 

@@ -13,9 +13,9 @@ from typing import IO
 
 from etils import epath
 
+from mimetic_jax.base.errors import InputError, check_given
+from mimetic_jax.base.typed import shown
 from mimetic_jax.data.home import AnyPath, expanded, reached
-from mimetic_jax.errors import InputError, check_given
-from mimetic_jax.typed import shown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place

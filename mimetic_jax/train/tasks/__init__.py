@@ -9,7 +9,7 @@ A task is a module of this package with three functions of a configuration:
 
 from types import ModuleType
 
-from mimetic_jax.errors import unknown
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.train.tasks import images, recall, text
 
 TASKS: dict[str, ModuleType] = {"images": images, "recall": recall, "text": text}

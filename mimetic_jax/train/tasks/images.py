@@ -13,11 +13,11 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from mimetic_jax import data as datasets
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
 from mimetic_jax.data.home import check_unused
-from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics

@@ -10,10 +10,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.generated import Generated
 from mimetic_jax.data.recall.sequences import SETS
-from mimetic_jax.errors import unknown
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import RECALL, Score
 from mimetic_jax.train.step import Metrics

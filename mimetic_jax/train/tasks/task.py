@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import InputError, said_by
 from mimetic_jax.data.feed.feed import Examples, Sums
-from mimetic_jax.errors import InputError, said_by
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.record import Score

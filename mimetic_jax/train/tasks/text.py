@@ -11,10 +11,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.data.feed.rows import TokenRows
 from mimetic_jax.data.text import corpus as texts
-from mimetic_jax.errors import InputError
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import BITS, PERPLEXITY
 from mimetic_jax.train.step import Metrics

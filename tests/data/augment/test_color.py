@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import color, tables
-from mimetic_jax.errors import InputError
 from tests.data.augment.pictures import photographs, pictures
 
 KEY = jax.random.key(5)

@@ -13,8 +13,8 @@ import pytest
 import scipy.stats
 from PIL import Image, ImageDraw
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.erasing import cutout, cutout_in_levels, random_erasing
-from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(6)
 HEIGHT, WIDTH, COUNT = 30, 40, 2000

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.data.augment.kernels import interpolating
-from mimetic_jax.errors import InputError
 from tests.data.augment import pictures as made_up
 from tests.data.augment.pictures import photographs
 

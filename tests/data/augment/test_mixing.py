@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment.mixing import Mixing, mix
-from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(2)
 BATCH, HEIGHT, WIDTH, CLASSES, COUNT = 6, 10, 14, 7, 1500

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import Augmentation, augment_images, erase_mixed, example_keys, normalize
 from mimetic_jax.data.augment import geometry, policy
-from mimetic_jax.errors import InputError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 KEY = jax.random.key(11)

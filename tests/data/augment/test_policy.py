@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import policy
 from mimetic_jax.data.augment.policy import RandAugment, parse_policy, rand_augment
-from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(3)
 MEAN = (0.485, 0.456, 0.406)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(3)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.stream import (
     crop_rng,
@@ -23,7 +24,6 @@ from mimetic_jax.data.feed.stream import (
     train_batches,
 )
 from mimetic_jax.data.files.views import eval_view, train_view
-from mimetic_jax.errors import InputError
 
 KEY = jax.random.key(7)
 

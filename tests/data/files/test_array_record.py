@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import load_dataset
 from mimetic_jax.data.files.array_record import ArrayRecordSource
 from mimetic_jax.data.files.decode import decode
 from mimetic_jax.data.files.open import open_source
-from mimetic_jax.errors import InputError
 from tests.data.made import SIZES, examples, prepare, split
 
 

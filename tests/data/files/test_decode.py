@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.decode import decode, jpeg_shape
-from mimetic_jax.errors import InputError
 from tests.data import made
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.layout import find_split, other_files, splits_of
-from mimetic_jax.errors import InputError
 
 Make = Callable[..., Folder]
 

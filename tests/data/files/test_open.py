@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import describe_own
 from mimetic_jax.data.files.open import open_source
-from mimetic_jax.errors import InputError
 from tests.data.made import refused
 
 NAMES = ["train/dog/1.JPEG", "train/cat/1.JPEG", "train/cat/2.JPEG", "val/dog/3.JPEG"]

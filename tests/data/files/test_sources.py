@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.folder import Folder
 from mimetic_jax.data.files.sources import FileSource, Subset, contents, file_source, load_all
-from mimetic_jax.errors import InputError
 from tests.data.made import decoded, encode
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.views import eval_view, random_crop, train_view
-from mimetic_jax.errors import InputError
 from tests.data.made import decoded, encode
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import load_dataset
-from mimetic_jax.errors import InputError
 from tests.data.sets.published import EACH, refused, write
 from tests.fuzz import Change, changes, damaged, peak_bytes
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import ImageDataset, StreamedDataset, describe_own, info_of, load_own
-from mimetic_jax.errors import InputError
 from tests.fuzz import peak_bytes
 
 COLORS = {"blue": 30, "green": 90, "red": 150}

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.data.sets.dataset import balanced, held_out
-from mimetic_jax.errors import InputError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), range(10, 80, 10)))
 

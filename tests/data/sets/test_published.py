@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import ImageDataset, describe, load_dataset
 from mimetic_jax.data.sets import table
 from mimetic_jax.data.sets.dataset import DatasetInfo, Split
-from mimetic_jax.errors import InputError
 from tests.data.sets.published import NAMES, refused, splits, write
 
 

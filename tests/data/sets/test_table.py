@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import load_dataset
 from mimetic_jax.data.sets.table import describe, names
-from mimetic_jax.errors import InputError
 
 
 def test_names_are_those_described() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text import corpus as text
 from mimetic_jax.data.text import tokens as tokenizing
-from mimetic_jax.errors import InputError
 from tests.data import made
 
 SPLITS = ("train", "valid", "test")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.data.text.text_files import _divided, load_own
-from mimetic_jax.errors import InputError
 
 LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
 SPLITS = ("train", "valid", "test")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.windows import (
     batchify,
     eval_windows,
@@ -18,7 +19,6 @@ from mimetic_jax.data.text.windows import (
     window,
     windows_at,
 )
-from mimetic_jax.errors import InputError
 
 
 def reference(tokens: np.ndarray, batch: int, length: int, valid: int) -> list[tuple]:

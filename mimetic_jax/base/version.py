@@ -16,7 +16,7 @@ def source_version() -> str:
     >>> source_version().startswith(__version__ + "+")
     True
     """
-    digest, root = hashlib.sha256(), pathlib.Path(__file__).parent
+    digest, root = hashlib.sha256(), pathlib.Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())

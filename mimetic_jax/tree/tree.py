@@ -17,12 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import paths, zoo
-from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, describing
+from mimetic_jax import zoo
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
-from mimetic_jax.typed import shown
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, describing
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
 from mimetic_jax.zoo.suggestion import suggestion

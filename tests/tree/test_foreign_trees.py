@@ -13,8 +13,8 @@ from flax import serialization
 import mimetic_jax
 from mimetic_jax import InputError, attention_rules
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.rules import ROLES
 from mimetic_jax.schemes import MeanShift, Mimetic
+from mimetic_jax.tree.rules import ROLES
 
 D, H, K = 16, 2, 8
 WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}

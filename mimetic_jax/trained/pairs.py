@@ -14,13 +14,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.rewrite import blocks
-from mimetic_jax.rules import Rule, describing
+from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.schemes import Block
 from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.mimetic import pair_sizes
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rewrite import blocks
+from mimetic_jax.tree.rules import Rule, describing
 from mimetic_jax.zoo.norms import NORMS
 
 GAINS = ("attention_gain", "mlp_gain")

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.errors import InputError
-from mimetic_jax.typed import Range, check_fields, converted, from_json
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import Range, check_fields, converted, from_json
 
 PerLayer = float | tuple[float, ...] | Callable[[float], float]
 

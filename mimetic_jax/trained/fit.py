@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError, blaming
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.table import aligned
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.pairs import Layer, Pair, layer_pairs
-from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme
-from mimetic_jax.table import aligned
+from mimetic_jax.trained.pairs import Layer, Pair, layer_pairs
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rules import Rule
 from mimetic_jax.weights.truncation import actual_constants, expected_singular_values
 
 # Below this share of β, α is float rounding: α = 0 is another scheme, which truncates to the first
@@ -225,7 +225,7 @@ def fit(
 
     Example:
         >>> import jax
-        >>> from mimetic_jax.rewrite import rewrite
+        >>> from mimetic_jax.tree.rewrite import rewrite
         >>> from mimetic_jax.schemes.mimetic import mimetic_language
         >>> shapes = {"query": (48, 3, 16), "key": (48, 3, 16), "value": (48, 3, 16)}
         >>> shapes["out"] = (3, 16, 48)

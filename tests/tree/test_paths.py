@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from mimetic_jax import paths
+from mimetic_jax.tree import paths
 
 
 def test_names_go_through_boxes_lists_and_dictionaries():

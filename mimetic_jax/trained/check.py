@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from mimetic_jax import paths
-from mimetic_jax.errors import InputError, blaming
-from mimetic_jax.extras import need
-from mimetic_jax.pairs import GAINS, SCALES, Layer, LayerPairs, Pair, layer_pairs, values
-from mimetic_jax.rewrite import blocks
-from mimetic_jax.rules import Rule
+from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.extras import need
+from mimetic_jax.base.table import aligned
 from mimetic_jax.schemes import Block
-from mimetic_jax.table import aligned
+from mimetic_jax.trained.pairs import GAINS, SCALES, Layer, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.rewrite import blocks
+from mimetic_jax.tree.rules import Rule
 
 _CLEAR = 4.0
 """Standard errors of noise beyond which a alignment counts: one head in 16,000 of noise has it."""

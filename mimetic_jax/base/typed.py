@@ -39,7 +39,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import jax
 import numpy as np
 
-from mimetic_jax.errors import InputError, blaming, unknown
+from mimetic_jax.base.errors import InputError, blaming, unknown
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
     (0.5, (3, 3))
     >>> converted("heads", Annotated[int, Range(1)], 0)
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: heads 0 is not an integer of at least 1
+    mimetic_jax.base.errors.InputError: heads 0 is not an integer of at least 1
 
     Args:
         name: of the field, for error messages.

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 
-from mimetic_jax.errors import InputError, innermost
+from mimetic_jax.base.errors import InputError, innermost
 
 
 class Answered(Exception):

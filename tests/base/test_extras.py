@@ -9,9 +9,9 @@ import tomllib
 import pytest
 
 import mimetic_jax
-from mimetic_jax import extras
 from mimetic_jax.analysis import style
-from mimetic_jax.extras import MissingExtra, need
+from mimetic_jax.base import extras
+from mimetic_jax.base.extras import MissingExtra, need
 from tests.installing import installed
 
 ROOT = pathlib.Path(__file__).parent.parent

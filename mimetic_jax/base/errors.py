@@ -18,7 +18,7 @@ def blaming(name: str) -> Iterator[None]:
     >>> with blaming("block_3/attention"):
     ...     raise InputError("its weights are not finite")
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: block_3/attention: its weights are not finite
+    mimetic_jax.base.errors.InputError: block_3/attention: its weights are not finite
     """
     try:
         yield
@@ -53,7 +53,7 @@ def check_given(name: str, path: str | None) -> None:
 
     >>> check_given("--workdir", "")
     Traceback (most recent call last):
-    mimetic_jax.errors.InputError: --workdir is empty: give a path
+    mimetic_jax.base.errors.InputError: --workdir is empty: give a path
 
     Args:
         name: of the flag or field, in the error.

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import pathlib
 
-from mimetic_jax.errors import InputError
+from mimetic_jax.base.errors import InputError
 
 _DATA = ("PIL", "cv2", "grain", "pooch", "safetensors", "sklearn")
 EXTRAS = {
@@ -49,7 +49,7 @@ def advice(extra: str) -> str:
     Args:
         extra: one of `EXTRAS`.
     """
-    package = pathlib.Path(__file__).resolve().parent
+    package = pathlib.Path(__file__).resolve().parents[1]
     if (checkout := package.parent / "pyproject.toml").is_file():
         return f"pip install -e '{checkout.parent}[{extra}]'"
     wanted = f"mimetic-jax[{extra}]"

@@ -24,8 +24,8 @@ import numpy as np
 from jax.sharding import NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.errors import InputError, unknown
-from mimetic_jax.typed import COUNT, check_fields
+from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.typed import COUNT, check_fields
 
 ROLES = {
     "query": "d h k",

@@ -13,14 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax import paths, table, zoo
-from mimetic_jax.errors import InputError, blaming
+from mimetic_jax import zoo
+from mimetic_jax.base import table
+from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.host.cores import on_cores
-from mimetic_jax.placement import check_agreement, check_whole, local_key, placed_like, without_mesh
-from mimetic_jax.rules import Rule
 from mimetic_jax.schemes import Block, Context, Scheme, as_tuple
 from mimetic_jax.schemes.base import depth_dependence, field_values
-from mimetic_jax.tree import Tree, dtype_of, name_of
+from mimetic_jax.tree import paths
+from mimetic_jax.tree.placement import (
+    check_agreement,
+    check_whole,
+    local_key,
+    placed_like,
+    without_mesh,
+)
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tree import Tree, dtype_of, name_of
 from mimetic_jax.weights.checks import check_key, in_dtype
 
 _SHOWN = 12
@@ -347,7 +355,7 @@ def _written(
     for block, (layers, drawn) in zip(blocks, results, strict=True):
         new: dict[int, Any] = {}
         nothing = nothing and not layers
-        some = None if layers == tree.layers(block) else layers
+        some = None if layers == tree.layers(block) else [x for x in layers if x is not None]
         for role, array in drawn.items():
             leaf = tree.blocks[block][role]
             # Several roles may share a leaf: each is put into the result of the one before.
@@ -376,7 +384,9 @@ def _drawn(
     """
     found: dict[int | None, dict[str, jax.Array]] = {}
     for layer in layers:
-        context = Context(*tree.depth(block, layer), *surroundings)
+        at, depth = tree.depth(block, layer)
+        position, grid, text = surroundings
+        context = Context(at, depth, position, grid, text)
         with blaming(block):
             view = tree.view(block, layer)
             if drawn := scheme(block_key(key, block, layer), view, context):

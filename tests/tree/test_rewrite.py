@@ -12,8 +12,6 @@ from flax import nnx
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, block_key, weights
-from mimetic_jax.rewrite import rewrite_in_place
-from mimetic_jax.rules import FLAX
 from mimetic_jax.schemes import (
     Block,
     Context,
@@ -25,6 +23,8 @@ from mimetic_jax.schemes import (
     Scheme,
     SinCos,
 )
+from mimetic_jax.tree.rewrite import rewrite_in_place
+from mimetic_jax.tree.rules import FLAX
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2

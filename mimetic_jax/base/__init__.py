@@ -1,0 +1,1 @@
+"""Small tools that every other part uses: errors, extras, typed fields, tables of text."""

@@ -1,0 +1,1 @@
+"""What structure weights have, before and after training."""

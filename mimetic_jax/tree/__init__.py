@@ -1,0 +1,1 @@
+"""Parameter trees: what leaves are, and schemes written into them."""
