@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from launch import league
 from launch.marks import counted, reached, runs_of
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
@@ -97,8 +96,6 @@ def draw(
     if figure.draw == "gain":
         points = _points(options["points"], options["sources"], queue.results)
         return function(path, list(points))
-    if figure.draw == "forest":
-        return function(path, league.gains(queue.results))
     return function(path, **options)
 
 

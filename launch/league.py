@@ -7,7 +7,6 @@ split where the data has one; they are lines of the results like any other.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,9 +15,8 @@ from launch.marks import counted, marks_of
 from launch.registry import Entry, entries
 from launch.results import Results
 from launch.tables import what_pays
-from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import ArmResult, markdown
+from mimetic_jax.train.report import ArmResult, markdown, mean_step
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
 from papers.league import ENTRANTS, LONG
@@ -38,8 +36,7 @@ class Standing:
         gain: over the default at the default's own best, with p corrected for the number of
             entrants of the task (Holm); None for the default, and without shared seeds.
         structure: over noise of its norms, likewise; None for an arm without such a control.
-        steps: share of the steps after which it has the default's final score, the mean over seeds
-            with linear interpolation between evaluations; None where a seed never has it.
+        steps: where each seed first had the default's last score; None for a seed that never had.
     """
 
     task: str
@@ -49,7 +46,7 @@ class Standing:
     result: ArmResult
     gain: Difference | None = None
     structure: Difference | None = None
-    steps: float | None = None
+    steps: Sequence[int | None] = ()
 
     @property
     def verdict(self) -> str:
@@ -187,37 +184,9 @@ def standings(task: str, results: Results) -> list[Standing]:
         [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
     )
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
-        steps = _steps(found[arm].result, default.result)
+        steps = found[arm].result.steps_to(default.result) if gain else ()
         found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure, steps=steps)
     return [found[arm] for arm in rows[0].init if arm in found]
-
-
-def _steps(ours: ArmResult, default: ArmResult) -> float | None:
-    """The mean share of the steps after which runs have the default's last score; see Standing."""
-    shared = ours.runs.keys() & default.runs.keys()
-    if ours.arm == default.arm or not shared:
-        return None
-    shares = [
-        _reached(ours.runs[seed].curve, default.runs[seed].curve[-1][1], ours.score.higher)
-        for seed in shared
-    ]
-    reached = [share for share in shares if share is not None]
-    return float(np.mean(reached)) if len(reached) == len(shares) else None
-
-
-def _reached(curve: Sequence[tuple[int, float]], target: float, higher: bool) -> float | None:
-    """The share of the steps at which a curve first has a value; None if it never does.
-
-    Also None without an evaluation on the way: a straight line from the start says nothing.
-    """
-    sign = 1 if higher else -1
-    if len(curve) < 3:
-        return None
-    for (before, low), (step, value) in itertools.pairwise(curve):
-        if sign * (value - target) >= 0:
-            part = (target - low) / (value - low) if value != low else 1.0
-            return (before + (step - before) * max(0.0, part)) / curve[-1][0]
-    return None
 
 
 def league(results: Results) -> list[Standing]:
@@ -229,24 +198,6 @@ def _tasks() -> Iterator[str]:
     for name, table in TABLES.items():
         if table.trials and name.partition("/")[2] not in LONG:
             yield name
-
-
-def gains(results: Results) -> list[Gain]:
-    """What entrants gain over the default, for the picture: the best on average first."""
-    found = [one for one in league(results) if one.arm in ENTRANTS and one.gain]
-    order = _order(found)
-    found.sort(key=lambda one: order.index(one.arm))
-    return [
-        Gain(
-            one.task.partition("/")[2],
-            one.result.score.label,
-            one.arm,
-            one.gain,
-            one.result.score.higher,
-        )
-        for one in found
-        if one.gain
-    ]
 
 
 def league_table(results: Results) -> str:
@@ -299,7 +250,7 @@ def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
         f"{gain:{form}}" if gain else "",
         f"{gain.p:.2g}" if gain and gain.p is not None else "",
         f"{structure:{form}}" if structure else "",
-        f"{100 * standing.steps:.0f} %" if standing.steps is not None else "",
+        mean_step(standing.steps) if standing.steps else "",
         standing.verdict,
     )
 

@@ -298,14 +298,11 @@ def _reproduce(
 
 
 def _write_docs(results: Results, say: Say) -> int:
-    from launch import docs, league
-    from mimetic_jax.analysis.figures import DRAW
+    from launch import docs
 
     for path, text in docs.pages(results).items():
         Place.of(path).write(text)
         say(f"written: {path}")
-    for drawn in DRAW["forest"](docs.FOLDER / "league_forest", league.gains(results)):
-        say(f"drawn: {drawn}")
     return 0
 
 

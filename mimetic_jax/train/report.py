@@ -387,10 +387,10 @@ def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:
 def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:
     if default is None:
         return ""
-    return _reached(result.steps_to(default))
+    return mean_step(result.steps_to(default))
 
 
-def _reached(steps: Sequence[int | None]) -> str:
+def mean_step(steps: Sequence[int | None]) -> str:
     """The mean step of those that got there."""
     reached = [step for step in steps if step is not None]
     if not reached:
@@ -410,7 +410,7 @@ def _goal_cell(result: ArmResult) -> str:
     steps = result.steps_to_goal()
     reached = [float(step) for step in steps if step is not None]
     if len(reached) < len(steps):
-        return _reached(steps)
+        return mean_step(steps)
     return _interval_cell(reached, digits=0)
 
 

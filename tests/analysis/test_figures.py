@@ -9,14 +9,12 @@ import pytest
 from mimetic_jax import InputError
 from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.expected import expected_map
-from mimetic_jax.analysis.figures.forest import Gain
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.offsets import by_offset, hits
 from mimetic_jax.analysis.population import PAIRS, SHARED, from_population
 from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.statistics import Difference
 from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.impulse import offsets
 
@@ -379,20 +377,3 @@ def test_the_color_scale_ignores_a_few_entries():
     noise[:3] = -50
     assert style.limit([noise]) == pytest.approx(1, abs=0.01)
     assert style.limit([np.zeros(3)]) == 1
-
-
-def test_forest(drawn):
-    """Two tasks, of which one is better downwards; a corrected p decides what holds."""
-    gains = [
-        Gain("images", "accuracy %", "mimetic", Difference(2.0, 1.0, 3.0, 5, 0.01)),
-        Gain("images", "accuracy %", "gpt2", Difference(0.5, 0.1, 0.9, 5, 0.2)),
-        Gain("text", "bits/char", "mimetic", Difference(-0.2, -0.3, -0.1, 5, 0.001), higher=False),
-        Gain("text", "bits/char", "gpt2", Difference(0.1, None, None, 1), higher=False),
-    ]
-    rows = drawn("forest", gains, width=style.PAGE)
-    assert [row["side"] for row in rows] == ["1", "0", "1", "0"]
-    assert [(row["task"], row["arm"], float(row["gain"])) for row in rows] == [
-        (gain.task, gain.arm, gain.difference.mean) for gain in gains
-    ]
-    with pytest.raises(InputError, match="no gain to draw"):
-        drawn("forest", [])

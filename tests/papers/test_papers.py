@@ -94,7 +94,6 @@ DRAWN = {
         "gain",
         "covariance",
         "dots",
-        "forest",
     ),
 }
 

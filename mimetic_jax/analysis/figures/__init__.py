@@ -21,14 +21,13 @@ From formulas and draws alone:
     expected_map(path, *, grid=(16, 16), dim=192, head_dim=64, betas=(0.7, 0.395), gammas=(1, 2))
     span(path, *, widths=(256, 512), sizes=(3, 5, 8), draws=1000)
 
-From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` or
-`gains` a `figures.gain.Point` or a `figures.forest.Gain` for each measured gain:
+From training, `results` being what `train.report.ArmResult` reads of finished runs, and `points` a
+`figures.gain.Point` for each measured gain:
     curves(path, results, *, title="", epochs=None)
     grid(path, results)
     sweep(path, results, *, label, series=None, panels=None, at=None, lines=(), log=False)
     dots(path, results, *, numbers)
     gain(path, points, *, scheme="mimetic", score="accuracy %", ours="ours")
-    forest(path, gains, *, columns=6)
 
 `analysis.capture.networks(comparison, workdir)` gives what the first two kinds need, for each arm
 before and after training: `network.label`, `.model`, `.variables` and `.inputs(count)`.
@@ -48,7 +47,7 @@ from mimetic_jax.analysis import (
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import dots, forest, gain, grid, sweep
+from mimetic_jax.analysis.figures import dots, gain, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -66,6 +65,5 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "grid": grid.draw,
     "sweep": sweep.draw,
     "gain": gain.draw,
-    "forest": forest.draw,
 }
 """Functions by the names that `papers` gives them."""
