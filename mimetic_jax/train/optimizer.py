@@ -130,7 +130,8 @@ def _matrices(
     stack with kernels that have roles.
     """
     having = [rule for rule in roles if rule.roles]
-    described = {path: describing(path, having) for path, _ in named}
+    among = frozenset(path for path, _ in named)
+    described = {path: describing(path, having, among) for path, _ in named}
     found = {}
     stacks = set()
     for path, leaf in named:

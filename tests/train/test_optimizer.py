@@ -209,6 +209,29 @@ def test_muon_takes_axes_from_roles_and_never_guesses_them():
         )
 
 
+def test_muon_sees_the_leaf_that_a_rule_wants_beside_its_own():
+    """A projection named like any layer's has its roles only beside the query."""
+    random = np.random.default_rng(2)
+    attention = {"query": {"kernel": random.normal(size=(4, 2, 2))}}
+    attention |= {"last": {"kernel": random.normal(size=(2, 2, 4))}}
+    tree = jax.tree.map(jnp.asarray, {"attention": attention, "other": attention["last"]})
+    roles = (
+        Rule("query/kernel", "query", "d h k"),
+        Rule("last/kernel", "out", "h k d", beside="query/kernel"),
+    )
+    schedule = optax.constant_schedule(0.01)
+    muon = make_optimizer("muon", schedule, roles=roles)
+    moves, _ = muon.update(tree, muon.init(tree), tree)
+    alone = {"kernel": tree["attention"]["last"]["kernel"].reshape(4, 4)}
+    expected, _ = muon.update(alone, muon.init(alone), alone)
+    np.testing.assert_allclose(
+        moves["attention"]["last"]["kernel"].reshape(4, 4),
+        expected["kernel"],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
 def test_adam_is_adamw_without_decay():
     options = {"clip": 1.0, "eps": 1e-3, "rate_rules": ((r"kernel", 2.0),)}
     adam = run(make_optimizer("adam", optax.constant_schedule(0.01), **options))

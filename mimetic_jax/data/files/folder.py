@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
@@ -11,7 +12,8 @@ from mimetic_jax.base.errors import InputError
 class Folder:
     """The files below a folder by index, in order of their names.
 
-    Symbolic links are followed, as ImageFolder loaders do, except to a folder that the link is in.
+    The order is the same whether names are stored composed or decomposed. Symbolic links are
+    followed, as ImageFolder loaders do, except to a folder that the link is in.
 
     Args:
         path: the folder.
@@ -26,7 +28,9 @@ class Folder:
         self.path = path
         self.files: list[str] = []
         self.folders: list[str] = []
-        for parts, (folders, files) in sorted(_folders(path.resolve()).items()):
+        found = _folders(path.resolve())
+        for parts in sorted(found, key=lambda parts: [*map(composed, parts)]):
+            folders, files = found[parts]
             prefix = "".join(f"{part}/" for part in parts)
             self.folders += [prefix + name for name in folders]
             self.files += [prefix + name for name in files]
@@ -44,6 +48,11 @@ class Folder:
             raise InputError(f"can't read {path} ({error.strerror})") from error
 
 
+def composed(name: str) -> str:
+    """A name for comparing: macOS writes "é" as two characters, other systems as one."""
+    return unicodedata.normalize("NFC", name)
+
+
 _Parts = tuple[str, ...]  # of a folder's path relative to the root
 
 
@@ -52,8 +61,9 @@ def _folders(root: Path) -> dict[_Parts, tuple[list[str], list[str]]]:
     found: dict[_Parts, tuple[list[str], list[str]]] = {}
     for name, folders, files in os.walk(root, followlinks=True):
         here = Path(name)
-        folders[:] = sorted(folder for folder in folders if not _leads_up(here / folder))
-        found[here.relative_to(root).parts] = list(folders), sorted(files)
+        inside = (folder for folder in folders if not _leads_up(here / folder))
+        folders[:] = sorted(inside, key=composed)
+        found[here.relative_to(root).parts] = list(folders), sorted(files, key=composed)
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.files.folder import Folder
+from mimetic_jax.data.files.folder import Folder, composed
 from mimetic_jax.data.home import SPLITS, is_hidden, left_out, split_in_name
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
@@ -151,7 +151,7 @@ def _is_image(name: str) -> bool:
 
 
 def _parts(name: str) -> _Parts:
-    return tuple(part for part in name.split("/") if part not in ("", ".", ".."))
+    return tuple(composed(part) for part in name.split("/") if part not in ("", ".", ".."))
 
 
 def _annotations(tree: Folder, split: str) -> dict[str, str] | None:
@@ -165,12 +165,12 @@ def _annotations(tree: Folder, split: str) -> dict[str, str] | None:
             fields = [line.split("\t") for line in text.splitlines() if line.strip()]
             if any(len(line) < 2 for line in fields):
                 raise InputError(f"{tree.path}/{name} has lines without FILE<tab>CLASS")
-            return {line[0]: line[1] for line in fields}
+            return {composed(line[0]): line[1] for line in fields}
     return None
 
 
 def _annotated(tree: Folder, index: int, annotations: dict[str, str]) -> str:
-    name = tree.files[index].rpartition("/")[2]
+    name = composed(tree.files[index].rpartition("/")[2])
     if name not in annotations:
         raise InputError(f"{tree.path}: val_annotations.txt doesn't name {name}")
     return annotations[name]

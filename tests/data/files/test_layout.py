@@ -1,7 +1,9 @@
 """Trees of images: their classes, their splits and their errors."""
 
+import functools
 import os
 import pickle
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,34 @@ def test_a_class_may_have_the_name_of_a_split(make: Make) -> None:
     tree = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
     assert found(tree, "train")[1] == ["bus", "train"]
     assert found(tree, "val")[0] == {"val/train/2.png": "train"}
+
+
+@pytest.mark.parametrize(("train", "val"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
+def test_names_are_compared_composed(make: Make, train: str, val: str) -> None:
+    """macOS decomposes the "é" of a name, Linux keeps what it gets: it is the same class."""
+    stored = functools.partial(unicodedata.normalize, train)
+    other = functools.partial(unicodedata.normalize, val)
+    names = [stored("train/caf\u00e9/1.png"), "train/cage/1.png", "train/cafz/1.png"]
+    tree = make([*names, other("train/caf\u00e9/2.png"), other("val/caf\u00e9/9.png")])
+    images, classes = found(tree, "train")
+    assert classes == ["cafz", "caf\u00e9", "cage"]
+    assert sorted(images.values()) == sorted([*classes, "caf\u00e9"])
+    assert set(found(tree, "val")[0].values()) == {"caf\u00e9"}
+
+
+def test_the_order_of_files_is_that_of_composed_names(tmp_path: Path) -> None:
+    names = ["caf\u00e9/1.png", "cafz/1.png", "x/\u00e9.png", "x/f.png"]
+    orders = []
+    for form in ("NFC", "NFD"):
+        tree = write(tmp_path / form, {unicodedata.normalize(form, n): b"" for n in names}, [])
+        orders.append([unicodedata.normalize("NFC", name) for name in tree.files])
+    assert orders == [["cafz/1.png", "caf\u00e9/1.png", "x/f.png", "x/\u00e9.png"]] * 2
+
+
+def test_annotations_name_composed_and_decomposed_files(make: Make) -> None:
+    names = ["train/n01/images/1.JPEG", "val/images/e\u0301.JPEG"]
+    tree = make(names, **{"val/val_annotations.txt": "\u00e9.JPEG\tn01\n"})
+    assert set(found(tree, "val")[0].values()) == {"n01"}
 
 
 def test_tiny_imagenet(make: Make) -> None:
