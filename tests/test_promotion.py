@@ -53,7 +53,8 @@ def tree(dtype):
             "fc2": {"kernel": draw(64, 16), "bias": draw(16)},
         },
     }
-    return {"block_0": block, "pos_embed": draw(1, 17, 16)}
+    patches = {"kernel": draw(12, 16), "bias": draw(16)}
+    return {"block_0": block, "patch_embed": patches, "pos_embed": draw(1, 17, 16)}
 
 
 def test_draws():

@@ -140,6 +140,8 @@ class Scheme:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "__call__" in vars(cls):  # it would be called without the checks
+            raise InputError(f"{cls.__name__} defines __call__: name the method draw")
         if cls.__name__.startswith("_"):
             return
         first = _REGISTRY.get(cls.__name__, cls)

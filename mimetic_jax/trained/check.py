@@ -14,7 +14,16 @@ from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.table import aligned
 from mimetic_jax.schemes import Block
-from mimetic_jax.trained.pairs import GAINS, SCALES, Layer, LayerPairs, Pair, layer_pairs, values
+from mimetic_jax.trained.pairs import (
+    GAINS,
+    SCALES,
+    Layer,
+    LayerPairs,
+    Pair,
+    layer_pairs,
+    places,
+    values,
+)
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
 from mimetic_jax.tree.rules import Rule
@@ -117,7 +126,7 @@ class Check(tuple[LayerCheck, ...]):
             "W_1 means": ["" if x.means is None else f"{x.means:.1f}" for x in self],
             "noise": [f"± {layer.noise:.3f}" for layer in self],
         }
-        shown = {name: cells for name, cells in columns.items() if any(cells)}
+        shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
         rows = [tuple(shown), *zip(*shown.values(), strict=True)]
         wrapped = list(shown).index("W_Q W_Kᵀ by head") if "W_Q W_Kᵀ by head" in shown else None
         return "\n".join([*aligned(rows, wrapped=wrapped), *self._says()])
@@ -294,8 +303,12 @@ def _note(layers: Sequence[LayerCheck], params: Any) -> str:
     ]
     if parts:
         return f"with {' and '.join(parts)}"
-    named = (path for path, _ in paths.flatten(params)[0])
-    if any(re.search(r"(?i)norm|(^|[/._])ln", path) for path in named):
+    blocks_of_layers = {above for layer in layers for above in places(layer.path)} - {""}
+    named = (places(path) for path, _ in paths.flatten(params)[0])
+    if any(
+        re.search(r"(?i)norm|^ln|_ln", norm.rpartition("/")[2]) and block in blocks_of_layers
+        for _, norm, block in named
+    ):
         return "of the kernels alone: there is no norm's gain before a layer that is known"
     return ""
 

@@ -146,10 +146,10 @@ def layer_pairs(
 
 def _joined(attention: list[LayerPairs], mlps: list[LayerPairs]) -> Iterable[LayerPairs]:
     """Each attention with the MLP of its block; MLPs of other blocks alone."""
-    by_place = {(place, one.index): one for one in mlps for place in _places(one.path)}
+    by_place = {(place, one.index): one for one in mlps for place in places(one.path)[:2]}
     taken: set[int] = set()
     for layer in attention:
-        found = (by_place.get((place, layer.index)) for place in _places(layer.path))
+        found = (by_place.get((place, layer.index)) for place in places(layer.path))
         mlp = next((one for one in found if one is not None and id(one) not in taken), None)
         if mlp is None:
             yield layer
@@ -159,10 +159,17 @@ def _joined(attention: list[LayerPairs], mlps: list[LayerPairs]) -> Iterable[Lay
     yield from (mlp for mlp in mlps if id(mlp) not in taken)
 
 
-def _places(path: str) -> tuple[str, str]:
-    """A path and that of the block in which it is: attention and MLP share one of them."""
+def places(path: str) -> tuple[str, str, str]:
+    """A path, that of what it is in, and that of what this is in.
+
+    Attention and MLP of a block have one of them in common.
+
+    >>> places("h.0.attn")
+    ('h/0/attn', 'h/0', 'h')
+    """
     parts = path.replace(".", "/").split("/")
-    return "/".join(parts), "/".join(parts[:-1])
+    one, two, three = ("/".join(parts[: max(len(parts) - up, 0)]) for up in range(3))
+    return one, two, three
 
 
 class _Scales:

@@ -14,7 +14,7 @@ from mimetic_jax.base import extras
 from mimetic_jax.base.extras import MissingExtra, need
 from tests.installing import installed
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 WITHOUT = """
 import importlib.util, sys
 find = importlib.util.find_spec

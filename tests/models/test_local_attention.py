@@ -147,9 +147,16 @@ def test_layer_scale_multiplies_the_branch_or_the_skip():
     np.testing.assert_array_equal(plain["block_0"].pop("layer_scale"), np.ones(16))
     expected = jax.jit(ViT(**SMALL).apply)({"params": plain}, images())
     scaled = jax.jit(branch.apply)
+
+    def skipped(params):
+        """The parameters of the other form, whose number is that of the skip."""
+        block = dict(params["block_0"])
+        block["skip_scale"] = block.pop("layer_scale")
+        return {**params, "block_0": block}
+
     for found in (
         scaled({"params": params}, images()),
-        jax.jit(skip.apply)({"params": params}, images()),
+        jax.jit(skip.apply)({"params": skipped(params)}, images()),
     ):
         np.testing.assert_allclose(found, expected, atol=1e-6)
     # A branch of factor 0 leaves no attention, a skip of factor 0 nothing else.

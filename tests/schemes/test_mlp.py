@@ -129,7 +129,7 @@ def test_fields_are_plain_data(scheme):
                 },
                 AntiCorrelated(),
             ),
-            r"^mlp: mlp_out is not a kernel of shape \[F, D\]",
+            r"^mlp/fc2/kernel has shape \(8, 1, 4\), which doesn't fit layout 'f d'",
         ),
     ],
 )

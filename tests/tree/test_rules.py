@@ -185,7 +185,7 @@ def test_the_first_of_several_layers_may_have_no_number():
         alignments.append(np.einsum("dhk,dhk->", query, key) / (H * K))
     np.testing.assert_allclose(alignments, [1, 2, 3, 4], rtol=1e-5)
     found = mimetic_jax.fit(new).scheme
-    np.testing.assert_allclose(found.beta_qk, [1, 2, 3, 4], rtol=1e-3)
+    np.testing.assert_allclose(found.beta_qk.values, [1, 2, 3, 4], rtol=1e-3)
 
 
 def test_the_table_that_fits_is_chosen_and_named():

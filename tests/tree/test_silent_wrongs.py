@@ -37,10 +37,10 @@ def scanned(layers=L, width=D):
 
 
 def redefined(call, writes=frozenset({"query", "key"})):
-    """A scheme of a user's, whose calls return what `call` makes of the block."""
+    """A scheme of a user's, which draws what `call` makes of the block."""
     members = {
         "writes": lambda self, roles: writes,
-        "__call__": lambda self, key, block, context: call(block),
+        "draw": lambda self, key, block, context: call(block),
         "__module__": __name__,
         "__qualname__": "redefined.Own",
     }
