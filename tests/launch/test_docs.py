@@ -103,7 +103,7 @@ def test_prose_has_no_interval_that_is_in_no_table(blocks):
     """Of the pages with tables, and of the README's short answers."""
     tables = set(DIFFERENCE.findall(blocks))
     readme = (ROOT / "README.md").read_text()
-    (answers,) = re.findall(r"\n## Which scheme when\n(.*?)\n## ", readme, re.DOTALL)
+    (answers,) = re.findall(r"\n## Does it help\?\n(.*?)\n## ", readme, re.DOTALL)
     assert set(DIFFERENCE.findall(answers)) <= tables
     for path in sorted((ROOT / "docs").glob("*.md")):
         prose, count = docs.BLOCK.subn("", path.read_text())
