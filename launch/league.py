@@ -18,9 +18,12 @@ from launch.tables import what_pays
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown, mean_step
 from mimetic_jax.train.statistics import Difference, holm
-from papers import TABLES
-from papers.league import ENTRANTS, LONG
+from papers import TABLES, trained
+from papers.league import ENTRANTS as OF_LEAGUE
+from papers.league import LONG
 from papers.record import Table
+
+ENTRANTS = OF_LEAGUE | trained.ENTRANTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +199,8 @@ def league(results: Results) -> list[Standing]:
 
 def _tasks() -> Iterator[str]:
     for name, table in TABLES.items():
-        if table.trials and name.partition("/")[2] not in LONG:
+        paper, _, task = name.partition("/")
+        if table.trials and paper == "league" and task not in LONG:
             yield name
 
 

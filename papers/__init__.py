@@ -5,7 +5,7 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, league, mlp, recall, rivals, structured
+from papers import attention, evidence, league, mlp, recall, rivals, structured, trained
 from papers.record import Figure, Table
 
 PAPERS = {
@@ -16,8 +16,10 @@ PAPERS = {
     "rivals": rivals,
     "evidence": evidence,
     "league": league,
+    "trained": trained,
 }
-"""A module per paper, one for their rivals, one for questions of our own, and the league."""
+"""A module per paper, one for their rivals, one for questions of our own, the league, and what trained
+transformers say."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

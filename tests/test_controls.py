@@ -18,8 +18,8 @@ from mimetic_jax.train.controls import controls
 from mimetic_jax.tree import paths
 from papers import TABLES
 
-OTHERS = ("images", "text", "schemes", "league")
-"""Of data of one's own, for looking, and the league, whose tasks are rows."""
+OTHERS = ("images", "text", "schemes", "league", "trained")
+"""Of data of one's own, for looking, and those whose tasks are rows."""
 
 WITHOUT_STRUCTURE = ("random",)
 """Arms whose scheme draws independent entries, though schemes of its class may have structure."""

@@ -25,6 +25,8 @@ from mimetic_jax.weights.position import square_grid
 Names = tuple[tuple[str, str | None], ...]
 
 _BLOCK = r"Transformer/encoderblock_(\d+)/"
+_SCALE = r"(block_\d+/)scale([12])"
+_LAST = {"1": "attention/out", "2": "mlp/fc2"}
 _VIT_JAX: Names = (
     (r"embedding/(\w+)", r"patch_embed/\1"),
     (r"cls", "cls_token"),
@@ -42,12 +44,13 @@ _TIMM: Names = (
     (r"patch_embed\.proj\.(\w+)", r"patch_embed/\1"),
     (r"(cls_token|pos_embed)", r"\1"),
     (r"blocks\.(\d+)\.(norm[12])\.(\w+)", r"block_\1/\2/\3"),
+    (r"blocks\.(\d+)\.ls([12])\.gamma", r"block_\1/scale\2"),
     (r"blocks\.(\d+)\.attn\.qkv\.(\w+)", r"block_\1/attention/qkv/\2"),
     (r"blocks\.(\d+)\.attn\.proj\.(\w+)", r"block_\1/attention/out/\2"),
     (r"blocks\.(\d+)\.mlp\.(fc[12])\.(\w+)", r"block_\1/mlp/\2/\3"),
     (r"(norm|head)\.(\w+)", r"\1/\2"),
 )
-_VIT = r"(?:vit\.)?"
+_VIT = r"(?:vit\.|dinov2\.)?"
 _LAYER = _VIT + r"encoder\.layer\.(\d+)\."
 _HUGGING_FACE: Names = (
     (_VIT + r"embeddings\.patch_embeddings\.projection\.(\w+)", r"patch_embed/\1"),
@@ -60,6 +63,11 @@ _HUGGING_FACE: Names = (
     (_LAYER + r"intermediate\.dense\.(\w+)", r"block_\1/mlp/fc1/\2"),
     (_LAYER + r"output\.dense\.(\w+)", r"block_\1/mlp/fc2/\2"),
     (_VIT + r"layernorm\.(\w+)", r"norm/\1"),
+    # DINOv2's names of the same.
+    (_LAYER + r"(norm[12])\.(\w+)", r"block_\1/\2/\3"),
+    (_LAYER + r"mlp\.(fc[12])\.(\w+)", r"block_\1/mlp/\2/\3"),
+    (_LAYER + r"layer_scale([12])\.lambda1", r"block_\1/scale\2"),
+    (_VIT + r"embeddings\.mask_token", None),
     # The bare encoder's file holds a layer that no classifier uses.
     (_VIT + r"pooler\.dense\.\w+", None),
     (r"classifier\.(\w+)", r"head/\1"),
@@ -69,9 +77,10 @@ _KINDS = {names[0][0]: names for names in (_VIT_JAX, _TIMM, _HUGGING_FACE)}
 PARTS = {
     "attention": r"(^|/)attention/(query|key|value|out)/kernel$",
     "position": r"(^|/)pos_embed$",
+    "layers": r"(^|/)(blocks|block_\d+)/",
 }
 """Parts of a model that can be taken alone, as regular expressions over paths: the kernels of
-attention (biases stay) and the position table."""
+attention (biases stay), the position table, and all layers, without patches, positions and head."""
 
 
 class _Tensor(NamedTuple):
@@ -245,6 +254,20 @@ def _ours(
         check_floating(name, array, (3,) if ours == "pos_embed" else (1, 2, 3, 4))
         for part, turned in _parts(ours, array):
             found[part] = _Tensor(turned, name, array.shape)
+    return _without_scales(found)
+
+
+def _without_scales(tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
+    """LayerScale multiplied into the last layer of its branch, which is the same function."""
+    found = {name: one for name, one in tensors.items() if not re.fullmatch(_SCALE, name)}
+    for name, scale in tensors.items():
+        if match := re.fullmatch(_SCALE, name):
+            last = _LAST[match[2]]
+            for path in (f"{match[1]}{last}/kernel", f"{match[1]}{last}/bias"):
+                if path in found:
+                    one = found[path]
+                    array = one.array * scale.array
+                    found[path] = one._replace(array=array)
     return found
 
 

@@ -8,10 +8,10 @@ import pytest
 import scipy.stats
 
 from launch import league, registry, reproduce, runs
+from launch.league import ENTRANTS
 from launch.results import Line, Results
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES
-from papers.league import ENTRANTS
 
 TASK = "league/digits"
 ARMS = ("default", "mimetic", "norm_matched_mimetic", "gpt2")
