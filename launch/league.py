@@ -24,6 +24,7 @@ from papers.league import LONG
 from papers.record import Table
 
 ENTRANTS = OF_LEAGUE | trained.ENTRANTS
+"""What each arm of such a table is, in words; the others are their controls."""
 
 
 @dataclasses.dataclass(frozen=True)

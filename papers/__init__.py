@@ -18,8 +18,8 @@ PAPERS = {
     "league": league,
     "trained": trained,
 }
-"""A module per paper, one for their rivals, one for questions of our own, the league, and what trained
-transformers say."""
+"""A module per paper, one for their rivals, one for questions of our own, the league, and what
+trained transformers say."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

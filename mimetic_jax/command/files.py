@@ -88,12 +88,17 @@ def check_file(argv: Sequence[str]) -> None:
         action="store_true",
         help="the kernels alone, without the gain of the norm before and the scale after a layer",
     )
-    parser.add_argument("--png", metavar="FILE.png", help="draw them too, by depth")
+    parser.add_argument(
+        "--png", metavar="FILE.png", help="draw them by depth; rings are of the kernels alone"
+    )
     options, given = _parsed(parser, argv)
-    found = check(read(options.file), effective=not options.bare, **given)
+    tensors = read(options.file)
+    found = check(tensors, effective=not options.bare, **given)
     print(found)
     if options.png:
-        found.plot().savefig(options.png, dpi=150)
+        folded = any(layer.folded for layer in found)
+        bare = check(tensors, effective=False, **given) if folded else None
+        found.plot(bare).savefig(options.png, dpi=150)
 
 
 @_errors_name_flags()

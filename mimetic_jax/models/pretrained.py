@@ -101,7 +101,8 @@ def load_pretrained(
     """The parameters of our ViT from a pretrained checkpoint.
 
     Read are `.npz` of vit_jax and AugReg, and `.safetensors` of timm, DeiT and Hugging Face's
-    ViT, which differ in the names of their tensors. The position table is resampled to the model's
+    ViT and DINOv2, which differ in the names of their tensors. LayerScale is multiplied into the
+    last layer of its branch. The position table is resampled to the model's
     grid. The head stays the model's own where the number of classes differs. A model that pools the
     mean drops the class token and its position. Each of these is reported through `say`.
 
@@ -266,8 +267,7 @@ def _without_scales(tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
             for path in (f"{match[1]}{last}/kernel", f"{match[1]}{last}/bias"):
                 if path in found:
                     one = found[path]
-                    array = one.array * scale.array
-                    found[path] = one._replace(array=array)
+                    found[path] = one._replace(array=one.array * scale.array)
     return found
 
 

@@ -142,8 +142,11 @@ class Check(tuple[LayerCheck, ...]):
             *([self.note] if self.note else []),
         ]
 
-    def plot(self) -> Any:
+    def plot(self, beside: Check | None = None) -> Any:
         """A figure of the alignments by layer, a point for each head; needs matplotlib.
+
+        Args:
+            beside: of the same layers, as rings: the kernels alone, or before training.
 
         Returns:
             A matplotlib figure, which a notebook shows; or save it with `savefig(path)`.
@@ -163,6 +166,30 @@ class Check(tuple[LayerCheck, ...]):
                 return file.getvalue()
 
         depth = np.arange(len(self))
+        panels = self._points()
+        others = beside._points() if beside else {}
+        # One above the other, so that the words can be read on a phone too.
+        figure = Picture(figsize=(4.8, 0.9 + 1.9 * len(panels)), layout="constrained")
+        axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, sharey=True))
+        for panel, (title, points) in zip(axes, panels.items(), strict=True):
+            noise = _CLEAR * np.array([layer.noise for layer in self])
+            panel.fill_between(depth, -noise, noise, color="0.85", label=f"noise, {_CLEAR:g} sd")
+            if title in others:
+                rings = {"color": "0.45", "markerfacecolor": "none", "markersize": 4}
+                label = "the kernels alone" if beside and not beside.note else "beside"
+                panel.plot(*zip(*others[title], strict=True), "o", label=label, **rings)
+            panel.plot(*zip(*points, strict=True), "o", markersize=3.5, label=self.note or None)
+            panel.set_title(title)
+            shown = depth[:: -(-len(self) // _TICKS)]
+            panel.set_xticks(shown)
+        axes[-1].set_xlabel("layer")
+        figure.supylabel("alignment with the identity", fontsize="medium")
+        handles, labels = axes[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", fontsize="small")
+        return figure
+
+    def _points(self) -> dict[str, list[tuple[int, float]]]:
+        """Number of the layer and alignment, by the title of their panel."""
         panels = {
             "$W_Q W_K^T$, each head": [
                 (i, alignment) for i, layer in enumerate(self) for alignment in layer.query_key
@@ -172,20 +199,7 @@ class Check(tuple[LayerCheck, ...]):
             ],
             "$W_1 W_2$": [(i, x.mlp) for i, x in enumerate(self) if x.mlp is not None],
         }
-        panels = {title: points for title, points in panels.items() if points}
-        figure = Picture(figsize=(3.2 * len(panels), 3.2), layout="constrained")
-        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
-        for panel, (title, points) in zip(axes, panels.items(), strict=True):
-            noise = _CLEAR * np.array([layer.noise for layer in self])
-            panel.fill_between(depth, -noise, noise, color="0.85", label=f"noise, {_CLEAR:g} sd")
-            panel.plot(*zip(*points, strict=True), "o", markersize=3)
-            panel.set_title(title)
-            shown = depth[:: -(-len(self) // _TICKS)]
-            panel.set_xticks(shown)
-            panel.set_xlabel("layer")
-        axes[0].set_ylabel("alignment with the identity")
-        axes[0].legend()
-        return figure
+        return {title: points for title, points in panels.items() if points}
 
 
 def check(

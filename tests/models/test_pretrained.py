@@ -51,6 +51,53 @@ def to_timm(tensors):
     return new
 
 
+def layer_scales(layer):
+    """λ of random signs, for attention and the MLP."""
+    generator = np.random.default_rng(layer)
+    return [
+        (generator.uniform(0.1, 2, 24) * generator.choice([-1, 1], 24)).astype(np.float32)
+        for _ in range(2)
+    ]
+
+
+def to_dinov2(tensors):
+    """The same function as DINOv2 names it, with scales that its last layers are divided by."""
+    new = {}
+    for name, array in tensors.items():
+        place, _, rest = name.removeprefix("vit.").partition(".layer.")
+        if not rest:
+            new[f"dinov2.{place}" if name.startswith("vit.") else name] = array
+            continue
+        layer, _, rest = rest.partition(".")
+        rest = rest.replace("layernorm_before", "norm1").replace("layernorm_after", "norm2")
+        rest = rest.replace("intermediate.dense", "mlp.fc1")
+        for end, scale in zip(
+            ("attention.output", "output"), layer_scales(int(layer)), strict=True
+        ):
+            if rest.startswith(f"{end}.dense"):
+                array = (array.T / scale).T
+        if rest.startswith("output.dense"):
+            rest = rest.replace("output.dense", "mlp.fc2")
+        new[f"dinov2.encoder.layer.{layer}.{rest}"] = array
+    for layer in (0, 1):
+        for number, scale in enumerate(layer_scales(layer), 1):
+            new[f"dinov2.encoder.layer.{layer}.layer_scale{number}.lambda1"] = scale
+    return new
+
+
+def to_timm_with_scales(tensors):
+    """The same function as timm names it, with scales."""
+    new = to_timm(tensors)
+    for layer in (0, 1):
+        ends = zip(("attn.proj", "mlp.fc2"), layer_scales(layer), strict=True)
+        for number, (end, scale) in enumerate(ends, 1):
+            for kind in ("weight", "bias"):
+                name = f"blocks.{layer}.{end}.{kind}"
+                new[name] = (new[name].T / scale).T
+            new[f"blocks.{layer}.ls{number}.gamma"] = scale
+    return new
+
+
 def to_vit_jax(tensors, linen=False):
     """The same tensors as vit_jax names and shapes them, before Linen as in AugReg, or after."""
     attention, norm2, mlp = (
@@ -126,6 +173,8 @@ FORMS = {
         name.removeprefix("vit."): array for name, array in tensors.items()
     },
     "timm.safetensors": to_timm,
+    "dinov2.safetensors": to_dinov2,
+    "timm_with_scales.safetensors": to_timm_with_scales,
     "augreg.npz": to_vit_jax,
     "linen.npz": lambda tensors: to_vit_jax(tensors, linen=True),
 }

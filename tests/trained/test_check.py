@@ -86,6 +86,8 @@ def test_the_picture_has_a_point_for_each_head():
     for axes in figure.axes:
         assert axes.get_xticks().tolist() == [0, 1, 2]
     assert figure._repr_png_().startswith(b"\x89PNG"), "what a notebook asks for"
+    both = check(params()).plot(check(params(), effective=False))
+    assert [len(axes.lines) for axes in both.axes] == [2, 2]
 
 
 @pytest.mark.parametrize(
