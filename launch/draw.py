@@ -21,7 +21,7 @@ from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.models.pretrained_attention import pretrained_attention
+from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath
@@ -69,9 +69,7 @@ def draw(
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     if file and figure.draw == "products":
         path.parent.mkdir(parents=True, exist_ok=True)
-        return DRAW["products"](
-            path, {pathlib.Path(file).stem: pretrained_attention(file)}, **options
-        )
+        return DRAW["products"](path, {pathlib.Path(file).stem: read_file(file)}, **options)
     if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
         raise InputError(f"{name} needs {figure.needs}")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -434,7 +434,7 @@ FIGURES = {
         "attention weights of a pretrained ViT-Ti",
         "3",
         "products",
-        {"clip": 64},
+        {"clip": 64, "num_heads": 3},
         needs=_PRETRAINED,
     ),
     "figure2": Figure(
@@ -515,7 +515,7 @@ FIGURES = {
         "attention weights of a pretrained GPT-2",
         "7",
         "products",
-        {"clip": 64},
+        {"clip": 64, "num_heads": 12},
         doubt="section 3 means this figure where it cites figure 9",
         needs="a file (FILE.npz) of a pretrained GPT-2",
     ),

@@ -95,6 +95,7 @@ def draw(
     clip: int = 64,
     layers: Sequence[int] = (),
     rules: Mapping[str, Any] = MappingProxyType({}),
+    num_heads: int | None = None,
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
 
@@ -108,6 +109,7 @@ def draw(
         clip: rows and columns shown.
         layers: numbers from 1; all unless given.
         rules: of `mimetic_jax.blocks`, per label; stock or the zoo's where there are none.
+        num_heads: likewise, where kernels don't tell it.
 
     Returns:
         PATH.png and PATH.csv.
@@ -119,7 +121,8 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
     found = {
-        label: head_products(tree, clip, rules=rules.get(label)) for label, tree in trees.items()
+        label: head_products(tree, clip, rules=rules.get(label), num_heads=num_heads)
+        for label, tree in trees.items()
     }
     for label, products in found.items():
         if not products:

@@ -9,54 +9,6 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.train.store.places import AnyPath, Place
 
-# A filter whose part outside a span is below this fraction of it counts as inside: parameters are
-# float32, and computed filters reach 1e-7.
-_OUTSIDE = 1e-5
-
-
-def disjoint_subsets(filters: np.ndarray) -> int:
-    """M: into how many disjoint subsets that span all filters of the size they can be divided.
-
-    Each filter goes to the first subset that it adds a dimension to. That gives the largest M for
-    impulses (the smallest count of a position), for filters in general position (⌊d / f²⌋) and for
-    multiples of one filter; for others M is at least this, and at most ⌊d / f²⌋.
-
-    Args:
-        filters: [f, f, d] or [n, d], one filter per column.
-
-    Example:
-        >>> impulses = np.eye(9)[:, np.arange(20) % 9]
-        >>> disjoint_subsets(impulses.reshape(3, 3, 20)), disjoint_subsets(np.ones((3, 3, 20)))
-        (2, 0)
-
-    Reference: Structured Initialization for Vision Transformers, definition 1 and proposition 1:
-    the filters are M-f² spanned, and replace any others where M is the rank of the input or more.
-    """
-    vectors = np.asarray(filters, np.float64).reshape(-1, filters.shape[-1]).T
-    lengths = np.linalg.norm(vectors, axis=1)
-    unfinished: list[np.ndarray] = []  # orthonormal rows that span what a subset has so far
-    complete = 0
-    for vector in vectors[lengths > 0] / lengths[lengths > 0, None]:
-        at, direction = _first(unfinished, vector)
-        if at == len(unfinished):
-            unfinished.append(direction[None])
-        else:
-            unfinished[at] = np.concatenate([unfinished[at], direction[None]])
-        if len(unfinished[at]) == len(vector):
-            del unfinished[at]
-            complete += 1
-    return complete
-
-
-def _first(spans: list[np.ndarray], vector: np.ndarray) -> tuple[int, np.ndarray]:
-    """The first span without the vector, and the direction that it adds; else one more."""
-    for number, span in enumerate(spans):
-        rest = vector - span.T @ (span @ vector)
-        rest -= span.T @ (span @ rest)  # once more: rounding grows where the rest is short
-        if (length := np.linalg.norm(rest)) > _OUTSIDE:
-            return number, rest / length
-    return len(spans), vector
-
 
 def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
     """M of random impulse filters, over draws: the smallest count of a position.

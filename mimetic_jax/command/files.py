@@ -127,9 +127,7 @@ def read(path: str) -> Mapping[str, np.ndarray]:
         from mimetic_jax import torch as torches
 
         return torches.read_tensors(*parts(path))
-    if path.endswith((".safetensors", _INDEX)):
-        return mapped(path)
-    if path.endswith(".npz"):
+    if path.endswith((".npz", ".safetensors", _INDEX)):
         return read_file(path)
     raise InputError(f"{path} is not {_FILES}")
 

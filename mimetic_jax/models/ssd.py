@@ -1,8 +1,8 @@
-"""State space duality: one linear recurrence per head, as a scan, as attention, and in chunks.
+"""State space duality: one linear recurrence per head, as attention and in chunks.
 
     state_n = exp(Δ_n A) state_{n−1} + Δ_n B_n x_nᵀ,    y_n = C_nᵀ state_n
 
-All three functions compute this sum, in float32, and take the same arguments:
+Both functions compute this sum, in float32, and take the same arguments:
 
 - x: [B, N, H, P], what each head writes.
 - step: Δ [B, N, H], positive.
@@ -21,35 +21,8 @@ import jax
 import jax.numpy as jnp
 
 
-def recurrent(
-    x: jax.Array, step: jax.Array, decay: jax.Array, b: jax.Array, c: jax.Array
-) -> jax.Array:
-    """The recurrence token by token, which is its definition: a state of [S, P] numbers per head.
-
-    >>> ones = jnp.ones((1, 3, 1, 1))
-    >>> recurrent(ones, ones[..., 0], jnp.zeros(1), ones, ones).ravel().tolist()
-    [1.0, 2.0, 3.0]
-    """
-    x, step, b, c = _wide(x, step, b, c)
-    heads = x.shape[2] // b.shape[2]
-
-    def advance(
-        state: jax.Array, token: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
-        x_n, step_n, b_n, c_n = token
-        b_n, c_n = b_n.repeat(heads, axis=1), c_n.repeat(heads, axis=1)
-        written = jnp.einsum("bh,bhs,bhp->bhsp", step_n, b_n, x_n)
-        state = jnp.exp(step_n * decay)[..., None, None] * state + written
-        return state, jnp.einsum("bhs,bhsp->bhp", c_n, state)
-
-    batch, _, num_heads, width = x.shape
-    empty = jnp.zeros((batch, num_heads, b.shape[-1], width))
-    tokens = jax.tree.map(lambda array: array.swapaxes(0, 1), (x, step, b, c))
-    return jax.lax.scan(advance, empty, tokens)[1].swapaxes(0, 1)
-
-
 def dual(x: jax.Array, step: jax.Array, decay: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """The same sum as masked linear attention, for short sequences: N² products per head.
+    """The sum as masked linear attention, for short sequences: N² products per head.
 
     y_n = Σ_{m ≤ n} (C_n · B_m) exp(A Σ_{m < j ≤ n} Δ_j) Δ_m x_m
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from mimetic_jax.analysis import products
+from mimetic_jax.models.pretrained import load_pretrained
+from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.store.places import Place
 from tests.analysis.networks import small
+from tests.models.test_pretrained import SIZES, shapes, silent, write
 from tests.training import quiet
 
 
@@ -30,3 +34,19 @@ def test_analyze_reads_models_with_scan(tmp_path: pathlib.Path) -> None:
     assert list(means) == [(f"{a}, initial", n) for a in ("default", "mimetic") for n in "12"]
     found = [np.mean(diagonal) for diagonal in means.values()]
     assert found == pytest.approx([0, 0, -0.4, -0.4], abs=0.1)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_files_of_others_have_the_products_of_the_model(
+    tmp_path: pathlib.Path, golden: Callable[[str], dict[str, np.ndarray]], suffix: str
+) -> None:
+    """By the zoo's rules, without what reads the whole model."""
+    arrays = golden("hugging_face_vit")
+    tensors = {name: arrays[name] for name in arrays.keys() - {"images", "logits"}}
+    path = write(tmp_path / f"a{suffix}", tensors)
+    model = products.head_products(load_pretrained(path, shapes(), say=silent))
+    found = products.head_products(read_file(path), num_heads=SIZES["heads"])
+    assert len(found) == len(model) == SIZES["depth"]
+    for ours, theirs in zip(found, model, strict=True):
+        np.testing.assert_allclose(ours.query_key, theirs.query_key, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(ours.value_out, theirs.value_out, rtol=1e-5, atol=1e-5)

@@ -58,13 +58,6 @@ def make_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "STEPS", 6)
 
 
-@pytest.fixture
-def text_dir(tmp_path: pathlib.Path) -> pathlib.Path:
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"ptb.{split}.txt").write_text("the cat sat on a mat\n" * 40)
-    return tmp_path
-
-
 @dataclasses.dataclass
 class Queue:
     folder: pathlib.Path

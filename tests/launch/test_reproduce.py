@@ -726,7 +726,7 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypat
     assert "attention/figure7 needs a file" in capsys.readouterr().err
     file = tmp_path / "gpt2.npz"
     draws = np.random.default_rng(0)
-    shapes = {"h.0.attn.c_attn.weight": (64, 192), "h.0.attn.c_proj.weight": (64, 64)}
+    shapes = {"h.0.attn.c_attn.weight": (96, 288), "h.0.attn.c_proj.weight": (96, 96)}
     np.savez(file, **{name: draws.normal(size=shape) for name, shape in shapes.items()})
     assert ended(["attention/figure7", *options, f"--file={file}"]) == 0
     assert (tmp_path / "figures" / "attention_figure7.png").stat().st_size > 1000

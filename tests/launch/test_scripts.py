@@ -83,7 +83,6 @@ def wait_for(path: pathlib.Path, words: str) -> None:
 
 
 FLAGS = ("--config=configs/digits_vit.py", "--config.seeds=(0,)")
-SHOWN = "--config=configs/digits_vit.py '--config.seeds=(0,)'"
 SSH = "gcloud compute tpus tpu-vm ssh vit"
 
 DRY_RUNS = {

@@ -332,11 +332,6 @@ def test_files_that_are_not_whole(hugging_face, tmp_path, alter, words):
 
 
 def test_files_that_are_no_checkpoints(hugging_face, tmp_path):
-    with pytest.raises(InputError, match="there is no checkpoint"):
-        load_pretrained(tmp_path / "absent.npz", shapes())
-    (tmp_path / "a.bin").write_bytes(b"")
-    with pytest.raises(InputError, match=r"neither .npz nor .safetensors"):
-        load_pretrained(tmp_path / "a.bin", shapes())
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match="a grid of 3x4 doesn't fit the model's 16 patches"):
         load_pretrained(path, shapes(), grid=(3, 4), say=silent)

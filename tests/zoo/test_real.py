@@ -431,7 +431,6 @@ IMAGES = COMMON | {"image_size": 32, "patch_size": 16}
 SMALL = EAGER | {"vocab_size": 64}
 OPT_5 = OPT | SMALL | {"ffn_dim": 128}
 T5_SIZES = SMALL | {"d_model": D, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": H}
-MPT = SMALL | {"d_model": D, "n_heads": H, "n_layers": 2, "max_seq_len": 8}
 GPT2_SIZES = SMALL | {"n_embd": D, "n_layer": 2, "n_head": H}
 SEES_BEFORE = {"causal": True}
 
