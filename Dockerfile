@@ -16,7 +16,8 @@ WORKDIR /app
 # Dependencies come before the code, so that a change of the code doesn't reinstall them: those of
 # the package alone, at the versions of requirements.txt.
 COPY requirements.txt pyproject.toml README.md LICENSE ./
-COPY mimetic_jax/__init__.py mimetic_jax/version.py mimetic_jax/
+COPY mimetic_jax/__init__.py mimetic_jax/
+COPY mimetic_jax/base/__init__.py mimetic_jax/base/version.py mimetic_jax/base/
 RUN pip install --no-cache-dir --constraint requirements.txt -e ".[train,plot,gcs${EXTRA:+,$EXTRA}]"
 
 COPY main.py ./

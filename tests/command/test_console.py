@@ -81,7 +81,7 @@ def test_a_model_is_found_in_the_current_folder(
         (["plan", "digits_vit", "--data-dir=imgs"], "data.dir imgs is not used: digits comes with"),
         (["plan", "own_model", "--data-dir=imgs"], "data.dir imgs is not used: digits comes with"),
         (["plan", "python_docs", "--data-dir=x"], "data.dir x is not used: python_docs comes with"),
-        (["plan", "images", "--data-dir=gs:/x"], "gs:/x has one slash where a bucket has two"),
+        (["plan", "images", "--data-dir=gs:/x"], "gs:/x is not on a local disk"),
         (["train", "digits_vit", "--target=h200"], "--target is for compile, not for train"),
         (["plan", "digits_vti"], "did you mean 'digits_vit'?"),
         (["plan", "digits_vit:width=x"], "width"),

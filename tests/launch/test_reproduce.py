@@ -665,6 +665,7 @@ def test_folders_are_by_data_set_and_may_have_the_sign_in_their_path():
 
 
 def test_a_workdir_in_a_bucket_keeps_its_scheme():
+    pytest.importorskip("gcsfs")
     flags = reproduce.parse(["--workdir=gs://bucket/runs"])
     assert str(flags.workdir / Spec(TINY, "").folder).startswith("gs://bucket/runs/tiny")
 

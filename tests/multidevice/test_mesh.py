@@ -256,7 +256,7 @@ def test_vmap_over_seeds_on_eight_devices_does_not_hang():
 
 def test_checkpoints_move_between_meshes(tmp_path):
     state = program(2, 4).initial_state(0, SCHEME)
-    saved = Checkpoints(tmp_path / "checkpoints", 2, print)
+    saved = Checkpoints(tmp_path / "checkpoints", 2)
     saved.save(state, {})
     saved.close()
     for mesh in ((2, 2, 2), (1, 1)):
