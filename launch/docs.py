@@ -70,7 +70,7 @@ def _table(name: str, results: Results) -> Iterator[str]:
     yield _wrapped(" ".join(facts if table.doubt else facts[:1]))
     if table.trials:
         yield league.task_table(name, results) + "\n"
-        yield _origins(league.chosen(full, results), results)
+        yield _origins(league.chosen(entries(name), results), results)
         return
     for rows in filter(None, (full, small)):
         if rows is small:

@@ -185,6 +185,17 @@ def test_a_gain_of_another_width_is_named():
         check(tree, num_heads=H)
 
 
+@pytest.mark.parametrize("look", [check, fit])
+def test_quantized_kernels_are_one_line(look):
+    name = "encoder.layer.1.attention.attention.query.weight"
+    integers = dinov2() | {name: np.ones((D, D), np.int8)}
+    with pytest.raises(InputError, match=f"{name}.* int8"):
+        look(integers, num_heads=H)
+    scaled = dinov2() | {f"{name}_scale_inv": np.ones(1, np.float32)}
+    with pytest.raises(InputError, match=f"{name} is quantized or scaled by"):
+        look(scaled, num_heads=H)
+
+
 def test_scales_of_some_layers_are_counted():
     tree = {name: x for name, x in dinov2().items() if "layer.2.layer_scale" not in name}
     assert check(tree, num_heads=H).note == "with the norm's gain and LayerScale in 2 of 3 layers"
