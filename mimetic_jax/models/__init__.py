@@ -12,7 +12,6 @@ from mimetic_jax.models.mamba import Mamba
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.model import MODELS, Model, fields_of, find_model, model_fields
 from mimetic_jax.models.position import resample
-from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.swin import Swin
 from mimetic_jax.models.traits import Traits
 from mimetic_jax.models.vit import VARIANTS, ViT
@@ -32,7 +31,6 @@ __all__ = [
     "ViT",
     "fields_of",
     "find_model",
-    "load_pretrained",
     "model_fields",
     "resample",
 ]

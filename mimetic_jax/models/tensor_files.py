@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -29,19 +29,6 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         return _read_npz(path)
     except (*_DAMAGED, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} can't be read ({said_by(error)})") from error
-
-
-def check_floating(name: str, array: np.ndarray, ndims: Collection[int]) -> None:
-    """Check that a tensor of a file has floating-point numbers, and as many axes as one of these.
-
-    Raises:
-        InputError: it hasn't.
-    """
-    if array.ndim not in ndims or not jnp.issubdtype(array.dtype, jnp.floating):
-        raise InputError(
-            f"{name[:80]!r} is {array.dtype} {array.shape}, not floating point of "
-            f"{' or '.join(map(str, ndims))} axes"
-        )
 
 
 def _read_npz(path: str) -> dict[str, np.ndarray]:

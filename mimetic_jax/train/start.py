@@ -15,7 +15,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.models.pretrained import PARTS, PretrainedFile
+from mimetic_jax.train.pretrained import by_path
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.checkpoint import read_variables, saved_record
@@ -26,6 +26,14 @@ from mimetic_jax.weights import select
 
 _FILES = (".npz", ".safetensors")
 _HEAD = r"(^|/)head/"
+
+PARTS = {
+    "attention": r"(^|/)attention/(query|key|value|out)/kernel$",
+    "position": r"(^|/)pos_embed$",
+    "layers": r"(^|/)(blocks|block_\d+)/",
+}
+"""Parts of a model that can be taken alone, as regular expressions over paths: the kernels of
+attention (biases stay), the position table, and all layers, without patches, positions and head."""
 
 
 def initial_state(
@@ -132,14 +140,13 @@ def warm_start(
       `WORKDIR/runs/ARM/SEED/checkpoints/STEP`: by weight selection, so that a larger model
       gives evenly spaced weights to a smaller one, and one of the same size all of its own. The
       head keeps its initial value.
-    - `.npz` or `.safetensors`, a pretrained ViT: one of the same sizes as `models.load_pretrained`
-      reads it, head included where the classes agree; a larger one by weight selection.
+    - `.npz` or `.safetensors`, a pretrained ViT (see `pretrained.by_path`): likewise.
 
     Args:
         variables: "params" and the model's other collections, as initialized.
         source: the folder or file.
         say: prints a line.
-        parts: of `models.pretrained.PARTS` to take alone; none: everything.
+        parts: of `PARTS` to take alone; none: everything.
         heads: of weight selection: "whole" chooses heads and columns of heads, "mixed" evenly
             spaced columns of all heads side by side, so that a head may join two of the source's,
             as in the released code of weight selection.
@@ -157,11 +164,8 @@ def warm_start(
         chosen_parts = "|".join(PARTS[part] for part in parts)
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if found.file:
-        params = variables["params"]
-        file = PretrainedFile.read(found.place.path, say)
-        if not parts and file.fits(params):
-            return {**variables, "params": file.whole(params, None, say)}
-        teacher = {f"params/{name}": array for name, array in file.by_path(params, say).items()}
+        arrays = by_path(found.place.path, variables["params"], say)
+        teacher = {f"params/{name}": array for name, array in arrays.items()}
     else:
         teacher = _checkpoint(found)
     flat = (lambda name, array: array) if heads == "whole" else _side_by_side

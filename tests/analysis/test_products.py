@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from mimetic_jax.analysis import products
-from mimetic_jax.models.pretrained import load_pretrained
 from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.store.places import Place
 from tests.analysis.networks import small
-from tests.models.test_pretrained import SIZES, shapes, silent, write
+from tests.train.test_pretrained import SIZES, shapes, whole, write
 from tests.training import quiet
 
 
@@ -44,7 +43,7 @@ def test_files_of_others_have_the_products_of_the_model(
     arrays = golden("hugging_face_vit")
     tensors = {name: arrays[name] for name in arrays.keys() - {"images", "logits"}}
     path = write(tmp_path / f"a{suffix}", tensors)
-    model = products.head_products(load_pretrained(path, shapes(), say=silent))
+    model = products.head_products(whole(path, shapes()))
     found = products.head_products(read_file(path), num_heads=SIZES["heads"])
     assert len(found) == len(model) == SIZES["depth"]
     for ours, theirs in zip(found, model, strict=True):

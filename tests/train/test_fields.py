@@ -11,12 +11,12 @@ from ml_collections import ConfigDict
 from configs.default import default
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import Range
-from mimetic_jax.models.pretrained import PARTS
 from mimetic_jax.schemes import ImpulseBias
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.fields import TASKS
 from mimetic_jax.train.schema import affecting, check_declared, digest, leaves, schema
+from mimetic_jax.train.start import PARTS
 from tests.training import quiet
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from mimetic_jax import InputError, weights
 from mimetic_jax.analysis.capture import networks
-from mimetic_jax.models import load_pretrained, resample
+from mimetic_jax.models import resample
 from mimetic_jax.train.start import warm_start
 from mimetic_jax.train.store.runs import Run
-from tests.models.test_pretrained import drawn, hugging_face, shapes, write
+from tests.train.test_pretrained import drawn, hugging_face, shapes, whole, write
 from tests.training import killed, quiet, trained
 
 __all__ = ["hugging_face"]  # a fixture
@@ -77,7 +77,7 @@ def changed(before, after):
 def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_path, scan):
     """Into a model of smaller patches and other classes, on the same grid or another."""
     path = str(write(tmp_path / "a.safetensors", hugging_face))
-    pretrained = load_pretrained(path, shapes(scan=scan), say=silent)
+    pretrained = whole(path, shapes(scan=scan))
     fresh = {
         "params": jax.tree.map(jax.numpy.asarray, drawn(patch=2, side=8, num_classes=3, scan=scan))
     }
@@ -102,11 +102,19 @@ def test_parts_of_a_file_are_attention_kernels_and_positions(hugging_face, tmp_p
     )
 
 
+def test_a_file_of_the_same_size_gives_all_but_the_head(hugging_face, tmp_path):
+    path = str(write(tmp_path / "a.safetensors", hugging_face))
+    expected, new = whole(path, shapes()), warm_start(fresh_model(), path, silent)["params"]
+    assert (new.pop("head")["kernel"] == 7).all()
+    del expected["head"]
+    jax.tree.map(np.testing.assert_array_equal, new, expected)
+
+
 @pytest.mark.parametrize("heads", ["whole", "mixed"])
 def test_a_file_gives_evenly_spaced_weights_to_a_smaller_model(hugging_face, tmp_path, heads):
     """Width 24 with 3 heads gives 16 with 2: heads 0 and 2, or columns spread over all three."""
     path = str(write(tmp_path / "a.safetensors", hugging_face))
-    teacher = load_pretrained(path, shapes(), say=silent)
+    teacher = whole(path, shapes())
     fresh = fresh_model(width=16, heads=2)
     chosen = weights.select_indices(24, 16)
     new = warm_start(fresh, path, silent, heads=heads)["params"]

@@ -5,17 +5,16 @@ writes it (width 24, 2 layers, 3 heads, 16x16 images, patches of 4, 5 classes; w
 order 1/√fan-in, biases of .3, LayerNorm scales 1 ± .3, ε 1e-12), three images and its logits.
 """
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 from safetensors.numpy import save_file
 
 from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
-from mimetic_jax.models.pretrained import load_pretrained
+from mimetic_jax.train.pretrained import by_path
 
 SIZES = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4, "mlp_ratio": 2.0}
 
@@ -163,6 +162,11 @@ def drawn(**change):
     return jax.tree.map(lambda leaf: np.full(leaf.shape, 7, leaf.dtype), shapes(**change))
 
 
+def whole(path, tree):
+    """The tree with all its parameters from a file of the same sizes."""
+    return traverse_util.unflatten_dict(by_path(path, tree, silent), sep="/")
+
+
 def silent(line):
     raise AssertionError(f"said {line!r}")
 
@@ -184,154 +188,60 @@ FORMS = {
 def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / form, FORMS[form](hugging_face))
-    params = load_pretrained(path, shapes(), say=silent)
-    assert jax.tree.map(lambda a: (a.shape, a.dtype), params) == jax.tree.map(
-        lambda a: (a.shape, a.dtype), shapes()
-    )
     for scan in (False, True):
-        params = load_pretrained(path, shapes(scan=scan), say=silent)
+        params = whole(path, shapes(scan=scan))
+        assert jax.tree.map(np.shape, params) == jax.tree.map(np.shape, shapes(scan=scan))
         logits = jax.jit(ViT(**SIZES, scan=scan).apply)({"params": params}, arrays["images"])
         np.testing.assert_allclose(logits, arrays["logits"], atol=1e-4)
-
-
-def test_half_precision_files(hugging_face, tmp_path):
-    """NumPy forgets the name of bfloat16; safetensors doesn't."""
-    half = {n: a.astype(jnp.bfloat16) for n, a in hugging_face.items()}
-    expected = half["vit.layernorm.weight"].astype(np.float32)
-    for path in (
-        write(tmp_path / "a.safetensors", half),
-        write(tmp_path / "a.npz", to_vit_jax(half)),
-    ):
-        params = load_pretrained(path, shapes(), say=silent)
-        assert params["norm"]["scale"].dtype == jnp.float32
-        np.testing.assert_array_equal(params["norm"]["scale"], expected)
 
 
 def test_positions_are_resampled_to_the_models_grid(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
     table = hugging_face["vit.embeddings.position_embeddings"]
     said = []
-    params = load_pretrained(path, shapes(side=24), say=said.append)
-    np.testing.assert_array_equal(params["pos_embed"], resample(table, (4, 4), (6, 6), 1))
-    assert said == [
-        "vit.embeddings.position_embeddings is resampled from 4x4 to 6x6 patches",
-    ]
+    found = by_path(path, shapes(side=24), said.append)
+    np.testing.assert_array_equal(found["pos_embed"], resample(table, (4, 4), (6, 6), 1))
+    assert said == ["positions are resampled from 4x4 to 6x6 patches"]
     model = ViT(**SIZES)
-    wide = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8, 32, 3)))["params"]
-    params = load_pretrained(
-        path, wide, grid=(2, 8), say=said.append
-    )  # as many patches, another grid
-    np.testing.assert_array_equal(params["pos_embed"], resample(table, (4, 4), (2, 8), 1))
+    wide = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8, 20, 3)))["params"]
+    with pytest.raises(InputError, match="positions of 16 patches and the model 10: only square"):
+        by_path(path, wide, silent)
 
 
 def test_mean_pooling_drops_the_class_token(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
-    said = []
-    params = load_pretrained(path, shapes(pool="mean"), say=said.append)
     table = hugging_face["vit.embeddings.position_embeddings"]
-    np.testing.assert_array_equal(params["pos_embed"], table[:, 1:])
-    assert "cls_token" not in params
-    assert said == ["cls_token and its position are left out: the model pools the mean"]
+    found = by_path(path, shapes(pool="mean"), silent)
+    np.testing.assert_array_equal(found["pos_embed"], table[:, 1:])
+    assert "cls_token" not in found
     # And with resampling: the patches of the table with a class token.
-    params = load_pretrained(path, shapes(side=8, pool="mean"), say=said.append)
+    found = by_path(path, shapes(side=8, pool="mean"), lambda line: None)
     expected = resample(table, (4, 4), (2, 2), 1)[:, 1:]
-    np.testing.assert_array_equal(params["pos_embed"], expected)
-
-
-def test_head_of_other_classes_stays_the_models(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    said = []
-    params = load_pretrained(path, drawn(num_classes=9), say=said.append)
-    assert params["head"]["kernel"].shape == (24, 9)
-    assert (params["head"]["kernel"] == 7).all()
-    assert (params["head"]["bias"] == 7).all()
-    rest = [leaf for name, leaf in params.items() if name != "head"]
-    assert not any((leaf == 7).any() for leaf in jax.tree.leaves(rest))
-    assert said == ["the head stays the model's: 5 classes in the file, 9 in the model"]
-    with pytest.raises(InputError, match="5 classes in the file and 9 in the model"):
-        load_pretrained(path, shapes(num_classes=9), say=silent)
+    np.testing.assert_array_equal(found["pos_embed"], expected)
 
 
 def test_encoder_without_classifier(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", bare(hugging_face))
-    said = []
-    params = load_pretrained(path, drawn(), say=said.append)
-    assert (params["head"]["kernel"] == 7).all()
-    assert sorted(said) == [
-        "pooler.dense.bias is left out: no classifier uses it",
-        "pooler.dense.weight is left out: no classifier uses it",
-        "the head stays the model's: 0 classes in the file, 5 in the model",
-    ]
-
-
-def test_dtypes_and_shardings_are_the_trees(hugging_face, tmp_path):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    tree = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16, sharding=where), shapes()
-    )
-    for leaf in jax.tree.leaves(load_pretrained(path, tree, say=silent)):
-        assert (leaf.dtype, leaf.sharding) == (jnp.bfloat16, where)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"depth": 3}, "a.safetensors holds 2 blocks and the model 3"),
-        ({"depth": 3, "scan": True}, "a.safetensors holds 2 blocks and the model 3"),
-        (
-            {"patch": 8, "side": 32},
-            "vit.embeddings.patch_embeddings.projection.weight has shape (24, 3, 4, 4) "
-            "((48, 24) turned) in the file; patch_embed/kernel has (192, 24) here",
-        ),
-        ({"channels": 1}, "patch_embed/kernel has (16, 24) here"),
-        (
-            {"mlp_ratio": 4.0},
-            "vit.encoder.layer.0.intermediate.dense.bias has shape (48,) in the file; "
-            "block_0/mlp/fc1/bias has (96,) here",
-        ),
-        (
-            {"qkv_bias": False},
-            "vit.encoder.layer.0.attention.attention.key.bias of shape (24,) has no place",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(hugging_face, tmp_path, change, words):
-    path = write(tmp_path / "a.safetensors", hugging_face)
-    with pytest.raises(InputError, match=re.escape(words)):
-        load_pretrained(path, shapes(**change), say=silent)
-
-
-def test_heads_that_a_file_tells_must_be_the_models(hugging_face, tmp_path):
-    path = write(tmp_path / "a.npz", to_vit_jax(hugging_face))
-    with pytest.raises(InputError, match=r"shape \(3, 8\) in the file; .* \(2, 12\) here"):
-        load_pretrained(path, shapes(heads=2), say=silent)
+    full = by_path(write(tmp_path / "a.safetensors", hugging_face), shapes(), silent)
+    found = by_path(write(tmp_path / "b.safetensors", bare(hugging_face)), shapes(), silent)
+    assert found.keys() == {name for name in full if not name.startswith("head/")}
 
 
 @pytest.mark.parametrize(
     ("alter", "words"),
     [
-        (lambda t: t.pop("vit.layernorm.bias"), r"lacks norm/bias, of shape \(24,\) here"),
-        (lambda t: t.pop("vit.embeddings.cls_token"), "lacks cls_token"),
         (lambda t: t.update({"vit.gamma": np.ones(3)}), r"vit.gamma of shape \(3,\) has no place"),
         (lambda t: (t.clear(), t.update(a=np.ones(3))), "is not a ViT of vit_jax, timm or"),
-        (
-            lambda t: t.update(
-                {"vit.embeddings.position_embeddings": np.ones((1, 13, 24), np.float32)}
-            ),
-            r"shape \(1, 13, 24\) in the file .* 12 patches are not a square grid",
-        ),
+        (lambda t: t.update({"vit.layernorm.bias": np.ones(24, int)}), "not floating point"),
     ],
 )
-def test_files_that_are_not_whole(hugging_face, tmp_path, alter, words):
+def test_files_of_another_kind(hugging_face, tmp_path, alter, words):
     alter(hugging_face)
     path = write(tmp_path / "a.safetensors", hugging_face)
     with pytest.raises(InputError, match=words):
-        load_pretrained(path, shapes(), say=silent)
+        by_path(path, shapes(), silent)
 
 
-def test_files_that_are_no_checkpoints(hugging_face, tmp_path):
+def test_heads_of_another_width(hugging_face, tmp_path):
     path = write(tmp_path / "a.safetensors", hugging_face)
-    with pytest.raises(InputError, match="a grid of 3x4 doesn't fit the model's 16 patches"):
-        load_pretrained(path, shapes(), grid=(3, 4), say=silent)
+    with pytest.raises(InputError, match="24 columns, not a multiple of head width 10"):
+        by_path(path, shapes(width=30), silent)
