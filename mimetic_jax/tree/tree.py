@@ -182,11 +182,15 @@ class Tree:
         """A block as schemes see it: one layer of it, where layers are stacked."""
         leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         shapes = {role: leaf.canonical_shape for role, leaf in leaves.items()}
-        return Block(shapes, lambda role: self._canonical(block, leaves[role], layer))
 
-    def _canonical(self, block: str, leaf: Leaf, layer: int | None) -> jax.Array:
-        check_dtype(self.dtype(leaf), f"{leaf.path}: dtype")
-        self._check_unscaled(block, leaf)
+        def read(role: str) -> jax.Array:
+            check_dtype(self.dtype(leaves[role]), f"{leaves[role].path}: dtype")
+            self._check_unscaled(block, leaves[role])
+            return self._canonical(leaves[role], layer)
+
+        return Block(shapes, read)
+
+    def _canonical(self, leaf: Leaf, layer: int | None) -> jax.Array:
         array = leaf.unpack(self.stored(leaf))
         array = array if layer is None else array[layer]
         # JAX would share the memory of NumPy's aligned arrays, which `rewrite_in_place` overwrites
