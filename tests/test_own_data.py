@@ -1,4 +1,4 @@
-"""docs/your_data.md: its commands on a folder and a text end in a table."""
+"""docs/training.md: its commands on a folder and a text end in a table."""
 
 import pathlib
 import re
@@ -36,7 +36,7 @@ def text(folder: pathlib.Path) -> str:
     ],
 )
 def test_the_first_commands_make_a_table(tmp_path, place, data, shorter) -> None:
-    page = (ROOT / "docs/your_data.md").read_text()
+    page = (ROOT / "docs/training.md").read_text()
     found = re.search(rf"^mimetic (train .*--data-dir=){place}$", page, re.MULTILINE)
     assert found
     (tmp_path / "data").mkdir()

@@ -50,7 +50,7 @@ def factorize(targets: Array, rank: int, method: Method = "exact") -> tuple[Arra
         rank: R, 1 ≤ R ≤ D. With R = D the product is A itself.
         method: "exact"; or "fast", which finds the leading vectors of traced targets by matrix
             products, for large D on accelerators. The product is the same to float32's precision
-            (see docs/speed.md). Concrete targets, and traced ones with 8 R > D, go to the
+            (see docs/reference.md). Concrete targets, and traced ones with 8 R > D, go to the
             eigensolver by either method. Only "exact" can be differentiated.
 
     Returns:

@@ -43,7 +43,7 @@ PYTORCH: tuple[Rule, ...] = (
     *hugging_face("weight", "weight", transposed=True),
     *STATE_SPACES_MAMBA2,
 )
-"""Models in PyTorch: state dicts, safetensors files, live modules (docs/pytorch.md).
+"""Models in PyTorch: state dicts, safetensors files, live modules (docs/your_model.md).
 
 Modules named as in torch.nn (`MultiheadAttention` and the encoder and decoder layers made of it),
 timm and torchvision (ViT, Swin, BEiT, DINO and others with attn.qkv and attn.proj), and Hugging
