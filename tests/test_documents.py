@@ -99,7 +99,7 @@ def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPat
                 assert has(config, flag.removeprefix("config.")), f"{command}: no {flag}"
 
 
-def test_the_module_of_the_page_on_training(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_of_the_page(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's own module, which a session of doctest can't define: it has no import path."""
     text = (ROOT / "docs" / "training.md").read_text()
     module, *uses = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
