@@ -79,7 +79,6 @@ class Range:
         return (" and ".join(ends) or "any number") + because
 
 
-POSITIVE = Range(0, above=True)
 NOT_NEGATIVE = Range(0)
 COUNT = Range(1)
 SHARE = Range(0, 1)

@@ -80,7 +80,7 @@ def _ours(path: str | os.PathLike[str], stored: Mapping[str, np.ndarray]) -> dic
         raise InputError(
             f"{path} is not a ViT of vit_jax, timm or Hugging Face: it holds {seen}, …"
         )
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name, array in stored.items():
         ours = _rename(kinds[0], name, array.shape)
         if ours is None:

@@ -412,11 +412,6 @@ class Leaf:
         return self._sizes.get("l")
 
     @property
-    def head_width(self) -> int | None:
-        """K, or None for a role without heads."""
-        return self._sizes.get("k")
-
-    @property
     def canonical_shape(self) -> tuple[int, ...]:
         """Shape of the role's canonical array in one layer."""
         return tuple(self._sizes[axis] for axis in self.rule.axes(self.role).split())

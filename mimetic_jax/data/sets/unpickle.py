@@ -75,12 +75,8 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-class _NumbersOnly(pickle._Unpickler):
-    """Loads arrays and plain containers only; a plain unpickler would call any function.
-
-    It is pickle's own in Python: that in C takes gigabytes for nine bytes that ask for a large
-    memo.
-    """
+class _NumbersOnly(pickle.Unpickler):
+    """Loads arrays and plain containers only; a plain unpickler would call any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
