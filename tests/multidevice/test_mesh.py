@@ -260,7 +260,7 @@ def test_checkpoints_move_between_meshes(tmp_path):
     saved.save(state, {})
     saved.close()
     for mesh in ((2, 2, 2), (1, 1)):
-        opened = Checkpoints(tmp_path / "checkpoints", 2, pytest.fail)
+        opened = Checkpoints(tmp_path / "checkpoints", 2)
         restored, _ = opened.restore(program(*mesh).shapes)
         opened.close()
         jax.tree.map(np.testing.assert_array_equal, restored, state)
