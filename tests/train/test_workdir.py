@@ -196,11 +196,6 @@ def test_data_elsewhere_with_the_same_content_continue(tmp_path):
     assert "| default" in str(quiet(moved).train(workdir))
 
 
-def test_a_workdir_of_an_earlier_version_is_refused(tiny, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(configs.to_json(tiny())))
-    refused(lambda workdir: quiet(tiny()).train(str(workdir)), tmp_path, "earlier version")
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

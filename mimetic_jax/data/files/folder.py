@@ -13,7 +13,7 @@ class Folder:
     """The files below a folder by index, in order of their names.
 
     The order is the same whether names are stored composed or decomposed. Symbolic links are
-    followed, as ImageFolder loaders do, except to a folder that the link is in.
+    followed, as ImageFolder loaders do.
 
     Args:
         path: the folder.
@@ -61,12 +61,6 @@ def _folders(root: Path) -> dict[_Parts, tuple[list[str], list[str]]]:
     found: dict[_Parts, tuple[list[str], list[str]]] = {}
     for name, folders, files in os.walk(root, followlinks=True):
         here = Path(name)
-        inside = (folder for folder in folders if not _leads_up(here / folder))
-        folders[:] = sorted(inside, key=composed)
+        folders.sort(key=composed)
         found[here.relative_to(root).parts] = list(folders), sorted(files, key=composed)
     return found
-
-
-def _leads_up(folder: Path) -> bool:
-    """Whether this is a link to a folder on the path to it: to follow it would never end."""
-    return folder.is_symlink() and any(folder.samefile(parent) for parent in folder.parents)

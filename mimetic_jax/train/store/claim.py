@@ -92,7 +92,7 @@ class Claim:
         """The claim of a workdir; None if it has none.
 
         Raises:
-            InputError: the file is damaged, or of a version that recorded no fingerprints.
+            InputError: the file is damaged.
         """
         place = workdir / "config.json"
         if not place.exists():
@@ -101,11 +101,6 @@ class Claim:
             record = json.loads(place.read())
         except (ValueError, RecursionError):
             raise damaged(place, "not JSON") from None
-        if isinstance(record, dict) and "batch" in record:
-            raise InputError(
-                f"{place} is of an earlier version, which didn't record its data: choose another "
-                "--workdir"
-            )
         claim = from_json(cls, record, str(place))
         if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
             raise damaged(place, "no configuration")
