@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, blaming, said_by
+from mimetic_jax.base.errors import InputError, blaming, error_text
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite_in_place
 from mimetic_jax.weights.checks import check_key
@@ -169,7 +169,7 @@ def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
             return values.view(getattr(torch, f"int{8 * other.itemsize}")).numpy().view(other)
         return values.numpy()
     except (RuntimeError, TypeError, ValueError) as error:  # sparse, quantized, uninitialized
-        raise InputError(f"{name} can't be read as an array ({said_by(error)})") from error
+        raise InputError(f"{name} can't be read as an array ({error_text(error)})") from error
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
@@ -203,7 +203,7 @@ def _load(path: str) -> Any:
                 "torch.save(torch.load(FILE, weights_only=False)['model'], NEW), with the key that "
                 "the file has"
             ) from error
-        raise InputError(f"{path} can't be read as a state dict ({said_by(error)})") from error
+        raise InputError(f"{path} can't be read as a state dict ({error_text(error)})") from error
 
 
 def _joined(loaded: Mapping[str, Any]) -> dict[str, torch.Tensor]:

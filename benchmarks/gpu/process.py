@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -31,4 +31,4 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
             raise InputError("its process died, as without enough memory") from error
         except Exception as error:
             traceback.print_exception(error)
-            raise InputError(said_by(error)) from error
+            raise InputError(error_text(error)) from error

@@ -209,7 +209,7 @@ def from_population(chunks: Iterable[Any], **options: Any) -> dict[str, Moments]
         if not kernels:
             seen = ", ".join([path for path, _ in paths.flatten(chunk)[0]][:8])
             raise InputError(f"there is no MLP among the paths {seen or '(none)'}")
-        for name in sorted(kernels, key=paths.natural):
+        for name in sorted(kernels, key=paths.natural_order):
             first, second = map(np.asarray, kernels[name])
             found.setdefault(name, Moments(*first.shape[1:])).add(first, second)
     return found

@@ -28,12 +28,12 @@ def blaming(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {error}") from error
 
 
-def said_by(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error of another library says, in one line, its type first.
 
-    >>> said_by(ValueError("truncated"))
+    >>> error_text(ValueError("truncated"))
     'ValueError: truncated'
-    >>> said_by(OSError())
+    >>> error_text(OSError())
     'OSError'
     """
     return " ".join(f"{type(error).__name__}: {error}".split())[:240].removesuffix(":")

@@ -94,7 +94,7 @@ def check_fields(instance: Any) -> None:
         InputError: names the class, the first field that is wrong and its value.
     """
     name = type(instance).__name__
-    for field, annotation in declared(type(instance)).items():  # type: ignore[arg-type]
+    for field, annotation in field_types(type(instance)).items():  # type: ignore[arg-type]
         if not hasattr(instance, field):
             continue
         before = getattr(instance, field)
@@ -104,7 +104,7 @@ def check_fields(instance: Any) -> None:
 
 
 @functools.cache
-def declared(of: Hashable) -> dict[str, Any]:
+def field_types(of: Hashable) -> dict[str, Any]:
     """The annotations of a dataclass's fields, by name, ranges included.
 
     A name that can't be resolved, such as one that only a type checker imports, takes any value.
@@ -160,7 +160,7 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: {shown(data)} is not an object with fields")
-    hints = declared(of)  # type: ignore[arg-type]
+    hints = field_types(of)  # type: ignore[arg-type]
     if not unknown_fields and (strays := [name for name in data if name not in hints]):
         raise InputError(f"{where}: {unknown('field', strays[0], hints)}")
     values = {}

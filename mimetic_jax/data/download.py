@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mimetic_jax.base.errors import InputError, check_given, said_by, unknown
+from mimetic_jax.base.errors import InputError, check_given, error_text, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.base.extras import need
 from mimetic_jax.data.home import expanded
@@ -160,7 +160,7 @@ def _fetch(remote: Remote, root: Path) -> None:
             if remote.gives:
                 os.replace(Path(folder) / remote.gives, root / remote.gives)
         except Exception as error:  # of the network, the checksum, the archive, the disk
-            raise InputError(f"can't download {remote.url} ({said_by(error)})") from error
+            raise InputError(f"can't download {remote.url} ({error_text(error)})") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.base.extras import need
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def reached(address: str, what: str) -> epath.Path:
     try:
         path.exists()
     except Exception as error:  # whatever a missing login, bucket or network makes a client raise
-        raise InputError(f"{what} {address} can't be reached ({said_by(error)})") from error
+        raise InputError(f"{what} {address} can't be reached ({error_text(error)})") from error
     return path
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mimetic_jax.base.errors import InputError, check_given, said_by
+from mimetic_jax.base.errors import InputError, check_given, error_text
 from mimetic_jax.base.exits import reported
 from mimetic_jax.base.extras import need
 from mimetic_jax.data.files import array_record
@@ -56,7 +56,7 @@ def prepare(
     except InputError:
         raise
     except Exception as error:  # Anything: network, disk, checksum, TensorFlow.
-        raise InputError(f"TFDS couldn't prepare {name} in {root} ({said_by(error)})") from error
+        raise InputError(f"TFDS couldn't prepare {name} in {root} ({error_text(error)})") from error
     if prepared := array_record.find(root, info.tfds):
         return _readable(prepared)
     raise InputError(f"TFDS finished without writing {root / info.tfds}/VERSION/dataset_info.json")
@@ -67,7 +67,7 @@ def _readable(prepared: Path) -> Path:
     try:
         found = json.loads(path.read_bytes()).get("fileFormat", "tfrecord")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path} is damaged ({said_by(error)}): remove {prepared}") from error
+        raise InputError(f"{path} is damaged ({error_text(error)}): remove {prepared}") from error
     if found != "array_record":
         raise InputError(
             f"{prepared} holds the data as {found}, which needs TensorFlow to read: "

@@ -12,7 +12,7 @@ from typing import Any
 
 import flax.linen as nn
 
-from mimetic_jax.base.errors import InputError, said_by, unknown
+from mimetic_jax.base.errors import InputError, error_text, unknown
 from mimetic_jax.models.networks import MODES, Functions, from_nnx
 from mimetic_jax.models.traits import Traits
 
@@ -80,7 +80,7 @@ def imported(path: str) -> Definition:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything while it is imported
         raise InputError(
-            f"model {path}: {module_name} can't be imported ({said_by(error)})"
+            f"model {path}: {module_name} can't be imported ({error_text(error)})"
         ) from error
     pair = "+" in names
     for name in names.split("+"):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -28,7 +28,7 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     try:
         return _read_npz(path)
     except (*_DAMAGED, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} can't be read ({said_by(error)})") from error
+        raise InputError(f"{path} can't be read ({error_text(error)})") from error
 
 
 def _read_npz(path: str) -> dict[str, np.ndarray]:
@@ -55,7 +55,9 @@ def mapped(path: str | os.PathLike[str], mode: Literal["r", "r+"] = "r") -> dict
         try:
             found |= _mapped(part, mode)
         except _DAMAGED as error:
-            raise InputError(f"{part} is no whole safetensors file ({said_by(error)})") from error
+            raise InputError(
+                f"{part} is no whole safetensors file ({error_text(error)})"
+            ) from error
     return found
 
 
@@ -72,7 +74,7 @@ def parts(path: str) -> list[str]:
                 weight_map = json.load(stream)["weight_map"]
             names = sorted({os.fspath(name) for name in weight_map.values()})
         except _DAMAGED as error:
-            raise InputError(f"{path} can't be read as an index ({said_by(error)})") from error
+            raise InputError(f"{path} can't be read as an index ({error_text(error)})") from error
         if bad := [name for name in names if os.path.basename(name) != name]:
             raise InputError(f"{path} names {bad[0]!r}, which isn't a file beside it")
         files = [os.path.join(os.path.dirname(path), name) for name in names]

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import jax
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by, unknown
-from mimetic_jax.base.typed import check_fields, declared, shown
+from mimetic_jax.base.errors import InputError, error_text, unknown
+from mimetic_jax.base.typed import check_fields, field_types, shown
 from mimetic_jax.weights.checks import is_finite
 
 _PER_LAYER = "a value per layer"
@@ -195,7 +195,7 @@ class Scheme:
         """
         resolved = {}
         own: Any = type(self)
-        for name, annotation in declared(own).items():
+        for name, annotation in field_types(own).items():
             value = getattr(self, name)
             if _is_per_layer(annotation):
                 resolved[name] = _at(name, value, layer, num_layers)
@@ -311,7 +311,7 @@ def depth_dependence(scheme: Scheme) -> str:
     if scheme.by_depth:
         return name
     own: Any = type(scheme)
-    for field, annotation in declared(own).items():
+    for field, annotation in field_types(own).items():
         value = getattr(scheme, field)
         if isinstance(value, Scheme):
             if found := depth_dependence(value):
@@ -406,7 +406,7 @@ def load(path: str) -> tuple[Scheme, ...]:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no JSON file of schemes: {said_by(error)}") from error
+        raise InputError(f"{path} is no JSON file of schemes: {error_text(error)}") from error
     if not isinstance(data, list) or not data:
         raise InputError(f"{path} is no list of schemes, as mimetic fit FILE --out=… writes it")
     return tuple(map(from_dict, data))

@@ -15,7 +15,7 @@ from optax import contrib
 from mimetic_jax import zoo
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule, describing
+from mimetic_jax.tree.rules import Rule, find_rule
 
 Rules = Sequence[tuple[str, float]]
 
@@ -131,7 +131,7 @@ def _matrices(
     """
     having = [rule for rule in roles if rule.roles]
     among = frozenset(path for path, _ in named)
-    described = {path: describing(path, having, among) for path, _ in named}
+    described = {path: find_rule(path, having, among) for path, _ in named}
     found = {}
     stacks = set()
     for path, leaf in named:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.host.sums import check_sums
 
 _TRAINED_WITH = {
@@ -53,7 +53,8 @@ def check_settings() -> None:
         jax.devices()
     except RuntimeError as error:
         raise InputError(
-            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} ({said_by(error)})"
+            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} "
+            f"({error_text(error)})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
         if (found := setting(name)) != needed:

@@ -20,7 +20,7 @@ from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.mimetic import pair_sizes
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
-from mimetic_jax.tree.rules import Rule, describing
+from mimetic_jax.tree.rules import Rule, find_rule
 from mimetic_jax.zoo.norms import NORMS
 
 GAINS = ("attention_gain", "mlp_gain")
@@ -141,7 +141,7 @@ def layer_pairs(
             if mlp:
                 layer = LayerPairs(path, index, None, None, mlp, frozenset())
                 mlps.append(scales.folded(layer, "mlp"))
-    return sorted(_joined(found, mlps), key=lambda layer: paths.natural(layer.name))
+    return sorted(_joined(found, mlps), key=lambda layer: paths.natural_order(layer.name))
 
 
 def _joined(attention: list[LayerPairs], mlps: list[LayerPairs]) -> Iterable[LayerPairs]:
@@ -180,7 +180,7 @@ class _Scales:
         among = frozenset(path for path, _ in named)
         self._found: dict[str, dict[str, np.ndarray]] = {}
         for path, leaf in named:
-            described = describing(path, rules, among)
+            described = find_rule(path, rules, among)
             if described and {*described[0].roles} & {*GAINS, *SCALES}:
                 rule, block = described
                 array = _array(path, leaf) + float(rule.plus_one)

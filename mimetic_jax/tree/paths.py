@@ -35,10 +35,10 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Any]:
     return [(_path_name(path, alone=held[path[:-1]] == 1), leaf) for path, leaf in leaves], treedef
 
 
-def natural(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
+def natural_order(path: str) -> tuple[tuple[tuple[int, int | str], ...], ...]:
     """Sort key that puts block_10 after block_9, and block before block_1.
 
-    >>> sorted(["block_10/out", "block/out", "block_9/out"], key=natural)
+    >>> sorted(["block_10/out", "block/out", "block_9/out"], key=natural_order)
     ['block/out', 'block_9/out', 'block_10/out']
     """
     return tuple(
@@ -82,10 +82,10 @@ def family(path: str) -> str:
     return "/".join(found)
 
 
-def together(paths: Iterable[str]) -> list[list[str]]:
+def group_alike(paths: Iterable[str]) -> list[list[str]]:
     """Paths that differ in numbers alone, in lists; in the order of the first of each.
 
-    >>> together(["layer_0/up", "layer_0/down", "layer_1/up"])
+    >>> group_alike(["layer_0/up", "layer_0/down", "layer_1/up"])
     [['layer_0/up', 'layer_1/up'], ['layer_0/down']]
     """
     lists: dict[str, list[str]] = {}
@@ -95,7 +95,7 @@ def together(paths: Iterable[str]) -> list[list[str]]:
 
 
 def summary(paths: Sequence[str]) -> str:
-    """One path for a list of `together`: "#" stands for the numbers that differ.
+    """One path for a list of `group_alike`: "#" stands for the numbers that differ.
 
     >>> summary(["block_0/fc1", "block_1/fc1"])
     'block_#/fc1'

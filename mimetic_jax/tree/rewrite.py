@@ -81,7 +81,7 @@ class Plan(tuple[Write, ...]):
             kinds[write.scheme, write.role, write.shape, write.layout].append(write.path)
         rows, named = [("leaves", "path", "role", "shape", "layout")], [""]
         for (scheme, role, shape, layout), written in kinds.items():
-            for alike in paths.together(written):
+            for alike in paths.group_alike(written):
                 rows.append((str(len(alike)), paths.summary(alike), role, str(shape), layout))
                 named.append(scheme)
         lines: list[str] = []
@@ -91,7 +91,7 @@ class Plan(tuple[Write, ...]):
         for row, scheme, before in zip(table.aligned(rows), named, ["", *named], strict=False):
             lines += [f"{scheme}:"] * (scheme != before) + [row]
         if self.untouched:
-            unchanged = paths.together(self.untouched)
+            unchanged = paths.group_alike(self.untouched)
             kept = (f"{len(alike)} {paths.summary(alike)}" for alike in unchanged)
             lines.append(f"unchanged: {', '.join(kept)}")
         for what, layers in self.depth:

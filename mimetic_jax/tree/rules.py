@@ -495,7 +495,7 @@ class Leaf:
         return self.sizes
 
 
-def describing(
+def find_rule(
     path: str, rules: Iterable[Rule], among: Collection[str] = ()
 ) -> tuple[Rule, str] | None:
     """The first of some rules that describes a leaf, and the path of its block.
@@ -506,7 +506,7 @@ def describing(
         among: the paths of all leaves, for rules that need another leaf beside theirs.
 
     >>> query = Rule("query/kernel", "query", "d h k")
-    >>> describing("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
+    >>> find_rule("block_0/attention/query/kernel", [query]) == (query, "block_0/attention")
     True
     """
     found = ((rule, rule.block(path)) for rule in rules)

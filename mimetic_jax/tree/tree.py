@@ -23,7 +23,7 @@ from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, describing
+from mimetic_jax.tree.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, find_rule
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
 from mimetic_jax.zoo.suggestion import suggestion
@@ -110,7 +110,7 @@ class Tree:
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
         gated = set()
         for index, (path, value) in enumerate(named):
-            if described := describing(path, self.rules, beside):
+            if described := find_rule(path, self.rules, beside):
                 rule, block = described
                 claims.append((index, block, rule, np.shape(value)))
             elif gate := _GATE.search(path):
@@ -202,7 +202,7 @@ class Tree:
         self._check_described()
         found: list[tuple[str, int | None, Block]] = []
         attention: list[tuple[str, list[Leaf]]] = []
-        for block in sorted(self.blocks, key=paths.natural):
+        for block in sorted(self.blocks, key=paths.natural_order):
             leaves = self.blocks[block]
             kernels = attention_kernels(frozenset(leaves))
             for role in sorted(kernels):
@@ -237,7 +237,9 @@ class Tree:
         """
         name = paths.family(block)
         family = [other for other in self.blocks if paths.family(other) == name]
-        sizes = {other: len(self.layers(other)) for other in sorted(family, key=paths.natural)}
+        sizes = {
+            other: len(self.layers(other)) for other in sorted(family, key=paths.natural_order)
+        }
         before = itertools.takewhile(lambda other: other != block, sizes)
         return sum(sizes[other] for other in before) + (layer or 0), sum(sizes.values())
 
@@ -291,7 +293,7 @@ class Tree:
             InputError: there is none, or one that the scheme can't write.
         """
         found = []
-        for block in sorted(self.blocks, key=paths.natural):
+        for block in sorted(self.blocks, key=paths.natural_order):
             try:
                 with blaming(block):
                     roles = roles_to_write(scheme, self.blocks[block])

@@ -12,7 +12,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import Rule, describing
+from mimetic_jax.tree.rules import Rule, find_rule
 
 _PAIRS = ({"query", "key"}, {"value", "out"}, {"ssm_b", "ssm_c"})
 _DRAWN = frozenset().union(*_PAIRS)
@@ -75,7 +75,7 @@ def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     found = {}
     beside = frozenset(path for path, _ in leaves)
     for path, shape in leaves:
-        described = describing(path, rules, beside)
+        described = find_rule(path, rules, beside)
         if described and (not described[0].roles or described[0].rank == len(shape)):
             found[path] = described[0]
     roles = {role for rule in found.values() for role in rule.roles}

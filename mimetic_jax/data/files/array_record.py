@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 
 
 def find(root: Path, name: str) -> Path | None:
@@ -43,7 +43,7 @@ def _builder(folder: Path, name: str) -> Any:
 
 def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
     """The error for a damaged folder: it fails in TFDS, protobuf, array_record or the image."""
-    return InputError(f"can't read {name} from {folder} ({said_by(error)})")
+    return InputError(f"can't read {name} from {folder} ({error_text(error)})")
 
 
 class ArrayRecordSource:

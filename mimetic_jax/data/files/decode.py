@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 
 # Others of Pillow's run programs (EPS), or are no images to train on.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -128,7 +128,7 @@ def check_image(data: bytes, name: str) -> None:
 def _damaged(name: str, data: bytes, error: Exception) -> InputError:
     from PIL import Image
 
-    reason = said_by(error)
+    reason = error_text(error)
     if isinstance(error, Image.UnidentifiedImageError):
         reason = f"no known image format in its {len(data)} bytes"
     return InputError(f"{name} can't be decoded ({reason}): mend it or remove it")

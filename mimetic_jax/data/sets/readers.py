@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.data.sets.dataset import DatasetInfo, Split
 from mimetic_jax.data.sets.unpickle import unpickled
 
@@ -83,7 +83,7 @@ def _reading(path: Path, what: str, expected: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise InputError(
-            f"{path} can't be read as {what} ({said_by(error)}): found {path.stat().st_size} "
+            f"{path} can't be read as {what} ({error_text(error)}): found {path.stat().st_size} "
             f"bytes, expected {expected}"
         ) from error
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 
 _FAILED, _HEARD = "mimetic/failed", "mimetic/heard"
 _leaving = threading.Event()
@@ -65,7 +65,7 @@ def _initialize(arguments: dict[str, Any]) -> None:
     try:
         jax.distributed.initialize(**arguments, initialization_timeout=timeout)
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"couldn't join the other processes ({said_by(error)})") from error
+        raise InputError(f"couldn't join the other processes ({error_text(error)})") from error
     threading.Thread(target=_listen, daemon=True).start()
 
 

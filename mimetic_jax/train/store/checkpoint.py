@@ -15,7 +15,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.places import Place
 
@@ -98,7 +98,7 @@ class Checkpoints:
             before = [other for other in self.steps() if other < step]
             then = f"continues from checkpoint {before[-1]}" if before else "starts the run over"
             raise InputError(
-                f"checkpoint {step} in {self.folder} can't be restored ({said_by(error)}): try "
+                f"checkpoint {step} in {self.folder} can't be restored ({error_text(error)}): try "
                 f"again if the storage had a fault, or move {self.folder / str(step)} away, and "
                 f"the same command {then}"
             ) from error
@@ -136,7 +136,7 @@ class Checkpoints:
             yield
         except Exception as error:  # each store has its own
             system = re.search(r"([^:\[]+) \[os_error_code", str(error))
-            reason = system[1].strip() if system else said_by(error)
+            reason = system[1].strip() if system else error_text(error)
             raise InputError(
                 f"a checkpoint couldn't be written into {self.folder} ({reason}); those before "
                 "it are kept, and the same command continues from the newest"
@@ -161,8 +161,8 @@ def saved_record(folder: Place, step: int | None = None) -> dict[str, Any] | Non
         return ocp.JsonCheckpointHandler().restore(epath.Path(place.path))
     except Exception as error:  # each store has its own
         raise InputError(
-            f"{place} can't be read ({said_by(error)}): try again if the storage had a fault, or "
-            f"move {place.parent} away"
+            f"{place} can't be read ({error_text(error)}): try again if the storage had a fault, "
+            f"or move {place.parent} away"
         ) from error
 
 

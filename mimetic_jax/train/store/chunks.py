@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.places import Place, damaged
@@ -202,7 +202,7 @@ def _read(place: Place, first: int, members: int | None) -> Chunk:
         )
     except Exception as error:  # whatever a damaged archive raises
         raise InputError(
-            f"{place} is damaged ({said_by(error)}): move it away, and the same command trains "
+            f"{place} is damaged ({error_text(error)}): move it away, and the same command trains "
             "its members again"
         ) from error
 

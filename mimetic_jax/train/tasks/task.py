@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from mimetic_jax.base.errors import InputError, said_by
+from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.data.feed.feed import Examples, Sums
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
@@ -120,7 +120,7 @@ class Task:
             raise
         except Exception as error:  # a user's module may raise anything
             raise InputError(
-                f"model {name} fails on input of shape {shape}: {said_by(error)}"
+                f"model {name} fails on input of shape {shape}: {error_text(error)}"
             ) from error
         if self.model.traits.output is None:
             found, expected = jnp.shape(output), self.output_shape()
