@@ -83,6 +83,23 @@ class TinyReader(nn.Module):
         return nn.Dense(self.vocab)(x)
 
 
+class FlatAttention(nn.Module):
+    """Attention under names of its own, whose kernels store heads flattened."""
+
+    num_classes: int
+    width: int = 16
+    heads: int = 2
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        x = nn.Conv(self.width, (4, 4), (4, 4), name="patch_embed")(x)
+        x = x.reshape(x.shape[0], -1, self.width)
+        by_head = (*x.shape[:2], self.heads, self.width // self.heads)
+        q, k, v = (nn.Dense(self.width, name=f"w{part}")(x).reshape(by_head) for part in "qkv")
+        x += nn.Dense(self.width, name="wo")(nn.dot_product_attention(q, k, v).reshape(x.shape))
+        return nn.Dense(self.num_classes, name="head")(x.mean(axis=1))
+
+
 class WrongShape(nn.Module):
     """Logits for seven classes, whatever the data has."""
 

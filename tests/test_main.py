@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -104,6 +105,22 @@ def test_bad_input_is_one_line(
     said = capsys.readouterr()
     assert_refused(ended.value.code, said.out, said.err, words)
     assert not (tmp_path / "workdir").exists()
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
+def test_the_advice_for_rules_can_be_typed(
+    main: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--config=configs/own_model.py:model=tests.plugged:FlatAttention", "--mode=plan"]
+    with pytest.raises(SystemExit):
+        main(*given)
+    said = capsys.readouterr().err.partition("; if it is no attention")[0]
+    advice = [word.rstrip(",") for word in shlex.split(said) if word.startswith("--")]
+    assert advice[1] == "--config.num_heads=…"
+    with pytest.raises(SystemExit) as ended:
+        main(*given, advice[0], "--config.num_heads=2")
+    assert not ended.value.code
+    assert "wo/kernel  out" in capsys.readouterr().out
 
 
 def test_a_process_ends_with_that_line(tmp_path: pathlib.Path) -> None:

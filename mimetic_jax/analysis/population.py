@@ -242,7 +242,7 @@ def report(
         return None
     states = {
         state: from_population(
-            _weights(population, arm.config.members or None, field), rules=arm.program.rules
+            _weights(population, arm.config.members or None, field), **arm.program.leaves
         )
         for state, field in (("initial", "initial"), ("trained", "final"))
     }

@@ -26,8 +26,8 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
     """
     found = list(networks(comparison, workdir, data=False))
     trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
-    rules = {network.label: network.arm.program.rules for network in found}
-    return f"products drawn: {draw(workdir / 'products', trees, rules=rules)[0]}"
+    leaves = {network.label: network.arm.program.leaves for network in found}
+    return f"products drawn: {draw(workdir / 'products', trees, leaves=leaves)[0]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ def draw(
     *,
     clip: int = 64,
     layers: Sequence[int] = (),
-    rules: Mapping[str, Any] = MappingProxyType({}),
+    leaves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     num_heads: int | None = None,
 ) -> list[AnyPath]:
     """Draw W_Q W_Kᵀ and W_V W_out: per tree and product a row per head and a column per layer.
@@ -108,8 +108,8 @@ def draw(
         trees: parameters per label.
         clip: rows and columns shown.
         layers: numbers from 1; all unless given.
-        rules: of `mimetic_jax.blocks`, per label; stock or the zoo's where there are none.
-        num_heads: likewise, where kernels don't tell it.
+        leaves: options of `mimetic_jax.blocks`, per label: rules, num_heads, num_kv_heads.
+        num_heads: of all trees, where kernels don't tell it.
 
     Returns:
         PATH.png and PATH.csv.
@@ -121,7 +121,7 @@ def draw(
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """
     found = {
-        label: head_products(tree, clip, rules=rules.get(label), num_heads=num_heads)
+        label: head_products(tree, clip, **{"num_heads": num_heads, **leaves.get(label, {})})
         for label, tree in trees.items()
     }
     for label, products in found.items():

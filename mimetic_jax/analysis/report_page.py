@@ -63,7 +63,7 @@ def _draw_starts(comparison: Comparison, folder: Place) -> None:
             continue
         params = jax.device_get(initial(comparison, arm).variables["params"])
         try:
-            found = check(params, rules=arm.program.rules)
+            found = check(params, **arm.program.leaves)
         except InputError as error:  # the model has no attention
             comparison.say(f"no picture of the start of {name}: {error}")
             continue

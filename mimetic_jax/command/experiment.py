@@ -16,6 +16,7 @@ from ml_collections import ConfigDict, config_flags
 from mimetic_jax.base.errors import InputError, check_given, innermost, unknown
 from mimetic_jax.base.exits import Answered, reported
 from mimetic_jax.command import shipped
+from mimetic_jax.command.advice import naming_flags
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
@@ -29,6 +30,9 @@ ANALYSES = {
 }
 """Values of --what, each a module of `mimetic_jax.analysis` with `analyze(comparison, workdir)`,
 which draws WORKDIR/NAME.png and returns a line that names it; and what it draws."""
+
+_FLAGS = {name: f"--config.{name}" for name in ("rules", "num_heads", "num_kv_heads")}
+"""The flags for the arguments that errors of the library name."""
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Experiment: configs/NAME.py[:arg=value,…]"
@@ -98,7 +102,8 @@ def main(argv: Sequence[str]) -> None:
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
     workdir = Place.of(_WORKDIR.value or f"runs/{config.name}")
-    comparison = Comparison(config)
+    with naming_flags(_FLAGS):
+        comparison = Comparison(config)
     if _MODE.value == "plan":
         print(describe(comparison))
     elif _MODE.value == "train":
@@ -136,7 +141,8 @@ def _compile(config: ConfigDict, name: str) -> None:
     from mimetic_jax.train.comparison import Comparison
 
     target = Target.of(name)
-    comparison = Comparison(config, devices=target.devices())
+    with naming_flags(_FLAGS):
+        comparison = Comparison(config, devices=target.devices())
     for text in describe(comparison, target):
         print(text, flush=True)
 
@@ -160,8 +166,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise InputError(f"there is no config file {file!r}")
     if text == "help":
         raise Answered(shipped.explained(pathlib.Path(file)))
+    argv, rules = _without_rules(_last(argv))
     try:
-        return list(flags.FLAGS([_listed(argument) for argument in _last(argv)]))
+        rest = list(flags.FLAGS([_listed(argument) for argument in argv]))
     except Exception as error:  # config_flags reports some mistakes by a KeyError
         found = (
             _unknown_field(argv, shipped.read(pathlib.Path(file), text))
@@ -169,6 +176,29 @@ def _parse(argv: Sequence[str]) -> list[str]:
             else None
         )
         raise found or InputError(innermost(error)) from error
+    if rules and isinstance(_CONFIG.value, ConfigDict):
+        from mimetic_jax.command.expressions import parse_rules
+
+        _CONFIG.value.rules = parse_rules(rules)
+    return rest
+
+
+def _without_rules(argv: Sequence[str]) -> tuple[list[str], str]:
+    """The arguments without rules in the form of an expression, and that expression.
+
+    >>> _without_rules(["main.py", "--config.rules=attention_rules()"])
+    (['main.py'], 'attention_rules()')
+    >>> _without_rules(["main.py", "--config.rules=(('fc/kernel', 'mlp_in', 'd f'),)"])[1]
+    ''
+    """
+    rest, expression = [], ""
+    for argument in argv:
+        found = re.fullmatch(r"--?config\.rules=(\(?\*?[A-Za-z].*)", argument, re.DOTALL)
+        if found:
+            expression = found[1]
+        else:
+            rest.append(argument)
+    return rest, expression
 
 
 def _last(argv: Sequence[str]) -> list[str]:

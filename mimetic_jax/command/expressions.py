@@ -55,7 +55,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     several = found if isinstance(found, tuple) else (found,)
     rules = [rule for one in several for rule in (one if isinstance(one, tuple) else (one,))]
     if not all(isinstance(rule, Rule) for rule in rules):
-        raise InputError(f"--rules={text}: not all of these are rules")
+        raise InputError(f"rules {text[:200]}: not all of these are rules")
     return tuple(rules)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from mimetic_jax import schemes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SEED, converted
+from mimetic_jax.command.advice import naming_flags
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.models.tensor_files import mapped, parts, read_file
 from mimetic_jax.trained.check import check
@@ -28,21 +29,16 @@ _FILES = "a .safetensors or .pt file, the .index.json of several, or a .npz file
 _INDEX = ".index.json"
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
 _SHOWN_BY_CHECK = {"query", "value", "ssm_b"}
-_FLAGS = {"num_heads": "--heads", "num_kv_heads": "--kv-heads", "rules=": "--rules="}
+_FLAGS = {
+    "num_heads": "--heads",
+    "num_kv_heads": "--kv-heads",
+    "rules": "--rules",
+    "grid": "--grid",
+}
 """The flags for the arguments that errors of the library name."""
 
 
-@contextlib.contextmanager
-def _errors_name_flags() -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        names = "|".join(sorted(_FLAGS, key=len, reverse=True))
-        text = re.sub(rf"\b({names})", lambda found: _FLAGS[found[1]], str(error))
-        raise InputError(text) from error
-
-
-@_errors_name_flags()
+@naming_flags(_FLAGS)
 def rewrite_file(argv: Sequence[str]) -> None:
     """Copy a file of weights, with a scheme where it applies; everything else byte for byte."""
     parser = _parser("rewrite", rewrite_file.__doc__)
@@ -79,7 +75,7 @@ def rewrite_file(argv: Sequence[str]) -> None:
         print(check(read(out), **given))
 
 
-@_errors_name_flags()
+@naming_flags(_FLAGS)
 def check_file(argv: Sequence[str]) -> None:
     """How closely the products of each layer of a file are aligned with the identity."""
     parser = _parser("check", check_file.__doc__)
@@ -101,7 +97,7 @@ def check_file(argv: Sequence[str]) -> None:
         found.plot(bare).savefig(options.png, dpi=150)
 
 
-@_errors_name_flags()
+@naming_flags(_FLAGS)
 def fit_file(argv: Sequence[str]) -> None:
     """The schemes whose constants are closest to the weights of a file."""
     parser = _parser("fit", fit_file.__doc__)

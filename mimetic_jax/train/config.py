@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
 from mimetic_jax.train.settings import setting
+from mimetic_jax.tree.rules import Rule
 
 
 def arms(config: ConfigDict) -> dict[str, ConfigDict]:
@@ -250,6 +252,8 @@ def check_same(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> No
 def _plain(value: Any) -> Any:
     if isinstance(value, schemes.Scheme):
         return schemes.to_dict(value)
+    if isinstance(value, Rule):
+        return _plain(dataclasses.asdict(value))
     if isinstance(value, ConfigDict | dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):

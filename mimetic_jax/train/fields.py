@@ -17,6 +17,7 @@ from mimetic_jax.data import Augmentation, Mixing
 from mimetic_jax.data.ranges import PIXELS, VIEW
 from mimetic_jax.data.recall import sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
+from mimetic_jax.tree.rules import Rule
 
 Affects = frozenset[str]
 
@@ -38,6 +39,7 @@ STEPS = Range(0, 2**31 - 1)  # the counter of steps has 32 bits
 EPOCHS = Range(0, 10**6)
 AT_ONCE = Range(1, 10**6)  # arrays of that length are on the device
 DEVICES = Range(1, 2**20)
+HEADS = Range(0, 10**6)
 
 MODEL_RANGES = {
     "depth": Range(1, 1_000),
@@ -237,9 +239,11 @@ class Fields(OfComparison):
     )
     data: Any = field(None, "the data")
     model: Any = field(None, "a key of mimetic_jax.models.MODELS, or package.module:Class")
-    rules: tuple[tuple[str, Role, str] | tuple[str, Role, str, int], ...] = field(
-        (), "((path, role, layout[, heads]), …) of the parameters; empty: the model's own"
+    rules: tuple[tuple[str, Role, str] | tuple[str, Role, str, int] | Rule, ...] = field(
+        (), "attention_rules(…), or ((path, role, layout[, heads]), …); empty: the model's own"
     )
+    num_heads: int = field(0, "of kernels that store heads flattened, by rules", HEADS)
+    num_kv_heads: int = field(0, "of their keys and values; 0: num_heads", HEADS)
     optimizer: Optimizer = section(Optimizer)
     mesh: MeshAxes = section(MeshAxes)
     eval: Evaluations = section(Evaluations)

@@ -37,7 +37,8 @@ class Program:
         feed: where a step's examples come from.
         steps: of the whole training.
         schedule: learning rate of a step.
-        rules: roles of the model's parameters: the configuration's, else the model's own.
+        leaves: what the parameters are, as arguments of `rewrite` and `check`: rules, the
+            configuration's or else the model's own, and numbers of heads.
         sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
         run_steps: some steps of one run, see `_run_steps`.
@@ -58,7 +59,12 @@ class Program:
         self.steps = config.steps or round(config.epochs * self.feed.steps_per_epoch)
         self.schedule = schedule_of(config, self.steps, self.feed.steps_per_epoch)
         traits = self.task.model.traits
-        self.rules = tuple(Rule(*rule) for rule in config.rules) or traits.rules
+        given = (one if isinstance(one, Rule) else Rule(*one) for one in config.rules)
+        self.leaves: dict[str, Any] = {
+            "rules": tuple(given) or traits.rules,
+            "num_heads": config.num_heads or None,
+            "num_kv_heads": config.num_kv_heads or None,
+        }
         self.sharding_rules = tuple(config.mesh.rules) or traits.sharding
         rates = config.optimizer
         spared = ((traits.no_decay, 0.0),) if rates.no_decay else ()
@@ -71,7 +77,7 @@ class Program:
             clip=rates.clip,
             decay_rules=(*rates.decay_rules, *spared),
             rate_rules=rates.rate_rules,
-            roles=self.rules,
+            roles=self.leaves["rules"],
         )
         self._ema = config.ema
         self._step = make_train_step(
@@ -145,7 +151,7 @@ class Program:
 
     def rewritten(self, key: jax.Array, params: Any, scheme: Scheme | tuple[Scheme, ...]) -> Any:
         """The parameters as the scheme starts them; may be traced."""
-        return rewrite(key, params, scheme, rules=self.rules, grid=self.task.grid())
+        return rewrite(key, params, scheme, **self.leaves, grid=self.task.grid())
 
     def state_of(self, variables: dict[str, Any], init_optimizer: Any = None) -> TrainState:
         """The state before the first step, of the model's variables; may be traced."""
@@ -163,7 +169,7 @@ class Program:
         Raises:
             InputError: if it finds nothing to write.
         """
-        return plan(self.shapes.params, scheme, rules=self.rules, grid=self.task.grid())
+        return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid())
 
     def test(self, variables: Any, data: Any) -> Evaluation:
         """Means over the test set, every example counted once."""

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 import zipfile
 
 import jax
@@ -137,9 +138,11 @@ def test_errors_name_the_flags(tmp_path):
         files.check_file([str(path)])
     names = {f"to_{name}.weight": np.ones((D, D), np.float32) for name in ("q", "k", "v", "out")}
     np.savez(path, **{f"mixing.{name}": array for name, array in names.items()})
-    with pytest.raises(InputError, match=r"give --rules=attention_rules\(.*\), --heads=…") as said:
+    with pytest.raises(
+        InputError, match=r"give --rules='attention_rules\(.*\)', --heads=…"
+    ) as said:
         files.rewrite_file([str(path), str(tmp_path / "out.npz")])
-    call = re.search(r"--rules=.*\)", str(said.value))[0]
+    [call] = shlex.split(re.search(r"--rules='.*?'", str(said.value))[0])
     files.rewrite_file([str(path), str(tmp_path / "out.npz"), call, *FLAGS])
 
 
@@ -174,7 +177,7 @@ def test_names_that_no_table_has(tmp_path, capsys):
     with pytest.raises(InputError, match="LAYOUT of to_qkv") as refused:
         files.check_file([str(path), f"--heads={H}"])
     advice = str(refused.value).split("--rules=")[1].partition(", --heads")[0]
-    rules = advice.replace("LAYOUT", "'(three h k) d'")
+    [rules] = shlex.split(advice.replace("LAYOUT", "'(three h k) d'"))
     files.rewrite_file([str(path), str(out), *FLAGS, f"--rules={rules}"])
     files.check_file([str(out), FLAGS[0], f"--rules={rules}"])
     assert capsys.readouterr().out.count("with -I in 2 of 2 layers") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -13,9 +14,11 @@ import pytest
 from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import MODELS, Model, Traits, model_fields
-from mimetic_jax.schemes import MeanShift
+from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import to_json
 from mimetic_jax.train.store.runs import Run
+from mimetic_jax.tree.rules import attention_rules
 
 
 def config_of(name, **fields):
@@ -67,6 +70,19 @@ def test_roles_come_from_the_configuration_or_the_class():
         "block_0/in_tokens/kernel",
         "block_1/in_tokens/kernel",
     }
+
+
+def test_rules_may_be_those_of_rewrite():
+    config = config_of("tests.plugged:FlatAttention")
+    config.scheme = (Mimetic(),)
+    config.rules = attention_rules(query="wq", key="wk", value="wv", out="wo", flat=True)
+    config.num_heads = 2
+    comparison = quiet(config)
+    written = {write.path for write in comparison.arms["run"].program.plan(config.scheme)}
+    assert {f"w{part}/kernel" for part in "qkvo"} <= written
+    record = to_json(config)
+    assert record["rules"][0]["path"] == "wq/kernel"
+    assert json.loads(json.dumps(record)) == record
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ Each function writes PATH.png and PATH.csv, the plotted numbers with a header an
 per line, and returns the two paths. PATH has no suffix. Layers count from 1.
 
 From weights, `trees` being a parameter tree per label:
-    products(path, trees, *, clip=64, layers=(), rules={})
+    products(path, trees, *, clip=64, layers=(), leaves={})
 
 From activations, `maps` being what `analysis.attention.attention_maps` returns per label, `ranks`
 what `analysis.rank.stable_ranks` does, `residuals` what `analysis.residual` does:
