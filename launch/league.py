@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from launch import tables
 from launch.marks import counted, marks_of
 from launch.registry import Entry, entries
 from launch.results import Results
-from launch.tables import what_pays
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import ArmResult, markdown, mean_step
+from mimetic_jax.train.report import ArmResult, markdown
 from mimetic_jax.train.statistics import Difference, holm
 from papers import TABLES, trained
 from papers.league import ENTRANTS as OF_LEAGUE
@@ -40,7 +40,6 @@ class Standing:
         gain: over the default at the default's own best, with p corrected for the number of
             entrants of the task (Holm); None for the default, and without shared seeds.
         structure: over noise of its norms, likewise; None for an arm without such a control.
-        steps: where each seed first had the default's last score; None for a seed that never had.
     """
 
     task: str
@@ -50,17 +49,11 @@ class Standing:
     result: ArmResult
     gain: Difference | None = None
     structure: Difference | None = None
-    steps: Sequence[int | None] = ()
 
     @property
     def verdict(self) -> str:
-        """What the differences say of the arm."""
-        higher = self.result.score.higher
-        if self.gain is None:
-            return ""
-        if self.structure is None:
-            return self.gain.verdict(higher)
-        return what_pays(self.gain, self.structure, higher)
+        """What the differences say of the arm, in a word."""
+        return tables.verdict(self.gain, self.structure, self.result.score.higher)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +181,7 @@ def standings(task: str, results: Results) -> list[Standing]:
         [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
     )
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
-        steps = found[arm].result.steps_to(default.result) if gain else ()
-        found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure, steps=steps)
+        found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
     return [found[arm] for arm in rows[0].init if arm in found]
 
 
@@ -230,8 +222,8 @@ def task_table(task: str, results: Results) -> str:
     columns: dict[str, list[str]] = {
         name: []
         for name in (
-            *("initialization", "best at", "ours ± sd (n)", "Δ default [95 % CI]", "p"),
-            *("Δ noise [95 % CI]", "steps to default's score", "verdict"),
+            *("initialization", "best at", "ours ± sd (n)"),
+            *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
         )
     }
     shown = sorted(
@@ -253,9 +245,7 @@ def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
         table.rows[standing.row - 1].label.removeprefix("learning rate ") + "*" * standing.edge,
         f"{ours.shown()} ({len(ours.reached)})",
         f"{gain:{form}}" if gain else "",
-        f"{gain.p:.2g}" if gain and gain.p is not None else "",
         f"{structure:{form}}" if structure else "",
-        mean_step(standing.steps) if standing.steps else "",
         standing.verdict,
     )
 

@@ -11,12 +11,7 @@ from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, further_columns, markdown
-from mimetic_jax.train.statistics import (
-    ENOUGH,
-    Difference,
-    accuracy_difference,
-    probability_of_improvement,
-)
+from mimetic_jax.train.statistics import ENOUGH, Difference, accuracy_difference
 
 IMAGES = "†"
 """Marks an interval over test images, not over seeds."""
@@ -37,7 +32,7 @@ class Shown:
         return min((run.examples for run in self.result.runs.values()) if self.result else [0])
 
 
-def table(entries: Sequence[Entry], results: Results, marks: Marks, *, lacking: bool = True) -> str:
+def table(entries: Sequence[Entry], results: Results, marks: Marks, *, full: bool = True) -> str:
     """Published and ours of some rows of one table.
 
     Rows of one comparison are shown together, below the controls that they share.
@@ -47,7 +42,8 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks, *, lacking: 
             where nothing is published no column is kept for it.
         results: the lines of finished runs.
         marks: of each comparison's arms; lines of others are counted below the table.
-        lacking: whether to show what has no run.
+        full: whether to show what has no run, and the steps to a goal and scores on other test
+            sets.
     """
     columns: dict[str, list[str]] = {
         name: []
@@ -60,12 +56,13 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks, *, lacking: 
     shown: list[ArmResult | None] = []
     for _, group in itertools.groupby(entries, key=lambda entry: entry.spec):
         for result, cells in _group(list(group), results, marks):
-            if not (result or lacking):
+            if not (result or full):
                 continue
             shown.append(result)
             for column, cell in zip(columns.values(), cells, strict=True):
                 column.append(cell)
-    columns |= further_columns(shown)
+    if full:
+        columns |= further_columns(shown)
     if not any(map(is_published, entries)):
         del columns["published"], columns["Δ published"]
     notes = []
@@ -141,20 +138,18 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
-    baselines = dict(zip(BASELINES, (found.get(DEFAULT), found.get(ours.control)), strict=True))
-    against = {name: _difference(ours, theirs, line.examples) for name, theirs in baselines.items()}
+    scale, structure = (
+        _difference(ours, theirs, line.examples) if theirs else None
+        for theirs in (found.get(DEFAULT), found.get(ours.control))
+    )
     return (
         line.label,
         line.arm,
         published,
         f"{ours.shown()} ({len(ours.reached)})",
         "" if line.published is None else f"{ours.mean - line.published:+{form}}",
-        *(_shown(one, form) for one in against.values()),
-        "; ".join(
-            _verdict(name, ours, theirs, difference)
-            for (name, theirs), difference in zip(baselines.items(), against.values(), strict=True)
-            if theirs and difference
-        ),
+        *(_shown(one, form) for one in (scale, structure)),
+        verdict(scale, structure, ours.score.higher),
     )
 
 
@@ -167,9 +162,9 @@ def printed(score: float) -> str:
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
 
 
-def _difference(ours: ArmResult, theirs: ArmResult | None, examples: int) -> Difference | None:
-    difference = ours.versus(theirs) if theirs else None
-    if theirs and difference and difference.low is None and ours.score == ACCURACY and examples:
+def _difference(ours: ArmResult, theirs: ArmResult, examples: int) -> Difference | None:
+    difference = ours.versus(theirs)
+    if difference and difference.low is None and ours.score == ACCURACY and examples:
         (seed,) = ours.reached.keys() & theirs.reached.keys()
         return accuracy_difference(ours.reached[seed], theirs.reached[seed], examples)
     return difference
@@ -182,40 +177,35 @@ def _shown(difference: Difference | None, form: str) -> str:
     return f"{difference:{form}}{mark}"
 
 
-def what_pays(scale: Difference, structure: Difference, higher: bool) -> str:
-    """What two differences say of a method.
+def verdict(scale: Difference | None, structure: Difference | None, higher: bool) -> str:
+    """What the differences of an arm say of it, in a word.
 
     Args:
         scale: to the default.
-        structure: to noise of the same norms.
+        structure: to noise of the same norms; None where no such noise was trained.
         higher: whether more is better.
 
-    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, 0.5, 1.5, 3), higher=True)
-    'structure'
-    >>> what_pays(Difference(2, 1, 3, 3), Difference(1, -1, 3, 3), higher=True)
-    'better than the default; noise undecided'
-    >>> what_pays(Difference(2, -1, 5, 3), Difference(-1, -1.5, -0.5, 3), higher=True)
-    'noise is better'
+    >>> above, below = Difference(1.5, 1, 2, 3), Difference(-1.5, -2, -1, 3)
+    >>> around = Difference(0, -1, 1, 3)
+    >>> verdict(above, above, higher=True), verdict(above, around, higher=True)
+    ('structure', 'scale')
+    >>> verdict(above, below, higher=True), verdict(around, above, higher=True)
+    ('worse', 'undecided')
+    >>> verdict(above, None, higher=True), verdict(None, above, higher=False)
+    ('better', 'worse')
+    >>> verdict(Difference(1, 0.5, 2, 2), None, higher=True), verdict(None, None, higher=True)
+    ('undecided', '')
     """
-    if min(scale.n, structure.n) < ENOUGH:
-        return "too few seeds"
-    to_default, to_noise = scale.side(higher), structure.side(higher)
-    if to_noise < 0:
-        return "noise is better"
-    if to_default < 0:
-        return "the default is better"
-    if to_noise > 0 and to_default > 0:
-        return "structure"
-    if to_noise > 0:
-        return "better than noise; the default undecided"
-    if to_default > 0:
-        return "better than the default; noise undecided"
-    return "no difference shown"
-
-
-def _verdict(name: str, ours: ArmResult, theirs: ArmResult, difference: Difference) -> str:
-    words = difference.verdict(ours.score.higher)
-    if min(len(ours.reached), len(theirs.reached)) >= 5:
-        scores = list(ours.reached.values()), list(theirs.reached.values())
-        words += f", P(better) {probability_of_improvement(*scores, ours.score.higher)}"
-    return f"{name}: {words}"
+    known = [one for one in (scale, structure) if one]
+    if not known:
+        return ""
+    if min(one.n for one in known) < ENOUGH:
+        return "undecided"
+    sides = [one.side(higher) for one in known]
+    if min(sides) < 0:
+        return "worse"
+    if scale is None or structure is None:
+        return "better" if sides[0] > 0 else "undecided"
+    if scale.side(higher) == 0:
+        return "undecided"
+    return "structure" if structure.side(higher) > 0 else "scale"
