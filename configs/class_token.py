@@ -5,7 +5,10 @@ Command:
     python main.py --config=configs/class_token.py --workdir=runs/class_token_digits
     python main.py --config=configs/class_token.py:data=cifar10 --config.data.dir=DIR \
         --workdir=runs/class_token_cifar10
-Published: nothing. Found: see docs/class_token.md.
+Published: nothing. Found on digits, seeds 0 to 2, with clipping: for a token of 1e-6 norm_matched
+    97.31 ± 0.89, mimetic 94.26 ± 1.97; of .02 97.50 ± 1.00, 96.57 ± 0.70; for mean pooling
+    97.22 ± 0.83, 97.87 ± 0.16 (commit 2a0da21). The first LayerNorm divides by the token's standard
+    deviation, so close to 0 the token's gradient decides how far all parameters move.
 Digits train as in configs/digits_vit.py, whose rate and base are those of the best default arm.
     CIFAR-10 has 64 patches of 4×4 pixels, crops and flips; its rate was not searched.
 """

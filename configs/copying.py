@@ -5,7 +5,7 @@ Command:
     python main.py --config=configs/copying.py
     python main.py --config=configs/copying.py:gpt,positions=rotary
 Expected: answers 97.63 ± 1.30 % (default), 98.50 ± 0.10 (norm_matched), 95.60 ± 3.75 (mimetic); a
-    tie, see docs/results_recall.md.
+    tie, see docs/recall.md.
 Chosen by the default arm, at seeds that the tables don't have. Mamba: the rate is the best of five
     at seeds 10 and 11 (recall/copying_rates in that page); the embedding's standard deviation
     at 1e-2, 16 tokens, 400 steps: .02 11.6 %, .125 60.4 % (seed 1), 1 90.7 % (seed 7); 8 tokens

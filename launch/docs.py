@@ -5,7 +5,8 @@
     <!-- end -->
 
 `table: PAPER/TABLE` has what the paper printed and what we trained of it, `table: papers` a line
-for each of these tables, `table: evidence` our own questions, and `table: league` the league. What
+for each of these tables, `table: evidence` and `table: transformers` our own questions,
+and `table: league` the league. What
 a page has no room for is in docs/results.csv: every arm with its spread, how often it is better
 than the default, and the commands of its runs.
 """
@@ -37,9 +38,18 @@ CSV = FOLDER / "results.csv"
 _PAPERS = {"attention": "mimetic", "structured": "impulse", "mlp": "mean_shift"}
 """The papers, each with its own initialization as configurations name the arm."""
 
-_EVIDENCE = ("demo", "ptb", "today", "images", "tokens", "length", "images_rates", "recipe")
+_EVIDENCE = tuple(
+    f"evidence/{table}"
+    for table in ("demo", "ptb", "today", "images", "tokens", "length", "images_rates", "recipe")
+)
 """Tables of our own questions in the table of results.md; the text of the others has an embedding
 that positions drown."""
+
+_NOTHING = ("", "", "", "")
+"""Our cells of a row that has no run."""
+
+_TRANSFORMERS = ("recall/attention", "recall/positions", "recall/induction")
+"""Tables of transformers that copy, in one table of recall.md."""
 
 _METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv")
 """The papers' initializations, with other constants too."""
@@ -62,27 +72,33 @@ def filled(page: str, results: Results) -> str:
 
 
 def _block(name: str, results: Results) -> str:
-    whole = {"league": league.league_table, "papers": _papers, "evidence": _evidence}
+    whole = {
+        "league": league.league_table,
+        "papers": _papers,
+        "evidence": functools.partial(_methods, _EVIDENCE),
+        "transformers": functools.partial(_methods, _TRANSFORMERS),
+    }
     if name in whole:
         return whole[name](results) + "\n"
     if name not in TABLES:
         raise unknown("table", name, [*TABLES, *whole])
     table = TABLES[name]
     if table.trials:
-        return f"{_caption(name)}\n{league.task_table(name, results)}\n"
+        return f"{_caption(name, results)}\n{league.task_table(name, results)}\n"
     if any(map(tables.is_published, entries(name))):
-        return f"{_caption(name)}\n{_published(name, results)}\n"
+        return f"{_caption(name, results)}\n{_published(name, results)}\n"
     rows = [entry for entry in _rows(name) if results.of(entry.spec)]
     if not rows:
         return "No row has been trained.\n"
     marks = marks_of_lines(rows, results)
-    return f"{_caption(name)}\n{tables.table(rows, results, marks, full=False)}\n"
+    return f"{_caption(name, results)}\n{tables.table(rows, results, marks, full=False)}\n"
 
 
-def _caption(name: str) -> str:
+def _caption(name: str, results: Results) -> str:
     table = TABLES[name]
     text = f"{table.title[0].upper()}{table.title[1:]} ({table.score})."
-    smalls = (entry.row.small or table.small for entry in scaled_entries(name))
+    ran = (entry.row for entry in scaled_entries(name) if results.of(entry.spec))
+    smalls = (row.small or table.small for row in ran)
     scales = dict.fromkeys(small.says for small in smalls if small)
     if scales and name.partition("/")[0] in _PAPERS:
         text += f" Ours are scaled down: {'; '.join(scales)}."
@@ -129,7 +145,7 @@ def _lines(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _published(name: str, results: Results) -> str:
-    """A line for each arm that a row prints, beside ours: of the row's size, else scaled down."""
+    """What each row prints, beside ours: of the row's size, else scaled down."""
     scaled = {entry.number: entry for entry in scaled_entries(name)}
     lines = []
     for entry in entries(name):
@@ -138,19 +154,22 @@ def _published(name: str, results: Results) -> str:
             (one for one in (entry, scaled.get(entry.number)) if one and results.of(one.spec)), None
         )
         found = _reached(ran.spec, name, results) if ran else {}
+        label = f"{entry.number}. {row.label}"
         arms = [arm for arm in row.published if arm != DEFAULT] or list(row.published)
-        default = row.published.get(DEFAULT) if arms != [DEFAULT] else None
-        for arm in arms[:1] if row.best else arms:
-            printed = tables.printed(row.published[arm])
-            if default is not None:
-                printed = f"{tables.printed(default)} → {printed}"
-            cells = _ours(found[arm], found) if arm in found else [""] * 4
-            label = f"best of {len(arms)}" if row.best else arm
-            lines.append((f"{entry.number}. {row.label}", label, printed, *cells))
-        for other, score in row.others.items():
-            lines.append(
-                (f"{entry.number}. {row.label}", other, tables.printed(score), "", "", "", "")
-            )
+        scores = [tables.printed(row.published[arm]) for arm in arms]
+        start = ""
+        if DEFAULT in row.published and arms != [DEFAULT]:
+            start = f"{tables.printed(row.published[DEFAULT])} → "
+        if row.best:
+            lines.append((label, f"best of {len(arms)}", scores[0], *_NOTHING))
+        elif found:
+            for arm, score in zip(arms, scores, strict=True):
+                cells = _ours(found[arm], found) if arm in found else _NOTHING
+                lines.append((label, arm, start + score, *cells))
+        elif arms:
+            lines.append((label, ", ".join(arms), start + ", ".join(scores), *_NOTHING))
+        for other, value in row.others.items():
+            lines.append((label, other, tables.printed(value), *_NOTHING))
     return _lines(
         ("row", "arm", "published", "Δ default, ours", "Δ noise, ours", "n", "verdict"), lines
     )
@@ -205,10 +224,10 @@ def _span(gains: Sequence[float], unit: str) -> str:
     return " to ".join(ends)
 
 
-def _evidence(results: Results) -> str:
-    """Our own questions: each method with the default and its noise beside it."""
+def _methods(names: Sequence[str], results: Results) -> str:
+    """The methods in the rows of some tables, each with the default and its noise beside it."""
     lines = []
-    for name in (f"evidence/{table}" for table in _EVIDENCE):
+    for name in names:
         for entry in _rows(name):
             found = _reached(entry.spec, name, results) if results.of(entry.spec) else {}
             for arm in (arm for arm in _METHODS if arm in found and arm in entry.init):

@@ -30,7 +30,7 @@ class MimeticSSM(Scheme):
     checked against its text, and `decay`, `correlation` and `noise` are values of our own: don't
     report results as the paper's. What the literature calls A ≈ 1 is exp(A Δ) ≈ 1.
 
-    On copying (docs/results_recall.md) A carries the effect, with or without W_C:
+    On copying (docs/recall.md) A carries the effect, with or without W_C:
     `MimeticSSM(step=None)`. Δ without A destroys it.
 
     `Shuffled` is the control for W_C: it keeps A, Δ and the norms. `NormMatched` draws A_log and
