@@ -19,7 +19,7 @@ import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from launch import league, tables
 from launch.marks import Mark, marks_of_lines, reached
@@ -40,7 +40,7 @@ _PAPERS = {"attention": "mimetic", "structured": "impulse", "mlp": "mean_shift"}
 
 _EVIDENCE = tuple(
     f"evidence/{table}"
-    for table in ("demo", "ptb", "today", "images", "tokens", "length", "images_rates", "recipe")
+    for table in ("demo", "ptb", "today", "images", "tokens", "images_rates", "recipe")
 )
 """Tables of our own questions in the table of results.md; the text of the others has an embedding
 that positions drown."""
@@ -72,7 +72,7 @@ def filled(page: str, results: Results) -> str:
 
 
 def _block(name: str, results: Results) -> str:
-    whole = {
+    whole: dict[str, Callable[[Results], str]] = {
         "league": league.league_table,
         "papers": _papers,
         "evidence": functools.partial(_methods, _EVIDENCE),
