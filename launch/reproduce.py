@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
     parser.add_argument("--to", choices=("local", "slurm", "table"), default="local")
     parser.add_argument(
-        *("--data_dir", "-d"),
+        *("--data_dir", "--data-dir", "-d"),
         action="append",
         default=[],
         metavar="[SET=]DIR",

@@ -79,13 +79,8 @@ def translate(argv: Sequence[str], modes: Sequence[str]) -> list[str]:
     if not rest or rest[0].startswith("-"):
         raise InputError(f"mimetic {command} needs a config: mimetic {command} digits_vit")
     name, colon, arguments = rest[0].partition(":")
-    flags = [_full(flag) for flag in rest[1:]]
+    flags = map(shipped.in_full, rest[1:])
     return [f"--mode={command}", f"--config={shipped.path_of(name)}{colon}{arguments}", *flags]
-
-
-def _full(flag: str) -> str:
-    name, equals, value = flag.partition("=")
-    return f"--config.data.dir{equals}{value}" if name in ("--data-dir", "--data_dir") else flag
 
 
 def _download(arguments: Sequence[str]) -> None:

@@ -279,6 +279,7 @@ def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
 def run() -> None:
     """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
     sys.unraisablehook = _unraisable
+    sys.argv = [*map(shipped.in_full, sys.argv)]  # where config_flags looks for fields
     with reported(_leave):
         app.run(main, flags_parser=_parse)
 

@@ -124,6 +124,16 @@ def listing() -> str:
     return "\n".join(aligned(rows, wrapped=1) if rows else [])
 
 
+def in_full(flag: str) -> str:
+    """A flag of the command line, with --data-dir as the field that it is short for.
+
+    >>> in_full("--data-dir=DIR"), in_full("--config.batch=8")
+    ('--config.data.dir=DIR', '--config.batch=8')
+    """
+    name, equals, value = flag.partition("=")
+    return f"--config.data.dir{equals}{value}" if name in ("--data-dir", "--data_dir") else flag
+
+
 def usage() -> str:
     """How fields and arguments are given, and all configurations."""
     return (
