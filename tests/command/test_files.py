@@ -262,7 +262,7 @@ def test_schemes_by_their_expressions(text, scheme):
         (["IN", "OUT", "--scheme=1+"], "--scheme=1.: no expression"),
         (["IN", "OUT", "--scheme=3"], "3 is not a scheme"),
         (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
-        (["IN", "OUT", "--rules=PYTORCH,3"], "--rules=PYTORCH,3: not all of these are rules"),
+        (["IN", "OUT", "--rules=PYTORCH,3"], "rules PYTORCH,3: not all of these are rules"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors or .pt file"),
         (["CUT", "OUT", "--heads=4"], "cut.safetensors is no whole safetensors file"),
