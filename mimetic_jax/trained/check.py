@@ -20,8 +20,8 @@ from mimetic_jax.trained.pairs import (
     Layer,
     LayerPairs,
     Pair,
+    above,
     layer_pairs,
-    places,
     values,
 )
 from mimetic_jax.tree import paths
@@ -317,13 +317,11 @@ def _note(layers: Sequence[LayerCheck], params: Any) -> str:
     ]
     if parts:
         return f"with {' and '.join(parts)}"
-    blocks_of_layers = {above for layer in layers for above in places(layer.path)} - {""}
-    named = (places(path) for path, _ in paths.flatten(params)[0])
-    if any(
-        re.search(r"(?i)norm|^ln|_ln", norm.rpartition("/")[2]) and block in blocks_of_layers
-        for _, norm, block in named
-    ):
-        return "of the kernels alone: there is no norm's gain before a layer that is known"
+    around = {place for layer in layers for place in above(layer.path)[:3]} - {""}
+    for path, _ in paths.flatten(params)[0]:
+        _, norm, block, *_ = (*above(path), "", "")
+        if block in around and re.search(r"(?i)norm|^ln|_ln", norm.rpartition("/")[2]):
+            return "of the kernels alone: there is no norm's gain before a layer that is known"
     return ""
 
 

@@ -8,15 +8,14 @@ scales have signs and sizes of their own, which hide the structure of the kernel
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.schemes import Block
-from mimetic_jax.schemes.base import attention_kernels
 from mimetic_jax.schemes.mimetic import pair_sizes
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
@@ -25,6 +24,9 @@ from mimetic_jax.zoo.norms import NORMS
 
 GAINS = ("attention_gain", "mlp_gain")
 SCALES = ("attention_scale", "mlp_scale")
+
+_View: TypeAlias = tuple[str, int | None, Block]
+"""(path, layer, block), as `blocks` lists them: arrays are read when they are asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +69,13 @@ class Pair:
         if not (np.isfinite(self.left).all() and np.isfinite(self.right).all()):
             raise InputError("its weights are not finite")
 
-    def scaled(self, left: np.ndarray | float, right: np.ndarray | float) -> Pair:
-        """The factors with their D rows multiplied by [D] numbers."""
-        rows = (np.expand_dims(np.asarray(x, float), -1) for x in (left, right))
-        return Pair(self.left * next(rows), self.right * next(rows), self.draws)
+    def scaled(self, left: np.ndarray | None, right: np.ndarray | None) -> Pair:
+        """The factors, their D rows multiplied by [D] numbers; None leaves a factor as it is."""
+
+        def rows(factor: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
+            return factor if numbers is None else factor * numbers[:, None]
+
+        return Pair(rows(self.left, left), rows(self.right, right), self.draws)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +108,8 @@ def layer_pairs(
     num_kv_heads: int | None = None,
     rules: Sequence[Rule] | None = None,
     effective: bool = True,
-) -> list[LayerPairs]:
-    """The pairs of every layer that has one, sorted by path.
+) -> Iterator[LayerPairs]:
+    """The pairs of every layer that has one, sorted by path; each is read when it is asked for.
 
     Args:
         params: a parameter tree; layers may be stacked, kernels fused, heads grouped.
@@ -124,52 +129,61 @@ def layer_pairs(
         >>> layer.query_key.left.shape, layer.query_key.right.shape, layer.query_key.draws
         ((2, 8, 4), (2, 8, 4), 1)
     """
+    views = blocks(params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules)
     scales = _Scales(params, (*(rules or ()), *NORMS)) if effective else _Scales({}, ())
-    found: list[LayerPairs] = []
-    mlps: list[LayerPairs] = []
-    for path, index, block in blocks(
-        params, num_heads=num_heads, num_kv_heads=num_kv_heads, rules=rules
-    ):
-        kernels = attention_kernels(frozenset(block))
-        with blaming(path):
-            query_key = _query_key(block) if {"query", "key"} <= kernels else None
-            value_out = _value_out(block) if {"value", "out"} <= kernels else None
-            mlp = _mlp(block) if {"mlp_in", "mlp_out"} <= block.keys() else None
-            if query_key or value_out:
-                layer = LayerPairs(path, index, query_key, value_out, None, frozenset())
-                found.append(scales.folded(layer, "attention"))
-            if mlp:
-                layer = LayerPairs(path, index, None, None, mlp, frozenset())
-                mlps.append(scales.folded(layer, "mlp"))
-    return sorted(_joined(found, mlps), key=lambda layer: paths.natural_order(layer.name))
+    for parts in _layers(views):
+        yield _read(parts, scales)
 
 
-def _joined(attention: list[LayerPairs], mlps: list[LayerPairs]) -> Iterable[LayerPairs]:
-    """Each attention with the MLP of its block; MLPs of other blocks alone."""
-    by_place = {(place, one.index): one for one in mlps for place in places(one.path)[:2]}
-    taken: set[int] = set()
-    for layer in attention:
-        found = (by_place.get((place, layer.index)) for place in places(layer.path))
-        mlp = next((one for one in found if one is not None and id(one) not in taken), None)
-        if mlp is None:
-            yield layer
-        else:
-            taken.add(id(mlp))
-            yield dataclasses.replace(layer, mlp=mlp.mlp, folded=layer.folded | mlp.folded)
-    yield from (mlp for mlp in mlps if id(mlp) not in taken)
+def _layers(views: Iterable[_View]) -> list[dict[str, _View]]:
+    """Each attention with the MLP of its block, and MLPs of other blocks alone, sorted by path."""
+    attention = [view for view in views if _has_product("attention", view[2])]
+    mlps = {view[:2]: view for view in views if _has_product("mlp", view[2])}
+    by_place = {(place, at[1]): at for at in mlps for place in above(at[0])[:2]}
+    layers = []
+    for view in attention:
+        near = (by_place.get((place, view[1])) for place in above(view[0])[:3])
+        beside = next((at for at in near if at in mlps), None)
+        layers.append({"attention": view} | ({"mlp": mlps.pop(beside)} if beside else {}))
+    layers += [{"mlp": view} for view in mlps.values()]
+    return sorted(layers, key=lambda parts: paths.natural_order(_location(parts).name))
 
 
-def places(path: str) -> tuple[str, str, str]:
-    """A path, that of what it is in, and that of what this is in.
+def _location(parts: Mapping[str, _View]) -> Layer:
+    path, index, _ = parts["attention"] if "attention" in parts else parts["mlp"]
+    return Layer(path, index)
 
-    Attention and MLP of a block have one of them in common.
 
-    >>> places("h.0.attn")
-    ('h/0/attn', 'h/0', 'h')
+def above(path: str) -> list[str]:
+    """A path, with "/" between its names, and those of what it is in, up to the root.
+
+    Attention and MLP of a block have one of the first in common.
+
+    >>> above("h.0.attn")
+    ['h/0/attn', 'h/0', 'h', '']
     """
-    parts = path.replace(".", "/").split("/")
-    one, two, three = ("/".join(parts[: max(len(parts) - up, 0)]) for up in range(3))
-    return one, two, three
+    names = path.replace(".", "/").split("/")
+    return ["/".join(names[:count]) for count in range(len(names), -1, -1)]
+
+
+def _read(parts: Mapping[str, _View], scales: _Scales) -> LayerPairs:
+    pairs: dict[str, Pair] = {}
+    folded: set[str] = set()
+    for kind, (path, index, block) in parts.items():
+        with blaming(path):
+            found = {
+                name: read(block)
+                for name, (roles, read) in _PRODUCTS[kind].items()
+                if roles <= block.keys()
+            }
+            known = scales.around(kind, path, index, {one.left.shape[1] for one in found.values()})
+        before, after = known.get(f"{kind}_gain"), known.get(f"{kind}_scale")
+        for name, pair in found.items():
+            pairs[name] = pair.scaled(before, before if name == "query_key" else after)
+        folded |= known.keys()
+    at = _location(parts)
+    query_key, value_out, mlp = (pairs.get(name) for name in ("query_key", "value_out", "mlp"))
+    return LayerPairs(at.path, at.index, query_key, value_out, mlp, frozenset(folded))
 
 
 class _Scales:
@@ -183,44 +197,30 @@ class _Scales:
             described = find_rule(path, rules, among)
             if described and {*described[0].roles} & {*GAINS, *SCALES}:
                 rule, block = described
-                array = _array(path, leaf) + float(rule.plus_one)
-                place = block.replace(".", "/")
-                self._found.setdefault(place, {})[rule.roles[0]] = array
+                array = _concrete(path, leaf) + float(rule.plus_one)
+                self._found.setdefault(above(block)[0], {})[rule.roles[0]] = array
 
-    def folded(self, layer: LayerPairs, kind: str) -> LayerPairs:
-        """The layer with its pairs multiplied by what is found for its block, or one above it."""
-        gain, scale = f"{kind}_gain", f"{kind}_scale"
-        known = {role: x for role in (gain, scale) if (x := self._of(layer, role)) is not None}
-        dims = {pair.left.shape[1] for pair in layer.pairs.values()}
-        for role, array in known.items():
-            if array.ndim != 1 or {array.size} != dims:
-                shape, width = array.shape, next(iter(dims))
+    def around(
+        self, kind: str, path: str, index: int | None, dims: set[int]
+    ) -> dict[str, np.ndarray]:
+        """The gain and the scale of a layer, by role: those of its block, or of one above it."""
+        known: dict[str, np.ndarray] = {}
+        for role in (f"{kind}_gain", f"{kind}_scale"):
+            found = (self._found.get(place, {}).get(role) for place in above(path))
+            array = next((one for one in found if one is not None), None)
+            if array is None:
+                continue
+            known[role] = array if index is None or array.ndim == 1 else array[index]
+            if known[role].ndim != 1 or {known[role].size} != dims:
+                shape, width = known[role].shape, next(iter(dims))
                 raise InputError(f"its {role} has shape {shape}, but its products width {width}")
-        before, after = known.get(gain, 1.0), known.get(scale, 1.0)
-        sides = {
-            "query_key": (before, before),
-            "value_out": (before, after),
-            "mlp": (before, after),
-        }
-        scaled: dict[str, Any] = {
-            name: pair.scaled(*sides[name]) for name, pair in layer.pairs.items()
-        }
-        return dataclasses.replace(layer, folded=frozenset(known), **scaled)
-
-    def _of(self, layer: LayerPairs, role: str) -> np.ndarray | None:
-        place = layer.path.replace(".", "/")
-        while True:
-            if (found := self._found.get(place, {}).get(role)) is not None:
-                return found if layer.index is None or found.ndim == 1 else found[layer.index]
-            if not place:
-                return None
-            place = place.rpartition("/")[0]
+        return known
 
 
-def _array(path: str, leaf: Any) -> np.ndarray:
-    if isinstance(leaf, jax.core.Tracer):
-        raise InputError(f"{path} has no values yet: read it outside of jit, vmap and grad")
-    return np.asarray(leaf, float)
+def _concrete(name: str, array: Any) -> np.ndarray:
+    if isinstance(array, jax.core.Tracer):
+        raise InputError(f"{name} has no values yet: read them outside of jit, vmap and grad")
+    return np.asarray(array, float)
 
 
 def values(block: Block, role: str) -> np.ndarray:
@@ -229,10 +229,7 @@ def values(block: Block, role: str) -> np.ndarray:
     Raises:
         InputError: it is traced.
     """
-    array = block[role]
-    if isinstance(array, jax.core.Tracer):
-        raise InputError(f"{role} has no values yet: read them outside of jit, vmap and grad")
-    return np.asarray(array, float)
+    return _concrete(role, block[role])
 
 
 def _query_key(block: Block) -> Pair:
@@ -251,9 +248,23 @@ def _value_out(block: Block) -> Pair:
     return Pair(value_DxGxK.reshape(1, dim, -1), out_GxKxD.reshape(1, -1, dim).swapaxes(1, 2), 1)
 
 
-def _mlp(block: Block) -> Pair | None:
-    """W_1 and W_2ᵀ; None where they aren't the two layers of an MLP, such as a classifier."""
-    (dim, hidden), out = block.shapes["mlp_in"], block.shapes["mlp_out"]
-    if out != (hidden, dim):
-        return None
+def _mlp(block: Block) -> Pair:
     return Pair(values(block, "mlp_in")[None], values(block, "mlp_out").T[None], 1)
+
+
+_Reader: TypeAlias = Callable[[Block], Pair]
+_PRODUCTS: Mapping[str, Mapping[str, tuple[set[str], _Reader]]] = {
+    "attention": {
+        "query_key": ({"query", "key"}, _query_key),
+        "value_out": ({"value", "out"}, _value_out),
+    },
+    "mlp": {"mlp": ({"mlp_in", "mlp_out"}, _mlp)},
+}
+"""The pairs of each kind of layer by name: the roles of their kernels, and what reads them."""
+
+
+def _has_product(kind: str, block: Block) -> bool:
+    if not any(roles <= block.keys() for roles, _ in _PRODUCTS[kind].values()):
+        return False
+    # The layers of a classifier may have the names of an MLP's.
+    return kind != "mlp" or block.shapes["mlp_out"] == block.shapes["mlp_in"][::-1]
