@@ -6,7 +6,7 @@ middle one was the default's best, and further ones as long as its best is at an
 small and trainings short: what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, Row, Table
+from papers.record import Figure, Table, over_rates
 
 _ANY = {
     "default": "Flax: normal of fan_in^-1/2",
@@ -94,28 +94,15 @@ _LOW, _HIGH = _LADDER[2:5], _LADDER[3:6]
 
 
 def _task(task: str, model: str, title: str, score: str, first: _Rates, seeds: int) -> Table:
-    images = score == "accuracy %"
-    return Table(
+    return over_rates(
         title,
-        "",
         "configs/league.py",
         score,
-        tuple(
-            Row(
-                f"learning rate {rate}",
-                f"task={task}",
-                arms=_ARMS[model],
-                flags=(f"--config.optimizer.learning_rate={rate}",),
-            )
-            for rate in _LADDER
-        ),
-        controls=(),
-        higher=score != "test bits/char",
-        seeds=tuple(range(seeds)),
-        trials=(100,),
-        first=tuple(1 + _LADDER.index(rate) for rate in first),
-        # A text has a validation text anyway; sequences are drawn without end.
-        trial_flags=("--config.data.held_out=0.2",) if images else (),
+        _LADDER,
+        first,
+        arguments=f"task={task}",
+        arms=_ARMS[model],
+        seeds=seeds,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -106,6 +106,49 @@ class Table:
     trials: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     trial_flags: tuple[str, ...] = ()
+
+
+def over_rates(
+    title: str,
+    config: str,
+    score: str,
+    rates: Sequence[str],
+    first: Sequence[str],
+    *,
+    arguments: str,
+    arms: tuple[str, ...],
+    seeds: int,
+    needs: str = "",
+) -> Table:
+    """A table of our own whose rows are learning rates: each arm is compared at its own best one.
+
+    Args:
+        title, config, score: of the table.
+        rates: of the rows, from the lowest.
+        first: those that every arm tries.
+        arguments: of the config file.
+        arms: that are compared.
+        seeds: how many; seed 100 chooses the rate.
+        needs: what the rows take beside data.
+    """
+    flag = "--config.optimizer.learning_rate"
+    return Table(
+        title,
+        "",
+        config,
+        score,
+        tuple(
+            Row(f"learning rate {x}", arguments, arms=arms, flags=(f"{flag}={x}",), needs=needs)
+            for x in rates
+        ),
+        controls=(),
+        higher=score != "test bits/char",
+        seeds=tuple(range(seeds)),
+        trials=(100,),
+        first=tuple(1 + rates.index(rate) for rate in first),
+        # A text has a validation text anyway; sequences are drawn without end.
+        trial_flags=("--config.data.held_out=0.2",) if score == "accuracy %" else (),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ Each arm trains at its own best learning rate, as in papers/league.py. Every row
 stands, scaled down to what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, Row, Table
+from papers.record import Figure, over_rates
 
 ENTRANTS = {
     "anti": "W_1 W_2 of MLPs leans to -I, rho = -.5, beside the default's attention",
@@ -22,57 +22,38 @@ _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
 _SMALL = "scaled down:"
 
 
-def _task(
-    task: str, title: str, score: str, lowest: str, *more: str, seeds: int = 5, needs: str = ""
-) -> Table:
-    at = _LADDER.index(lowest)
-    return Table(
-        title,
-        "",
-        "configs/trained.py",
-        score,
-        tuple(
-            Row(
-                f"learning rate {rate}",
-                f"task={task}" + ",teacher=FILE.npz" * bool(needs),
-                arms=(*_MLP, *more),
-                flags=(f"--config.optimizer.learning_rate={rate}",),
-                needs=needs,
-            )
-            for rate in _LADDER
-        ),
-        controls=(),
-        higher=score == "accuracy %",
-        seeds=tuple(range(seeds)),
-        trials=(100,),
-        first=(at, at + 1, at + 2),
-        trial_flags=("--config.data.held_out=0.2",) if score == "accuracy %" else (),
-    )
-
-
 TABLES = {
-    "images": _task(
-        "images",
+    "images": over_rates(
         f"{_SMALL} 10,000 images of CIFAR-10, 64 tokens, ViT 48/4 of 2 heads, mean pooling, one "
         "epoch",
+        "configs/trained.py",
         "accuracy %",
-        "1e-3",
-        *("norm_matched_mimetic", "mimetic", "fit", "fit_profile", "selection"),
+        _LADDER,
+        ("5e-4", "1e-3", "2e-3"),
+        arguments="task=images,teacher=FILE.npz",
+        arms=(*_MLP, "norm_matched_mimetic", "mimetic", "fit", "fit_profile", "selection"),
         seeds=3,
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
-    "digits": _task(
-        "digits",
+    "digits": over_rates(
         f"{_SMALL} 8x8 digits, 16 tokens, ViT 64/4, 100 steps",
+        "configs/trained.py",
         "accuracy %",
-        "2e-3",
-        *("mimetic", "mimetic_anti"),
+        _LADDER,
+        ("1e-3", "2e-3", "4e-3"),
+        arguments="task=digits",
+        arms=(*_MLP, "mimetic", "mimetic_anti"),
+        seeds=5,
     ),
-    "text": _task(
-        "text",
+    "text": over_rates(
         f"{_SMALL} Python's documentation by characters, GPT 64/4, 200 steps",
+        "configs/trained.py",
         "test bits/char",
-        "4e-3",
+        _LADDER,
+        ("2e-3", "4e-3", "8e-3"),
+        arguments="task=text",
+        arms=_MLP,
+        seeds=5,
     ),
 }
 
