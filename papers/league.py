@@ -103,6 +103,7 @@ def _task(task: str, model: str, title: str, score: str, first: _Rates, seeds: i
         arguments=f"task={task}",
         arms=_ARMS[model],
         seeds=seeds,
+        trials=(100,),
     )
 
 

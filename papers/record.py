@@ -118,6 +118,7 @@ def over_rates(
     arguments: str,
     arms: tuple[str, ...],
     seeds: int,
+    trials: tuple[int, ...] = (100, 101),
     needs: str = "",
 ) -> Table:
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
@@ -128,7 +129,8 @@ def over_rates(
         first: those that every arm tries.
         arguments: of the config file.
         arms: that are compared.
-        seeds: how many; seed 100 chooses the rate.
+        seeds: how many.
+        trials: seeds that choose the rate; none of them is compared.
         needs: what the rows take beside data.
     """
     flag = "--config.optimizer.learning_rate"
@@ -144,7 +146,7 @@ def over_rates(
         controls=(),
         higher=score != "test bits/char",
         seeds=tuple(range(seeds)),
-        trials=(100,),
+        trials=trials,
         first=tuple(1 + rates.index(rate) for rate in first),
         # A text has a validation text anyway; sequences are drawn without end.
         trial_flags=("--config.data.held_out=0.2",) if score == "accuracy %" else (),

@@ -18,6 +18,7 @@ ENTRANTS = {
 """What each arm is, in words, beside those of the league."""
 
 _MLP = ("default", "anti", "correlated", "profile")
+_BOTH = (*_MLP, "norm_matched_mimetic", "mimetic", "mimetic_anti")
 _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
 _SMALL = "scaled down:"
 
@@ -33,6 +34,7 @@ TABLES = {
         arguments="task=images,teacher=FILE.npz",
         arms=(*_MLP, "norm_matched_mimetic", "mimetic", "fit", "fit_profile", "selection"),
         seeds=3,
+        trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
     "digits": over_rates(
@@ -42,8 +44,9 @@ TABLES = {
         _LADDER,
         ("1e-3", "2e-3", "4e-3"),
         arguments="task=digits",
-        arms=(*_MLP, "mimetic", "mimetic_anti"),
+        arms=_BOTH,
         seeds=5,
+        trials=(100,),
     ),
     "text": over_rates(
         f"{_SMALL} Python's documentation by characters, GPT 64/4, 200 steps",
@@ -52,7 +55,7 @@ TABLES = {
         _LADDER,
         ("2e-3", "4e-3", "8e-3"),
         arguments="task=text",
-        arms=_MLP,
+        arms=_BOTH,
         seeds=5,
     ),
 }
