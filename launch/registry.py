@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import pathlib
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from launch.weights import Weights
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.command import shipped
+from mimetic_jax.command.assign import set_field
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
 from papers.record import Figure, Row, Small, Table
@@ -92,7 +92,7 @@ class Spec:
         _, _, text = self.config_argument(init).partition(":")
         config = shipped.read(path, text)
         for flag in self.flags:
-            _set_field(config, flag)
+            set_field(config, flag)
         return config
 
 
@@ -214,30 +214,6 @@ def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
         else entry
         for entry in rows
     ]
-
-
-def _set_field(config: ConfigDict, flag: str) -> None:
-    """Apply a flag of the form --config.a.b=value, as main.py does.
-
-    Raises:
-        InputError: there is no such field, or the value has another type or is missing.
-    """
-    name, equals, text = flag.removeprefix("--config.").partition("=")
-    if not equals:
-        raise InputError(f"{flag} has no value: write {flag}=VALUE")
-    node, parts = config, name.split(".")
-    for depth, part in enumerate(parts):
-        if part not in node:
-            raise unknown("config field", name, [".".join([*parts[:depth], o]) for o in node])
-        parent, node = node, node[part]
-    try:
-        value = text if parent.get_type(parts[-1]) is str else ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = text  # a word, as main.py takes it
-    try:
-        config.update_from_flattened_dict({name: value})
-    except TypeError as error:
-        raise InputError(f"{flag}: {str(error).splitlines()[0]}") from error
 
 
 def _once(*names: str) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ while (($#)) && [[ $1 != -- ]]; do
 done
 flags=("${@:2}")
 [[ $command != run ]] || ((${#flags[@]})) || die "give the flags of main.py after --"
+for flag in "${flags[@]}"; do
+  file=${flag#--config=} && file=${file%%:*}
+  [[ $flag != --config=* || -f $file ]] || die "there is no config file '$file'"
+done
 [[ -f main.py ]] || die "run this from the root of the repository: there is no main.py here"
 [[ -n $name && -n $zone ]] || die "--name or --zone is missing"
 place=("--zone=$zone" ${project:+"--project=$project"})

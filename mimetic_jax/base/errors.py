@@ -68,13 +68,32 @@ def check_given(name: str, path: str | None) -> None:
         raise InputError(f"{name} {path!r} has a NUL character, which no path has")
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
+def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> InputError:
     """The error for a name that isn't one of `known`; it suggests the nearest one.
+
+    Of more names than a line holds it has the three nearest.
 
     >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
     unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?
+    >>> print(unknown("run", "fast/1", [f"arm_{i}/1" for i in range(90)], "--mode=plan"))
+    unknown run 'fast/1': there are 90, listed by --mode=plan; did you mean 'arm_9/1', ...
+
+    Args:
+        kind: what the name is of.
+        name: that was given.
+        known: all that there are.
+        listed: the command that lists them, if there is one.
     """
     names = sorted(known)
     message = f"unknown {kind} {str(name)!r}: choose one of {', '.join(names)}"
-    nearest = difflib.get_close_matches(str(name), names, n=1)
-    return InputError(message + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
+    if many := len(message) > _LONG:
+        where = f", listed by {listed}" if listed else ""
+        message = f"unknown {kind} {str(name)!r}: there are {len(names)}{where}"
+    near = {"n": 3, "cutoff": 0.0} if many else {"n": 1, "cutoff": 0.6}
+    nearest = difflib.get_close_matches(str(name), names, **near)
+    said = ", ".join(map(repr, nearest))
+    return InputError(message + (f"; did you mean {said}?" if nearest else ""))
+
+
+_LONG = 600
+"""Characters of a message above which it has no list of all names."""

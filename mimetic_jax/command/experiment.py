@@ -7,7 +7,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
@@ -166,39 +166,40 @@ def _parse(argv: Sequence[str]) -> list[str]:
         raise InputError(f"there is no config file {file!r}")
     if text == "help":
         raise Answered(shipped.explained(pathlib.Path(file)))
-    argv, rules = _without_rules(_last(argv))
+    argv, ours = _ours(_last(argv))
+    command, sys.argv = sys.argv, argv  # where config_flags looks for fields
     try:
         rest = list(flags.FLAGS([_listed(argument) for argument in argv]))
     except Exception as error:  # config_flags reports some mistakes by a KeyError
-        found = (
-            _unknown_field(argv, shipped.read(pathlib.Path(file), text))
-            if argument is not None
-            else None
-        )
-        raise found or InputError(innermost(error)) from error
-    if rules and isinstance(_CONFIG.value, ConfigDict):
+        if argument is not None:
+            _check_fields(argv, shipped.read(pathlib.Path(file), text))
+        raise InputError(innermost(error)) from error
+    finally:
+        sys.argv = command
+    for flag in ours if isinstance(_CONFIG.value, ConfigDict) else ():
+        from mimetic_jax.command.assign import set_field
         from mimetic_jax.command.expressions import parse_rules
 
-        _CONFIG.value.rules = parse_rules(rules)
+        name, _, value = flag.partition("=")
+        if name.endswith("config.rules"):
+            _CONFIG.value.rules = parse_rules(value)
+        else:
+            set_field(_CONFIG.value, flag)
     return rest
 
 
-def _without_rules(argv: Sequence[str]) -> tuple[list[str], str]:
-    """The arguments without rules in the form of an expression, and that expression.
+def _ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments without those that config_flags can't read, and these.
 
-    >>> _without_rules(["main.py", "--config.rules=attention_rules()"])
-    (['main.py'], 'attention_rules()')
-    >>> _without_rules(["main.py", "--config.rules=(('fc/kernel', 'mlp_in', 'd f'),)"])[1]
-    ''
+    They are rules in the form of an expression, and fields of an arm.
+
+    >>> _ours(["main.py", "--config.rules=attention_rules()"])
+    (['main.py'], ['--config.rules=attention_rules()'])
+    >>> _ours(["--config.rules=(('fc/kernel', 'mlp_in', 'd f'),)", "--config.arms.fast.batch=8"])[1]
+    ['--config.arms.fast.batch=8']
     """
-    rest, expression = [], ""
-    for argument in argv:
-        found = re.fullmatch(r"--?config\.rules=(\(?\*?[A-Za-z].*)", argument, re.DOTALL)
-        if found:
-            expression = found[1]
-        else:
-            rest.append(argument)
-    return rest, expression
+    form = re.compile(r"--?config\.(rules=\(?\*?[A-Za-z]|arms\.)")
+    return [one for one in argv if not form.match(one)], [one for one in argv if form.match(one)]
 
 
 def _last(argv: Sequence[str]) -> list[str]:
@@ -259,27 +260,19 @@ def _config_argument(argv: Sequence[str]) -> str | None:
     return found
 
 
-def _unknown_field(argv: Sequence[str], config: ConfigDict) -> InputError | None:
-    """The error for the first `--config.a.b` that the config doesn't have."""
+def _check_fields(argv: Sequence[str], config: ConfigDict) -> None:
+    """Check that the config has every field that a `--config.a.b` sets."""
+    from mimetic_jax.command.assign import check_name
+
     for argument in argv:
         if match := re.match(r"--?config\.([\w.]+)", argument):
-            node: Any = config
-            seen: list[str] = []
-            for name in match[1].split("."):
-                if name not in node:
-                    return unknown("config field", ".".join([*seen, name]), _dotted(node, seen))
-                node, seen = node[name], [*seen, name]
-    return None
-
-
-def _dotted(node: Iterable[str], prefix: Sequence[str]) -> list[str]:
-    return [".".join([*prefix, name]) for name in node]
+            check_name(config, match[1].split("."))
 
 
 def run() -> None:
     """Run `main` with the flags of this process; bad input ends in one line, not in a traceback."""
     sys.unraisablehook = _unraisable
-    sys.argv = [*map(shipped.in_full, sys.argv)]  # where config_flags looks for fields
+    sys.argv = [*map(shipped.in_full, sys.argv)]
     with reported(_leave):
         app.run(main, flags_parser=_parse)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import runpy
 import sys
 from typing import TYPE_CHECKING
@@ -125,13 +126,16 @@ def listing() -> str:
 
 
 def in_full(flag: str) -> str:
-    """A flag of the command line, with --data-dir as the field that it is short for.
+    """A flag as it is declared: with underscores, --data_dir as the field that it is short for.
 
-    >>> in_full("--data-dir=DIR"), in_full("--config.batch=8")
-    ('--config.data.dir=DIR', '--config.batch=8')
+    >>> in_full("--data-dir=DIR"), in_full("--num-processes=2"), in_full("--config.batch=8")
+    ('--config.data.dir=DIR', '--num_processes=2', '--config.batch=8')
     """
     name, equals, value = flag.partition("=")
-    return f"--config.data.dir{equals}{value}" if name in ("--data-dir", "--data_dir") else flag
+    if not re.fullmatch(r"--?[a-z][a-z_-]*", name):
+        return flag
+    name = name[:2] + name[2:].replace("-", "_")
+    return f"{'--config.data.dir' if name == '--data_dir' else name}{equals}{value}"
 
 
 def usage() -> str:

@@ -73,7 +73,7 @@ class Work(abc.ABC):
         if not config.members:
             names |= {f"{arm}/{seed}": [(arm, seed)] for arm, seed in every}
         if only not in names:
-            raise unknown("run", only, filter(None, names))
+            raise unknown("run", only, filter(None, names), "--mode=plan")
         self.chosen = names[only]
 
     @property

@@ -15,6 +15,9 @@ import pytest
 from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.command import experiment, shipped
+from mimetic_jax.command.assign import set_field
+from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import processes
 from mimetic_jax.train.settings import check_settings
 
@@ -58,6 +61,49 @@ def test_a_file_that_is_no_config_is_named(tmp_path: pathlib.Path, content: byte
 def test_a_config_that_is_not_there(argv: list[str], words: str) -> None:
     with pytest.raises(InputError, match=words):
         experiment._parse(["main.py", *argv])
+
+
+def test_fields_of_arms_are_set_by_dotted_names() -> None:
+    """Those of an arm that exists, and those of a new one."""
+    config = shipped.load("digits_vit")
+    shared = float(config.optimizer.learning_rate)
+    for flag in (
+        "--config.arms.mimetic.optimizer.learning_rate=3e-3",
+        "--config.arms.fast.optimizer.learning_rate=0.01",
+        "--config.arms.fast.model.width=32",
+        "--config.arms.other.scheme=SinCos(), Mimetic(beta_qk=.5)",
+    ):
+        set_field(config, flag)
+    arms = configs.arms(config)
+    rates = {name: arm.optimizer.learning_rate for name, arm in arms.items()}
+    assert (rates["mimetic"], rates["fast"], rates["default"]) == (3e-3, 0.01, shared)
+    assert (arms["fast"].model.width, tuple(arms["fast"].scheme)) == (32, ())
+    assert tuple(arms["other"].scheme) == (SinCos(), Mimetic(beta_qk=0.5))
+    assert len(arms["mimetic"].scheme) > 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--config.arms.fast.optimizer.learning_rat=1", "did you mean 'optimizer.learning_rate'"),
+        ("--config.arms.fast=1", "names no field: write --config.arms.fast.FIELD"),
+        ("--config.arms.fast.batch", "has no value"),
+        ("--config.arms.fast.scheme=Mimetik", "did you mean 'Mimetic'"),
+    ],
+)
+def test_a_field_of_an_arm_that_is_none(flag: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        set_field(shipped.load("digits_vit"), flag)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
+def test_the_command_line_takes_fields_of_arms(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = "--config.arms.fast.optimizer.learning_rate=3e-3"
+    argv = ["main.py", "--config=configs/digits_vit.py", flag]
+    monkeypatch.setattr(sys, "argv", argv)
+    experiment._parse(argv)
+    assert experiment._CONFIG.value.arms.fast.optimizer.learning_rate == 3e-3
+    assert sys.argv == argv
 
 
 @pytest.mark.parametrize("value", [None, {"batch": 3}, 3])

@@ -72,6 +72,8 @@ def sandbox(tmp_path: pathlib.Path) -> Sandbox:
         (sandbox.bin / name).symlink_to(str(shutil.which(name)))
     shutil.copytree(ROOT / "launch", sandbox.root / "launch")
     (sandbox.root / "main.py").touch()
+    (sandbox.root / "configs").mkdir()
+    (sandbox.root / "configs" / "digits_vit.py").touch()
     return sandbox
 
 
@@ -120,6 +122,13 @@ DRY_RUNS = {
         "gcloud compute tpus queued-resources delete vit --force --quiet --zone=z\n",
     ),
 }
+
+
+def test_a_dry_run_refuses_a_config_file_that_is_not_there(sandbox: Sandbox) -> None:
+    start = ("tpu_vm.sh", "run", "--name=vit", "--zone=z", "--dry-run", "--")
+    done = sandbox.run(*start, "--config=configs/nothing.py:width=8")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: there is no config file 'configs/nothing.py'\n"
 
 
 @pytest.mark.parametrize("name", DRY_RUNS)
