@@ -10,13 +10,13 @@ from flax import nnx
 from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Scheme
-from mimetic_jax.tree.rewrite import rewrite
+from mimetic_jax.tree.rewrite import Plan, plan, rewrite
 from mimetic_jax.weights.checks import check_key
 
 
 def initialize(
     module: nnx.Module, key: jax.Array, scheme: Scheme | tuple[Scheme, ...], **options: Any
-) -> None:
+) -> Plan:
     """Rewrite a module's parameters in place.
 
     The numbers are those of `rewrite` on the pure dictionary of the parameters. Inside `nnx.jit`
@@ -29,13 +29,18 @@ def initialize(
         scheme: a scheme, or a tuple of schemes.
         **options: those of `rewrite`: num_heads, num_kv_heads, rules, grid.
 
+    Returns:
+        What was written; print it.
+
     Raises:
         InputError: as `rewrite`; or if the arguments come in another order.
 
     Example:
         >>> from mimetic_jax.schemes import Mimetic
         >>> layer = nnx.MultiHeadAttention(2, 16, decode=False, rngs=nnx.Rngs(0))
-        >>> initialize(layer, jax.random.key(0), Mimetic())
+        >>> [write.path for write in initialize(layer, jax.random.key(0), Mimetic())]
+        ['key/kernel', 'key/bias', 'out/kernel', 'out/bias',
+         'query/kernel', 'query/bias', 'value/kernel', 'value/bias']
         >>> value, out = layer.value.kernel[...], layer.out.kernel[...]
         >>> bool((value.reshape(16, 16) @ out.reshape(16, 16)).diagonal().mean() < -0.3)
         True
@@ -44,4 +49,7 @@ def initialize(
         check_key(key)
         if not isinstance(module, nnx.Pytree):
             raise InputError(f"the module must be an nnx.Module, not {shown(module)}")
-    nnx.update(module, rewrite(key, nnx.state(module, nnx.Param), scheme, **options))
+    params = nnx.state(module, nnx.Param)
+    written = plan(params, scheme, **options)
+    nnx.update(module, rewrite(key, params, scheme, **options))
+    return written

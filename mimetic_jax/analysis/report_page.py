@@ -105,7 +105,7 @@ def write(workdir: Place) -> str:
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
             starts={name: _inline(picture) for name, picture in _starts(workdir, claim)},
-            facts=_facts(claim.config),
+            facts=_facts(claim.config) | _tests(results[0]),
             arms=_arms(claim.config),
             config=json.dumps(claim.config, indent=2, ensure_ascii=False),
             origins=_origins(results),
@@ -123,12 +123,21 @@ def _facts(config: Mapping[str, Any]) -> dict[str, str]:
     members, seeds = config.get("members"), ", ".join(map(str, config["seeds"]))
     runs = f"{members} members" if members else f"seeds {seeds}"
     return {
-        "data": config["data"]["name"],
+        "data": " from ".join(filter(None, (config["data"]["name"], config["data"].get("dir")))),
         "model": f"{config['model']['name']} ({model})" if model else config["model"]["name"],
         "training": f"{length} of {config['batch']} examples; {runs}",
         "optimizer": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
         f"{optimizer['schedule']}, weight decay {optimizer['weight_decay']:g}",
     }
+
+
+def _tests(result: ArmResult) -> dict[str, str]:
+    """On how many examples an arm was tested, and what one of them is in its score."""
+    examples = max((run.examples for run in result.runs.values()), default=0)
+    if not examples:
+        return {}
+    step = f"; one of them is {100 / examples:.2g} points" if result.score.scale == 100 else ""
+    return {"tests": f"on {examples:,} examples{step}"}
 
 
 def _arms(config: Mapping[str, Any]) -> dict[str, str]:

@@ -75,6 +75,7 @@ def test_a_page_says_what_trained_it(page: str) -> None:
     assert page.count("main.py --config=mine.py --config.note=&lt;b&gt;") == 1
     assert f"commit {commit() or 'unknown'}" in page
     assert "scheme: SinCos() then Mimetic()" in page
+    assert "on 360 examples; one of them is 0.28 points" in page
     assert "&#34;batch&#34;: 32," in page
 
 
