@@ -89,8 +89,8 @@ def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> 
     if many := len(message) > _LONG:
         where = f", listed by {listed}" if listed else ""
         message = f"unknown {kind} {str(name)!r}: there are {len(names)}{where}"
-    near = {"n": 3, "cutoff": 0.0} if many else {"n": 1, "cutoff": 0.6}
-    nearest = difflib.get_close_matches(str(name), names, **near)
+    count, cutoff = (3, 0.0) if many else (1, 0.6)
+    nearest = difflib.get_close_matches(str(name), names, count, cutoff)
     said = ", ".join(map(repr, nearest))
     return InputError(message + (f"; did you mean {said}?" if nearest else ""))
 
