@@ -75,8 +75,9 @@ def unknown(kind: str, name: object, known: Iterable[str], listed: str = "") -> 
 
     >>> print(unknown("scheme", "Mimetik", ["Mimetic", "SinCos"]))
     unknown scheme 'Mimetik': choose one of Mimetic, SinCos; did you mean 'Mimetic'?
-    >>> print(unknown("run", "fast/1", [f"arm_{i}/1" for i in range(90)], "--mode=plan"))
-    unknown run 'fast/1': there are 90, listed by --mode=plan; did you mean 'arm_9/1', ...
+    >>> print(unknown("run", "b/1", [f"arm_{i}/1" for i in range(90)], "--mode=plan"))
+    unknown run 'b/1': there are 90, listed by --mode=plan; did you mean 'arm_9/1', 'arm_8/1',
+    'arm_7/1'?
 
     Args:
         kind: what the name is of.
