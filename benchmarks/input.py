@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import io
 import time
 from collections.abc import Callable
@@ -18,10 +19,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from mimetic_jax.data.feed.stream import train_batches
-from mimetic_jax.data.files.views import eval_view, random_crop, train_view
-
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+from mimetic_jax.data.feed.order import TrainOrder
+from mimetic_jax.data.feed.streamed import Stream, train_example
+from mimetic_jax.data.files.views import View, eval_view, random_crop, train_view
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,9 @@ def pillow_view(data: bytes, size: int, rng: np.random.Generator) -> np.ndarray:
     from PIL import Image
 
     image = Image.open(io.BytesIO(data)).convert("RGB")
-    top, left, height, width = random_crop(rng, image.height, image.width, SCALE, RATIO)
+    top, left, height, width = random_crop(
+        rng, image.height, image.width, View(size).scale, View(size).ratio
+    )
     box = (left, top, left + width, top + height)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
@@ -98,9 +100,9 @@ def rate(function: Callable[[bytes, int], object], encoded: list[bytes], seconds
 
 def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tuple[float, float]:
     """Images per second of wall time through the whole input stream, and the cores it uses."""
-    with train_batches(
-        images, len(images), size, jax.random.key(0), 0, 100_000, threads=threads
-    ) as stream:
+    order = TrainOrder(len(images), len(images), 1, jax.random.key(0))
+    example = functools.partial(train_example, images, order, View(size), 0)
+    with Stream(example, range(100_000), range(len(images)), threads) as stream:
         next(stream)
         began, processor, count = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() - began < seconds:
@@ -126,12 +128,12 @@ def main() -> None:
         (
             "random crop",
             lambda data, n: pillow_view(data, size, np.random.default_rng(n)),
-            lambda data, n: train_view(data, size, np.random.default_rng(n)),
+            lambda data, n: train_view(View(size), data, np.random.default_rng(n)),
         ),
         (
             "center",
             lambda data, n: pillow_center(data, size),
-            lambda data, n: eval_view(data, size, 0.875),
+            lambda data, n: eval_view(View(size, 0.875), data),
         ),
     ):
         baseline = rate(theirs, encoded, flags.seconds)

@@ -17,7 +17,6 @@ EXTRAS = {
     "plot": ("matplotlib", "jinja2"),
     "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
-    "prepare": ("tensorflow",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""
 

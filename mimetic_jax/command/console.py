@@ -89,12 +89,6 @@ def _download(arguments: Sequence[str]) -> None:
     download.main(arguments)
 
 
-def _prepare(arguments: Sequence[str]) -> None:
-    from mimetic_jax.data import prepare
-
-    prepare.main(arguments)
-
-
 def _report(arguments: Sequence[str]) -> None:
     need("mimetic report", "train")
     from mimetic_jax.analysis import report_page
@@ -110,7 +104,6 @@ def _on_file(command: str, arguments: Sequence[str]) -> None:
 
 _OTHERS: dict[str, Callable[[Sequence[str]], None]] = {
     "download": _download,
-    "prepare": _prepare,
     "report": _report,
     **{name: functools.partial(_on_file, name) for name in ("rewrite", "check", "fit")},
 }

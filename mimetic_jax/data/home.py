@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
 import re
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
-from mimetic_jax.base.errors import InputError, error_text
-from mimetic_jax.base.extras import need
-
-if TYPE_CHECKING:
-    from etils import epath
-
-AnyPath: TypeAlias = "Path | epath.Path"
-"""On a disk, or in a bucket."""
+from mimetic_jax.base.errors import InputError
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -62,28 +51,6 @@ def expanded(path: str) -> Path:
     return found
 
 
-@functools.cache
-def reached(address: str, what: str) -> epath.Path:
-    """A path in a bucket that can be read.
-
-    Args:
-        address: of it.
-        what: is there, in the error.
-
-    Raises:
-        InputError: its extra isn't installed, or it can't be reached; the error has the reason.
-    """
-    need(f"{what} {address}", "gcs")
-    from etils import epath
-
-    path = epath.Path(address)
-    try:
-        path.exists()
-    except Exception as error:  # whatever a missing login, bucket or network makes a client raise
-        raise InputError(f"{what} {address} can't be reached ({error_text(error)})") from error
-    return path
-
-
 def existing(found: Path) -> Path:
     """The path, if there is a file or folder.
 
@@ -105,30 +72,6 @@ def is_hidden(name: str) -> bool:
         name: relative to the folder of the data, with forward slashes.
     """
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
-
-
-def split_in_name(name: str) -> str:
-    """The split that the first or the last word of a file's name tells; "" for none.
-
-    >>> split_in_name("ptb.valid.txt"), split_in_name("Train-001.png"), split_in_name("a test.txt")
-    ('validation', 'train', 'test')
-    """
-    words = re.findall(r"[a-z]+", Path(name).stem.lower()) or [""]
-    return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
-
-
-def left_out(names: Iterable[str]) -> str:
-    """How many files aren't read, by their suffixes; "" for none.
-
-    >>> left_out(["a.md", "b.MD", "Makefile"])
-    'other files, left out: 3 (.md 2, no suffix 1)'
-    """
-    counts = Counter(Path(name).suffix.lower() or "no suffix" for name in names)
-    if not counts:
-        return ""
-    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in most_first)
-    return f"other files, left out: {counts.total():,} ({kinds})"
 
 
 def check_unused(name: str, data_dir: str | None, own: str) -> None:

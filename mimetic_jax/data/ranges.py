@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range, converted
+from mimetic_jax.base.typed import Range
 
 PIXELS = Range(0, 2**14)
 """Of a side, or none."""
@@ -18,7 +18,6 @@ Scale: TypeAlias = Annotated[tuple[float, ...], Range(0, 1, above=True)]
 """Least and greatest area of a crop, as parts of the image's."""
 Ratio: TypeAlias = Annotated[tuple[float, ...], Range(1e-3, 1e3)]
 """Least and greatest width / height of a crop."""
-Exact = Literal["bilinear", "bicubic"]
 Interpolation = Literal["bilinear", "bicubic", "random"]
 
 
@@ -30,13 +29,3 @@ def check_range(name: str, ends: tuple[float, ...]) -> None:
     """
     if len(ends) != 2 or ends[0] > ends[1]:
         raise InputError(f"{name} {tuple(ends)} isn't (least, greatest)")
-
-
-def check_view(size: int, fraction: float) -> None:
-    """Check the size of a central view and the share of the image that it keeps.
-
-    Raises:
-        InputError: one is out of range.
-    """
-    converted("image size", Side, size)
-    converted("crop fraction", Annotated[float, VIEW], fraction)

@@ -261,8 +261,6 @@ class Comparison:
         changed = []
         for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
             published = source.info
-            if left_out := getattr(published, "left_out", ""):  # drawn data have no files
-                self.say(f"{published.name}: {left_out}")
             source.load()
             if (info := source.info) != published:
                 changed.append(source)

@@ -13,8 +13,7 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.feed.feed import Examples, Feed, Sums
-from mimetic_jax.data.feed.held import place
+from mimetic_jax.data.feed.feed import Examples, Feed, Sums, place
 from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of

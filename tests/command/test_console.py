@@ -90,7 +90,6 @@ def test_a_model_is_found_in_the_current_folder(
         (["configs", "images"], "mimetic configs takes no arguments, but got 'images'"),
         (["rewrite", "a.npz", "b.npz", "--seed=4294967296"], "--seed 4294967296 is not an integer"),
         (["download", "cifar11", "--data-dir=x"], "did you mean 'cifar10'"),
-        (["prepare", "cifar10", "--data-dir="], "--data_dir is empty"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -15,7 +15,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import converted
 from mimetic_jax.data.augment import shears
 from mimetic_jax.data.augment.kernels import interpolating
-from mimetic_jax.data.ranges import Interpolation, check_view
+from mimetic_jax.data.ranges import Interpolation
 
 Number = jax.Array | float
 
@@ -178,36 +178,28 @@ def resize(
     return _resample(images, rows, columns)
 
 
-def central_view(
-    images: jax.Array, size: int, fraction: float, interpolation: str = "bicubic"
-) -> jax.Array:
+def central_view(images: jax.Array, size: int, fraction: float) -> jax.Array:
     """The view for evaluation: the shorter side resized to ⌊size / fraction⌋, then the center.
 
-    The pixels of torchvision's Resize and CenterCrop on Pillow's images, within two levels: the
-    last digit of a float32 may decide a rounding.
+    The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow's images, within two
+    levels: the last digit of a float32 may decide a rounding.
 
     Args:
         images: [..., h, w, C] levels of any dtype.
         size: s, side of the result.
         fraction: part of the shorter side in the view; 0.875 is 224 of 256.
-        interpolation: "bilinear" or "bicubic".
 
     Returns:
         [..., s, s, C] of the dtype of `images`.
-
-    Raises:
-        InputError: a size below 1, a fraction outside 0.01 to 1 or an unknown interpolation.
     """
-    check_view(size, fraction)
     height, width = images.shape[-3:-1]
     shorter = math.floor(size / fraction)
-    cubic = _is_cubic(interpolation, None)
     views = []
     for side in (height, width):
         resized = int(shorter * side / min(height, width))
         start = round((resized - size) / 2)
         # Compute only the rows and columns in the view.
-        views.append(_weights(resized, side, 0, side, cubic)[start : start + size])
+        views.append(_weights(resized, side, 0, side, True)[start : start + size])
     return _resample(images, *views)
 
 

@@ -1,7 +1,9 @@
-"""The interface between a data set and a compiled program: what gives a step its examples."""
+"""What gives a step its examples: the interface between a data set and a compiled program."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -9,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 Examples: TypeAlias = tuple[jax.Array, ...]
 Sums: TypeAlias = dict[str, jax.Array]
@@ -16,44 +19,73 @@ Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
 """(variables, examples, weights) → sums over the examples, each counted by its weight."""
 
 
-class Feed(Protocol):
-    """Where a step's examples come from: pure functions of (key, step)."""
+class Feed:
+    """Where a step's examples come from: pure functions of (key, step).
 
-    steps_per_epoch: int
-    max_dispatch: int
-    resident: ClassVar[bool]
+    Args:
+        batch: B, examples per step.
+        test_batch: examples per batch of the test set.
+        steps_per_epoch: of an epoch.
+        max_dispatch: steps per dispatch, at most.
+        sharding: of a batch over the mesh.
+    """
+
+    resident: ClassVar[bool] = True
     """Whether the devices hold all that training needs, so that several runs can share it."""
+
+    def __init__(
+        self,
+        batch: int,
+        test_batch: int,
+        steps_per_epoch: int,
+        max_dispatch: int,
+        sharding: NamedSharding,
+    ) -> None:
+        self.batch, self.test_batch = batch, test_batch
+        self.steps_per_epoch, self.max_dispatch = steps_per_epoch, max_dispatch
+        self._batched = sharding
+        self._everywhere = NamedSharding(sharding.mesh, P())
 
     @property
     def placement(self) -> Hashable:
         """What `place` depends on besides the data set: feeds of one placement share arrays."""
+        return self
 
     def place(self, dataset: Any) -> Any:
         """The data set where training and testing want it."""
+        raise NotImplementedError
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         """The arrays that dispatches are called with, from a step on."""
+        raise NotImplementedError
 
     def shapes(self) -> Any:
         """Shapes and shardings of a session's arrays, to compile with; without data."""
+        raise NotImplementedError
 
     def begin(self, arrays: Any, key: jax.Array, step: jax.Array) -> Any:
         """What the steps of one dispatch share, such as the order of an epoch; traced."""
+        return None
 
     def examples(self, arrays: Any, shared: Any, step: jax.Array) -> Examples:
         """The examples of one step; traced."""
+        raise NotImplementedError
 
     def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
         """Sums of `count` over the test set, on the host."""
+        raise NotImplementedError
 
     def sample(self, data: Any, count: int = 1) -> jax.Array:
         """The first test examples, as they are stored; fewer if there are fewer."""
+        raise NotImplementedError
 
     def describe_step(self, key: jax.Array, step: int) -> str:
         """Which examples a step trained on, for an error message."""
+        return ""
 
     def data_bytes(self) -> int:
         """Bytes of data on every device."""
+        return 0
 
 
 class Session(Protocol):
@@ -66,9 +98,90 @@ class Session(Protocol):
         """Stop the threads."""
 
 
-def shaped(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """The shape of an array on the mesh."""
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+@dataclasses.dataclass(frozen=True)
+class HeldData:
+    """A data set on the mesh.
+
+    Attributes:
+        train: what every dispatch is called with.
+        test: the test set.
+        batches: numbers [S, B] of the test examples in batches, and their weights, 0 for padding.
+    """
+
+    train: Any
+    test: Any
+    batches: tuple[jax.Array, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unchanging:
+    """A session whose dispatches are all called with the same arrays."""
+
+    held: Any
+
+    def arrays(self) -> Any:
+        return self.held
+
+    def close(self) -> None:
+        return None
+
+
+class HeldFeed(Feed):
+    """A feed of data on the devices: many steps per dispatch, without the host.
+
+    A subclass gives the examples of a step and of a batch of the test set.
+    """
+
+    def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
+        return _Unchanging(data.train)
+
+    def test_examples(self, test: Any, numbers: jax.Array) -> Examples:
+        """The test examples of these numbers; traced."""
+        raise NotImplementedError
+
+    def sums(
+        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
+    ) -> Sums:
+        """Sums of `count` over batches of the test set, numbers and weights both [S, B]; traced."""
+        examples = functools.partial(self.test_examples, test)
+        return summed(examples, count, variables, numbers, weights)
+
+    def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
+        return jax.device_get(self._sums(count, variables, data.test, *data.batches))
+
+    @functools.cached_property
+    def _sums(self) -> Any:
+        return jax.jit(self.sums, static_argnums=0, out_shardings=self._everywhere)
+
+    def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""
+        sharding = NamedSharding(self._batched.mesh, P(None, *self._batched.spec))
+        return place(numbers, sharding), place(weights, sharding)
+
+
+def place(array: Any, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process holds whole, as one global array."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def summed(
+    examples: Callable[[jax.Array], Examples],
+    count: Count,
+    variables: Any,
+    numbers: jax.Array,
+    weights: jax.Array,
+) -> Sums:
+    """Sums of `count` over batches of the examples of these numbers, both [S, B]; traced."""
+
+    def batch_sums(batch: tuple[jax.Array, jax.Array]) -> Sums:
+        return count(variables, examples(batch[0]), batch[1])
+
+    def add(total: Sums, batch: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
+        return jax.tree.map(jnp.add, total, batch_sums(batch)), None
+
+    shapes = jax.eval_shape(batch_sums, (numbers[0], weights[0]))
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    return jax.lax.scan(add, nothing, (numbers, weights))[0]
 
 
 def labeled_images(
@@ -76,8 +189,8 @@ def labeled_images(
 ) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     """Shapes of images with their labels."""
     return (
-        shaped((count, *image_shape), jnp.uint8, sharding),
-        shaped((count,), jnp.int32, sharding),
+        jax.ShapeDtypeStruct((count, *image_shape), jnp.uint8, sharding=sharding),
+        jax.ShapeDtypeStruct((count,), jnp.int32, sharding=sharding),
     )
 
 

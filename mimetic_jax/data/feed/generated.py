@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, Sums
-from mimetic_jax.data.feed.held import HeldData, HeldFeed, summed
+from mimetic_jax.data.feed.feed import Count, Examples, HeldData, HeldFeed, Sums, summed
 from mimetic_jax.data.feed.order import padded_batches
 
 Draw: TypeAlias = Callable[[jax.Array], Examples]
@@ -69,14 +68,7 @@ class Generated(HeldFeed):
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return self.test_examples((), jnp.arange(count))[0]
 
-    def describe_step(self, key: jax.Array, step: int) -> str:
-        """Nothing: the step's number says it all."""
-        return ""
-
-    def data_bytes(self) -> int:
-        return 0
-
-    def _summed(
+    def sums(
         self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
     ) -> Sums:
         """Sums over every test set, each named with the prefix of its own."""

@@ -10,8 +10,14 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Examples, labeled_images, shown
-from mimetic_jax.data.feed.held import HeldData, HeldFeed, place
+from mimetic_jax.data.feed.feed import (
+    Examples,
+    HeldData,
+    HeldFeed,
+    labeled_images,
+    place,
+    shown,
+)
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 

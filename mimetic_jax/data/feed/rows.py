@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, Sums, shaped
-from mimetic_jax.data.feed.held import HeldFeed, place
+from mimetic_jax.data.feed.feed import Count, Examples, HeldFeed, Sums, place
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -70,7 +69,7 @@ class TokenRows(HeldFeed):
 
     def shapes(self) -> jax.ShapeDtypeStruct:
         rows = self.batch, self.info.num_train // self.batch
-        return shaped(rows, jnp.int32, self._batched)
+        return jax.ShapeDtypeStruct(rows, jnp.int32, sharding=self._batched)
 
     def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
         return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
@@ -78,7 +77,7 @@ class TokenRows(HeldFeed):
     def test(self, count: Count, variables: Any, data: TextData) -> dict[str, Any]:
         sums: dict[str, Any] = {}
         for prefix, arrays in data.tests.items():
-            counted = jax.device_get(self._count(count, variables, *arrays))
+            counted = jax.device_get(self._sums(count, variables, *arrays))
             for name, steps in counted.items():  # a sum of hundreds of thousands of losses
                 exact = np.float64 if steps.dtype == np.float32 else np.int64
                 sums[prefix + name] = steps.sum(axis=0, dtype=exact)
@@ -101,7 +100,7 @@ class TokenRows(HeldFeed):
         """The windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 
-    def _summed(
+    def sums(
         self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
     ) -> Sums:
         """Sums of each batch of windows, [S]."""

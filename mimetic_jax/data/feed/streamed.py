@@ -1,32 +1,35 @@
-"""Images that stream from disk: one batch per dispatch, the next one on its way."""
+"""Images that stream from disk: one batch per dispatch, the next ones decoded meanwhile.
+
+Everything is a pure function of (key, step): the batches of a process are its rows of the global
+batches, whatever the number of processes, and starting at a step continues a run exactly.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
-from typing import Any, ClassVar
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
-from mimetic_jax.data.feed.feed import (
-    Count,
-    Examples,
-    Session,
-    Sums,
-    labeled_images,
-    shown,
-)
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.feed.feed import Count, Examples, Feed, labeled_images, shown
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.feed.stream import eval_batches, train_batches
-from mimetic_jax.data.files.sources import Subset
+from mimetic_jax.data.files.sources import ImageSource
+from mimetic_jax.data.files.views import View, eval_view, train_view
 from mimetic_jax.data.sets.dataset import StreamedDataset
 
+Example: TypeAlias = tuple[np.ndarray | np.number, ...]
+"""Pixels uint8 [s, s, 3], the label, and of a test its weight: 0 for what fills the last batch."""
 
-class StreamedImages:
+_MOST_IN_A_PIECE = 64  # images: enough to hide Grain's 0.3 ms per piece of work
+
+
+class StreamedImages(Feed):
     """A feed of images that are decoded and cropped on the host.
 
     Each process decodes its rows of the global batch; what a step sees doesn't depend on the number
@@ -34,94 +37,66 @@ class StreamedImages:
 
     Args:
         num_train: N, training examples.
-        image_shape: [h, w, C] that the model sees, h = w.
+        view: of an image.
         batch: B, examples per step.
         test_batch: examples per batch of the test set.
         sharding: of a batch over the mesh.
-        eval_fraction: of the shorter side, what a test image keeps.
         repeats: times each image comes in an epoch.
-        crops: `scale`, `ratio` and `interpolation` of `train_batches`.
-        threads: that decode; None: one per core.
+        threads: that decode; 0: one per core, at most 32.
     """
-
-    max_dispatch = 1
 
     resident: ClassVar[bool] = False
 
     def __init__(
         self,
         num_train: int,
-        image_shape: tuple[int, int, int],
+        view: View,
         batch: int,
         test_batch: int,
         sharding: NamedSharding,
         *,
-        eval_fraction: float,
-        repeats: int,
-        crops: dict[str, Any],
-        threads: int | None,
+        repeats: int = 1,
+        threads: int = 0,
     ) -> None:
-        self.num_train, self.image_shape = num_train, image_shape
-        self.batch, self.test_batch = batch, test_batch
-        self.eval_fraction, self.repeats, self.crops = eval_fraction, repeats, crops
-        self.steps_per_epoch = num_train // batch
-        self._batched = sharding
+        super().__init__(batch, test_batch, num_train // batch, 1, sharding)
+        self.num_train, self.view, self.repeats = num_train, view, repeats
         self._threads = threads
-        everywhere = NamedSharding(sharding.mesh, P())
-        self._count = jax.jit(
+        self._sums = jax.jit(
             lambda count, *arguments: count(*arguments),
             static_argnums=0,
-            out_shardings=everywhere,
+            out_shardings=self._everywhere,
         )
-
-    @property
-    def placement(self) -> Hashable:
-        return self
 
     def place(self, dataset: StreamedDataset) -> StreamedDataset:
         return dataset
 
-    def session(
-        self, data: StreamedDataset, key: jax.Array, first_step: int, steps: int
-    ) -> Session:
-        stream = train_batches(
-            data.train,
-            self.batch,
-            self.image_shape[0],
-            key,
-            first_step,
-            steps - first_step,
-            repeats=self.repeats,
-            **self.crops,
-            **self._shared(),
-        )
-        return _Streaming(stream, self._put)
+    def session(self, data: StreamedDataset, key: jax.Array, first_step: int, steps: int) -> Stream:
+        order = TrainOrder(self.num_train, self.batch, self.repeats, key)
+        example = functools.partial(train_example, data.train, order, self.view, crop_seed(key))
+        return self._stream(example, range(first_step, steps), self.batch)
 
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        return labeled_images(self.batch, self.image_shape, self._batched)
-
-    def begin(self, arrays: Examples, key: jax.Array, step: jax.Array) -> None:
-        return None
+        return labeled_images(self.batch, (self.view.size, self.view.size, 3), self._batched)
 
     def examples(self, arrays: Examples, shared: None, step: jax.Array) -> Examples:
         return arrays
 
     def test(self, count: Count, variables: Any, data: StreamedDataset) -> dict[str, Any]:
         total: dict[str, Any] = {}
-        with self._test_images(data.test, self.test_batch, **self._shared()) as stream:
-            pending: Sums | None = None
-            for batch in stream:
-                images, labels, weights = self._put(batch)
-                sums = self._count(count, variables, (images, labels), weights)
+        pending: dict[str, Any] = {}
+        example = functools.partial(eval_example, data.test, self.view, self.test_batch)
+        steps = range(-(-len(data.test) // self.test_batch))
+        with self._stream(example, steps, self.test_batch) as stream:
+            for images, labels, weights in stream:
+                sums = self._sums(count, variables, (images, labels), weights)
                 # One batch behind, so that decoding goes on while the device counts.
-                total = _added(total, pending)
-                pending = sums
-            return _added(total, pending)
+                total, pending = _added(total, pending), sums
+        return _added(total, pending)
 
     def sample(self, data: StreamedDataset, count: int = 1) -> jax.Array:
-        count = min(count, len(data.test))
-        with self._test_images(Subset(data.test, np.arange(count)), count) as stream:
-            return jnp.asarray(next(stream)[0])
+        rows = range(min(count, len(data.test)))
+        examples = [eval_example(data.test, self.view, len(rows), 0, row) for row in rows]
+        return jnp.asarray(_stacked(examples)[0])
 
     def describe_step(self, key: jax.Array, step: int) -> str:
         order = TrainOrder(self.num_train, self.batch, self.repeats, key)
@@ -129,37 +104,146 @@ class StreamedImages:
 
     def data_bytes(self) -> int:
         """Of two batches: the one in use and the next."""
-        shape = (self.batch, int(np.prod(self.image_shape)) + 4)
+        shape = (self.batch, self.view.size**2 * 3 + 4)
         return 2 * int(np.prod(self._batched.shard_shape(shape)))
 
-    def _test_images(self, source: Any, batch: int, **shared: Any) -> Any:
-        return eval_batches(source, batch, self.image_shape[0], self.eval_fraction, **shared)
-
-    def _shared(self) -> dict[str, Any]:
-        return {
-            "process_index": jax.process_index(),
-            "process_count": jax.process_count(),
-            "threads": self._threads,
-        }
-
-    def _put(self, arrays: tuple[np.ndarray, ...]) -> Examples:
-        make = functools.partial(jax.make_array_from_process_local_data, self._batched)
-        return tuple(make(array) for array in arrays)
+    def _stream(self, example: Callable[[int, int], Example], steps: range, batch: int) -> Stream:
+        rows = process_rows(batch, jax.process_index(), jax.process_count())
+        put = functools.partial(jax.make_array_from_process_local_data, self._batched)
+        return Stream(example, steps, rows, self._threads, put)
 
 
-def _added(total: dict[str, Any], sums: Sums | None) -> dict[str, Any]:
-    """Sums on the host with those of one more batch."""
-    if sums is None:
-        return total
-    return {name: total.get(name, 0) + value for name, value in jax.device_get(sums).items()}
+class Stream:
+    """Batches of examples, which threads make ahead of time.
 
+    The threads start at once. They stop when the stream is closed, left as a context manager, or
+    garbage-collected.
 
-class _Streaming:
-    def __init__(self, stream: Any, put: Callable[[tuple[np.ndarray, ...]], Examples]) -> None:
-        self._stream, self._put = stream, put
+    Args:
+        example: (step, row of the batch) → the example.
+        steps: of the batches.
+        rows: of each batch; those of this process.
+        threads: that make examples; 0: one per core, at most 32.
+        put: places an array, as on the devices.
+    """
+
+    def __init__(
+        self,
+        example: Callable[[int, int], Example],
+        steps: range,
+        rows: range,
+        threads: int = 0,
+        put: Callable[[np.ndarray], Any] = np.asarray,
+    ) -> None:
+        import grain
+
+        def numbered(number: int) -> Example:
+            step, row = divmod(number, len(rows))
+            return example(steps[step], rows[row])
+
+        threads = threads or min(os.cpu_count() or 1, 32)
+        most = min(len(rows), _MOST_IN_A_PIECE)
+        piece = max(images for images in range(1, most + 1) if len(rows) % images == 0)
+        self._pieces, self._put = len(rows) // piece, put
+        ahead = max(threads, 2 * self._pieces)
+        options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead)
+        examples = grain.MapDataset.range(len(steps) * len(rows)).map(numbered)
+        pieces = examples.batch(piece, batch_fn=_stacked).to_iter_dataset(options)
+        self._made: Any = iter(pieces)
+        self._made.start_prefetch()
+
+    def __iter__(self) -> Iterator[Examples]:
+        return self
+
+    def __next__(self) -> Examples:
+        pieces = [next(self._made) for _ in range(self._pieces)]
+        fields = zip(*pieces, strict=True)
+        return tuple(
+            self._put(np.concatenate(parts) if len(parts) > 1 else parts[0]) for parts in fields
+        )
 
     def arrays(self) -> Examples:
-        return self._put(next(self._stream))
+        """The next batch, as a session gives it."""
+        return next(self)
 
     def close(self) -> None:
-        self._stream.close()
+        """Stop the threads; they end with their current piece of work."""
+        self._made.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def train_example(
+    source: ImageSource, order: TrainOrder, view: View, crops: int, step: int, row: int
+) -> Example:
+    """A random crop of the image in one row of a step's global batch, and its label.
+
+    Args:
+        source: of the images.
+        order: of them.
+        view: of an image.
+        crops: seed of `crop_rng`.
+        step, row: see above.
+
+    Raises:
+        InputError: the image can't be read or decoded.
+    """
+    index = order.index(step, row)
+    data, label = source.read(index)
+    pixels = train_view(view, data, crop_rng(crops, step, row), source.name(index))
+    return pixels, np.int32(label)
+
+
+def eval_example(source: ImageSource, view: View, batch: int, step: int, row: int) -> Example:
+    """The center of an image, in the source's order, its label and its weight.
+
+    Rows beyond the last image are black, with weight 0.
+    """
+    index = step * batch + row
+    if index >= len(source):
+        return np.zeros((view.size, view.size, 3), np.uint8), np.int32(0), np.float32(0)
+    data, label = source.read(index)
+    return eval_view(view, data, source.name(index)), np.int32(label), np.float32(1)
+
+
+def process_rows(batch: int, index: int, count: int) -> range:
+    """The rows of a global batch that process `index` of so many makes.
+
+    >>> process_rows(6, 1, 2)
+    range(3, 6)
+
+    Raises:
+        InputError: the processes don't divide the batch.
+    """
+    if batch % count:
+        raise InputError(f"batch {batch} isn't a multiple of the {count} processes")
+    rows = batch // count
+    return range(index * rows, (index + 1) * rows)
+
+
+def crop_seed(key: jax.Array) -> int:
+    """64 bits of a key, for `crop_rng`."""
+    bits = jax.random.bits(jax.random.fold_in(key, 2**32 - 1), (2,), np.uint32)
+    return int(np.asarray(bits).view(np.uint64)[0])
+
+
+def crop_rng(seed: int, step: int, row: int) -> np.random.Generator:
+    """The generator of the random crop in one row of one step's global batch.
+
+    Philox counts from (step, row), so that threads draw in any order; a JAX key per image would
+    cost more than the crop.
+    """
+    return np.random.Generator(np.random.Philox(key=[seed, 1], counter=[0, row, step, 0]))
+
+
+def _stacked(examples: list[Example]) -> tuple[np.ndarray, ...]:
+    return tuple(np.stack(field) for field in zip(*examples, strict=True))
+
+
+def _added(total: dict[str, Any], sums: dict[str, Any]) -> dict[str, Any]:
+    """Sums on the host with those of one more batch."""
+    return total | {n: total.get(n, 0) + value for n, value in jax.device_get(sums).items()}

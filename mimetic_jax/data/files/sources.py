@@ -7,7 +7,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -15,9 +15,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.decode import check_image
-from mimetic_jax.data.files.folder import Folder
-from mimetic_jax.data.files.layout import find_split
-from mimetic_jax.data.files.views import eval_view
+from mimetic_jax.data.files.views import View, eval_view
 
 
 class ImageSource(Protocol):
@@ -48,72 +46,6 @@ class ImageSource(Protocol):
     def outline(self) -> bytes:
         """What is known of all images without reading them, such as their labels."""
         ...
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FileSource:
-    """Images among the files of a folder.
-
-    Args:
-        tree: the files.
-        members: int [N], indices in the tree.
-        labels: int32 [N].
-        num_classes: number of classes.
-    """
-
-    tree: Folder
-    members: np.ndarray
-    labels: np.ndarray
-    num_classes: int
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def name(self, index: int) -> str:
-        return f"{self.tree.path}/{self.tree.files[self.members[index]]}"
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return self.tree.read(int(self.members[index])), int(self.labels[index])
-
-    def outline(self) -> bytes:
-        return self.labels.tobytes()
-
-
-def file_source(tree: Folder, split: str, num_classes: int = 0) -> FileSource:
-    """The images of a split; see `layout.find_split` for the known layouts.
-
-    Args:
-        tree: the files.
-        split: as `find_split` takes it.
-        num_classes: expected number of classes; 0 for any.
-
-    Raises:
-        InputError: the files don't contain the split, or have another number of classes.
-    """
-    members, names, classes = find_split(tree, split)
-    return labeled(tree, members, names, classes, num_classes or len(classes))
-
-
-def labeled(
-    tree: Folder,
-    members: Sequence[int],
-    names: Sequence[str],
-    classes: Sequence[str],
-    num_classes: int,
-) -> FileSource:
-    """A source whose classes are numbered in the order of `classes`.
-
-    Raises:
-        InputError: the number of classes isn't `num_classes`.
-    """
-    if len(classes) != num_classes:
-        raise InputError(
-            f"{tree.path} holds {len(classes)} classes, expected {num_classes}: "
-            f"{', '.join(classes[:3])}, ... (for a sample, set data.classes)"
-        )
-    number = {name: label for label, name in enumerate(classes)}
-    labels = np.array([number[name] for name in names], np.int32)
-    return FileSource(tree, np.array(members, np.int64), labels, num_classes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,10 +111,11 @@ def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.nd
     """
     images = np.empty((len(source), size, size, 3), np.uint8)
     labels = np.empty(len(source), np.int32)
+    view = View(size)
 
     def load(index: int) -> None:
         data, labels[index] = source.read(index)
-        images[index] = eval_view(data, size, 1.0, name=source.name(index))
+        images[index] = eval_view(view, data, source.name(index))
 
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(load, range(len(source))):

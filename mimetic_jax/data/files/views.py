@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
+from typing import Annotated
 
 import numpy as np
 
-from mimetic_jax.base.typed import converted
+from mimetic_jax.base.typed import check_fields
 from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
-from mimetic_jax.data.ranges import (
-    Exact,
-    Interpolation,
-    Ratio,
-    Scale,
-    Side,
-    check_range,
-    check_view,
-)
+from mimetic_jax.data.ranges import VIEW, Interpolation, Ratio, Scale, Side, check_range
 
 
-@functools.lru_cache(maxsize=16)  # asked per image
-def check_train_view(
-    size: int, scale: tuple[float, float], ratio: tuple[float, float], interpolation: str
-) -> None:
-    """Raise InputError unless `train_view` accepts these arguments."""
-    converted("image size", Side, size)
-    check_range("crop scale", converted("crop scale", Scale, scale))
-    check_range("crop ratio", converted("crop ratio", Ratio, ratio))
-    converted("interpolation", Interpolation, interpolation)
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What is shown of an image: a random crop in training, the center in evaluation.
 
+    Args:
+        size: s, side of the result in pixels; may exceed the image's.
+        fraction: size over the resized shorter side, of the center; 0.875 is 224 of 256.
+        scale: least and greatest area of a crop, as parts of the image's.
+        ratio: least and greatest width / height of a crop.
+        interpolation: of crops: "bilinear", "bicubic", or "random" for either.
 
-@functools.lru_cache(maxsize=16)
-def check_eval_view(size: int, fraction: float, interpolation: str) -> None:
-    """Raise InputError unless `eval_view` accepts these arguments."""
-    check_view(size, fraction)
-    converted("interpolation", Exact, interpolation)
+    Raises:
+        InputError: a number is out of range, or the interpolation unknown.
+    """
+
+    size: Side
+    fraction: Annotated[float, VIEW] = 1.0
+    scale: Scale = (0.08, 1.0)
+    ratio: Ratio = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_range("crop scale", self.scale)
+        check_range("crop ratio", self.ratio)
 
 
 def random_crop(
     rng: np.random.Generator,
     height: int,
     width: int,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
+    scale: tuple[float, ...],
+    ratio: tuple[float, ...],
 ) -> tuple[int, int, int, int]:
     """The box of torchvision's RandomResizedCrop.
 
@@ -81,14 +83,7 @@ def random_crop(
 
 
 def train_view(
-    data: bytes,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    scale: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    interpolation: str = "bilinear",
-    name: str = "image",
+    view: View, data: bytes, rng: np.random.Generator, name: str = "image"
 ) -> np.ndarray:
     """A random crop, resized to a square.
 
@@ -100,30 +95,26 @@ def train_view(
     by 1.2 and 1.5.
 
     Args:
+        view: see there.
         data: the encoded image.
-        size: s, side of the result in pixels; may exceed the image's.
         rng: source of the crop and of a random interpolation.
-        scale: least and most of the image's area, as in `random_crop`.
-        ratio: least and most width / height of the crop.
-        interpolation: "bilinear", "bicubic", or "random" for either.
         name: the image's name in errors.
 
     Returns:
         uint8 [s, s, 3].
 
     Raises:
-        InputError: the bytes are damaged, a size is below 1, ranges are impossible or the
-            interpolation is unknown.
+        InputError: the bytes are damaged.
     """
-    check_train_view(size, scale, ratio, interpolation)
     shape = jpeg_shape(data)
     pixels = None if shape else decode(data, name)
     full_height, full_width = shape if pixels is None else pixels.shape[:2]  # type: ignore[misc]
-    top, left, height, width = random_crop(rng, full_height, full_width, scale, ratio)
-    if interpolation == "random":
-        interpolation = "bicubic" if rng.random() < 0.5 else "bilinear"
+    top, left, height, width = random_crop(rng, full_height, full_width, view.scale, view.ratio)
+    cubic = view.interpolation == "bicubic"
+    if view.interpolation == "random":
+        cubic = rng.random() < 0.5
     if pixels is None:
-        surplus = min(height, width) // size
+        surplus = min(height, width) // view.size
         reduction = 4 if surplus >= 4 else 2 if surplus >= 2 else 1
         pixels = decode(data, name, reduction=reduction)
     if pixels.shape[0] < full_height:
@@ -131,58 +122,46 @@ def train_view(
         bottom, right = round((top + height) * down), round((left + width) * across)
         top, left = round(top * down), round(left * across)
         height, width = bottom - top, right - left
-    return _resize(pixels[top : top + height, left : left + width], size, interpolation)
+    return _resize(pixels[top : top + height, left : left + width], view.size, cubic)
 
 
-def _resize(pixels: np.ndarray, size: int, interpolation: str) -> np.ndarray:
+def _resize(pixels: np.ndarray, size: int, cubic: bool) -> np.ndarray:
     cv2 = opencv()
     shortest, longest = min(pixels.shape[:2]), max(pixels.shape[:2])
     if shortest < size or 10 * longest <= 11 * size:
-        method = cv2.INTER_CUBIC if interpolation == "bicubic" else cv2.INTER_LINEAR
+        method = cv2.INTER_CUBIC if cubic else cv2.INTER_LINEAR
         return cv2.resize(pixels, (size, size), interpolation=method)
     if longest <= 4 * size:  # Half the time of averaging directly, and closer to Pillow.
         pixels = cv2.resize(pixels, (2 * size, 2 * size), interpolation=cv2.INTER_LINEAR)
     return cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
 
 
-def eval_view(
-    data: bytes,
-    size: int,
-    fraction: float,
-    *,
-    interpolation: str = "bicubic",
-    name: str = "image",
-) -> np.ndarray:
-    """The center crop: the shorter side is resized to floor(size / fraction), a square cut out.
+def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
+    """The center crop: the shorter side is resized to floor(s / fraction), a square cut out.
 
-    The pixels of torchvision's Resize and CenterCrop on Pillow images, bit for bit: published
-    accuracies depend on them.
+    The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow images, bit for bit:
+    published accuracies depend on them.
 
     Args:
+        view: see there.
         data: the encoded image.
-        size: s, side of the result in pixels.
-        fraction: size over the resized shorter side; 0.875 is 224 of 256.
-        interpolation: "bicubic" or "bilinear", both with Pillow's antialiasing.
         name: the image's name in errors.
 
     Returns:
         uint8 [s, s, 3].
 
     Raises:
-        InputError: the bytes are damaged, a size is below 1, a fraction outside 0.01 to 1 or the
-            interpolation unknown.
+        InputError: the bytes are damaged.
     """
-    check_eval_view(size, fraction, interpolation)
     from PIL import Image
 
-    pixels = decode(data, name)
+    pixels, size = decode(data, name), view.size
     height, width = pixels.shape[:2]
-    shorter = math.floor(size / fraction)
+    shorter = math.floor(size / view.fraction)
     if height <= width:
         height, width = shorter, int(shorter * width / height)
     else:
         height, width = int(shorter * height / width), shorter
-    method = Image.Resampling[interpolation.upper()]
-    resized = np.asarray(Image.fromarray(pixels).resize((width, height), method))
+    resized = Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
     top, left = round((height - size) / 2), round((width - size) / 2)
-    return np.ascontiguousarray(resized[top : top + size, left : left + size])
+    return np.ascontiguousarray(np.asarray(resized)[top : top + size, left : left + size])

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar, final
+from typing import Annotated, Self, final
 
 import jax
 import numpy as np
@@ -19,10 +19,7 @@ Split = tuple[np.ndarray, np.ndarray]  # images uint8 [N, h, w, C], labels int32
 
 _PER_COUNT = 128  # images at a time: bincount makes them eight times as large
 
-SEED = 0
-"""Of the parts of data sets: the same for every run, whatever its seed."""
-
-_SUBSET = 2  # gives a seed other random numbers here than in `feed.order`
+_SEED, _SUBSET = 0, 2  # a key of the parts alone: no run's seed changes them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +40,10 @@ class DatasetInfo:
         tfds: its name in TFDS; "" if TFDS doesn't have it.
         splits: the splits used as train and test examples, in TFDS notation.
         folder: the name of the published folder or archive, where that isn't `name`.
-        manual: the files that TFDS can't download, because their owner asks for an account.
         streamed: read from disk while training, instead of held in memory.
-        files: the published files of the train and of the test split, where they hold arrays;
-            empty for image files that `open_source` finds.
+        files: the published files of the train and of the test split, where they hold arrays.
         read: (files of a split, info, published number of examples) → the split.
         included: reads the train and the test split of a set that needs no files.
-        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -63,23 +57,47 @@ class DatasetInfo:
     tfds: str = ""
     splits: tuple[str, str] = ("train", "test")
     folder: str = ""
-    manual: tuple[str, ...] = ()
     streamed: bool = False
     files: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     read: Callable[[Sequence[Path], DatasetInfo, int], Split] | None = None
     included: Callable[[], tuple[Split, Split]] | None = None
-    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
             f"{self.image_shape}, {self.num_classes} classes"
-            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 
+class _Parts:
+    """Parts of a data set's training images, held in memory or on disk."""
+
+    @property
+    def train_labels(self) -> np.ndarray:
+        """int32 [N]."""
+        raise NotImplementedError
+
+    def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
+        """The data set with these of its training examples, and others of them to test on."""
+        raise NotImplementedError
+
+    def part(self, subset: float) -> Self:
+        """The data set with a fraction of each class to train on, and all of its test images."""
+        return self if subset == 1 else self.chosen(balanced(self.train_labels, subset))
+
+    def held_out(self, share: float) -> Self:
+        """The data set that tests on a share of each class of its training images, for choosing.
+
+        The test images, on which what is chosen will be tested, are left out.
+        """
+        if share == 0:
+            return self
+        tested = balanced(self.train_labels, share)
+        return self.chosen(np.setdiff1d(np.arange(len(self.train_labels)), tested), tested)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class ImageDataset:
+class ImageDataset(_Parts):
     """Train and test images with their labels, small enough to keep on the device.
 
     >>> images, labels = np.zeros((2, 4, 4, 1), np.uint8), np.array([0, 1], np.int32)
@@ -144,6 +162,18 @@ class ImageDataset:
         _, height, width, channels = self.train_images.shape
         return height, width, channels
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of training and of test examples."""
+        return len(self.train_labels), len(self.test_labels)
+
+    def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
+        images, labels = self.train_images, self.train_labels
+        tests = (self.test_images, self.test_labels)
+        if test is not None:
+            tests = images[test], labels[test]
+        return type(self)(self.name, images[train], labels[train], *tests, self.num_classes)
+
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when any pixel, label or shape does.
 
@@ -158,7 +188,7 @@ class ImageDataset:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class StreamedDataset:
+class StreamedDataset(_Parts):
     """Encoded train and test images on disk."""
 
     train: ImageSource
@@ -168,6 +198,19 @@ class StreamedDataset:
     def num_classes(self) -> int:
         """Number of classes, those without examples included."""
         return self.train.num_classes
+
+    @property
+    def train_labels(self) -> np.ndarray:
+        return self.train.labels
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of training and of test examples."""
+        return len(self.train), len(self.test)
+
+    def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
+        tests = self.test if test is None else Subset(self.train, test)
+        return type(self)(Subset(self.train, train), tests)
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when the examples, their order or their classes do.
@@ -181,61 +224,9 @@ class StreamedDataset:
         return digest.hexdigest()[:16]
 
 
-_Dataset = TypeVar("_Dataset", bound=ImageDataset | StreamedDataset)
-
-
-def part(dataset: _Dataset, subset: float) -> _Dataset:
-    """The data set with a fraction of each class to train on; the test images aren't reduced."""
-    if subset == 1:
-        return dataset
-    if isinstance(dataset, StreamedDataset):
-        kept = balanced(dataset.train.labels, fraction=subset, seed=SEED)
-        return dataclasses.replace(dataset, train=Subset(dataset.train, kept))
-    kept = balanced(dataset.train_labels, fraction=subset, seed=SEED)
-    return dataclasses.replace(
-        dataset,
-        train_images=dataset.train_images[kept],
-        train_labels=dataset.train_labels[kept],
-    )
-
-
-def held_out(dataset: _Dataset, share: float) -> _Dataset:
-    """The data set that tests on a share of each class of its training images, for choosing.
-
-    The test images, on which what is chosen will be tested, are left out.
-    """
-    if share == 0:
-        return dataset
-    if isinstance(dataset, StreamedDataset):
-        kept, tested = _split(dataset.train.labels, share)
-        train, test = Subset(dataset.train, kept), Subset(dataset.train, tested)
-        return dataclasses.replace(dataset, train=train, test=test)
-    kept, tested = _split(dataset.train_labels, share)
-    return dataclasses.replace(
-        dataset,
-        train_images=dataset.train_images[kept],
-        train_labels=dataset.train_labels[kept],
-        test_images=dataset.train_images[tested],
-        test_labels=dataset.train_labels[tested],
-    )
-
-
-def _split(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of what is left of each class without a share of it, and of that share."""
-    taken = balanced(labels, fraction=share, seed=SEED)
-    return np.setdiff1d(np.arange(len(labels)), taken), taken
-
-
-def counts(dataset: ImageDataset | StreamedDataset) -> tuple[int, int]:
-    """The numbers of training and of test examples."""
-    if isinstance(dataset, ImageDataset):
-        return len(dataset.train_labels), len(dataset.test_labels)
-    return len(dataset.train), len(dataset.test)
-
-
 def sized(info: DatasetInfo, dataset: ImageDataset | StreamedDataset) -> DatasetInfo:
     """The info with the numbers of examples in the loaded data set, not the published ones."""
-    num_train, num_test = counts(dataset)
+    num_train, num_test = dataset.sizes
     return dataclasses.replace(info, num_train=num_train, num_test=num_test)
 
 
@@ -249,7 +240,7 @@ def info_of(dataset: ImageDataset) -> DatasetInfo:
         dataset.name,
         dataset.image_shape,
         dataset.num_classes,
-        *counts(dataset),
+        *dataset.sizes,
         mean=tuple((mean / 255).tolist()),
         # A channel of one value has no spread to divide by.
         std=tuple(np.where(std > 0, std / 255, 1.0).tolist()),
@@ -266,32 +257,24 @@ def _level_counts(images: np.ndarray) -> np.ndarray:
     return counted
 
 
-def balanced(labels: np.ndarray, fraction: float, *, seed: int) -> np.ndarray:
-    """Indices of a class-balanced part; with one seed, a smaller part is a subset of a larger.
+def balanced(labels: np.ndarray, fraction: float) -> np.ndarray:
+    """Indices of a class-balanced part, the same for every run; a smaller is a subset of a larger.
 
-    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3, seed=0).tolist()
+    >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3).tolist()
     [3, 4]
 
     Args:
         labels: int [N].
         fraction: of each class to keep, rounded, at least one example; in (0, 1].
-        seed: chooses the examples; at least 0.
 
     Returns:
         int64, ascending.
-
-    Raises:
-        InputError: the fraction or the seed is out of its range.
     """
-    if not 0 < fraction <= 1:
-        raise InputError(f"fraction {fraction} isn't above 0 and at most 1")
-    if seed < 0:
-        raise InputError(f"seed {seed} isn't at least 0")
     kept = []
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         count = max(1, round(fraction * len(members)))
-        numbers = np.random.Philox(key=[seed, _SUBSET], counter=[0, int(label), 0, 0])
+        numbers = np.random.Philox(key=[_SEED, _SUBSET], counter=[0, int(label), 0, 0])
         shuffled = members[np.argsort(numbers.random_raw(len(members)), kind="stable")]
         kept.append(shuffled[:count])
     return np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64)

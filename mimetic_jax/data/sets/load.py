@@ -1,25 +1,35 @@
-"""Loads a published data set by name, whole or in part, into memory or to stream from disk."""
+"""Loads images, published by name or one's own, into memory or to stream from disk."""
 
 from __future__ import annotations
 
-import dataclasses
+import shlex
 from pathlib import Path
+
+import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.files.open import open_source
-from mimetic_jax.data.files.sources import load_all
-from mimetic_jax.data.home import check_unused, expanded
+from mimetic_jax.data.files.class_folders import ClassFolders
+from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
+from mimetic_jax.data.home import check_unused, existing, expanded, name_of
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
     ImageDataset,
     Split,
     StreamedDataset,
-    part,
+    balanced,
 )
-from mimetic_jax.data.sets.table import describe
+from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD, describe
+
+OWN_SIDES = {"folder": 64, "folder_streamed": 224}
+"""Pixels of a side of one's own images unless configured: held in memory, or read in training."""
+
+_TESTS = ("test", "validation")  # the first that is there
+_TRAIN_SHARE = 0.9  # of each class, where there is neither
+_TAR = "mkdir {1} && tar -xf {0} -C {1}"
+_UNPACKED_BY = {".zip": "unzip {0} -d {1}", ".tar": _TAR, ".tgz": _TAR}
 
 
 def load_dataset(
@@ -28,85 +38,128 @@ def load_dataset(
     subset: float = 1.0,
     classes: int = 0,
 ) -> ImageDataset | StreamedDataset:
-    """Load a data set by name.
+    """Load a published data set by name.
 
-    Of a set of arrays, the first of two forms that is found is read: the published files, unpacked,
-    in `data_dir` or in `data_dir/FOLDER`; and `data_dir/TFDS_NAME/VERSION/` as TFDS prepares it
-    with file_format="array_record" (reading that needs no TensorFlow). TFDS shuffles the examples
-    it writes: they are the same, but their order differs, and so do the fingerprint and the runs.
-    For a set of image files, see `open_source`.
+    The first of these that is found is read:
+
+    1. the published files of arrays, unpacked, in `data_dir` or in `data_dir/FOLDER`;
+    2. `data_dir/TFDS_NAME/VERSION/` as TFDS prepares it with file_format="array_record" (reading
+       that needs no TensorFlow). TFDS shuffles the examples it writes: they are the same, but
+       their order differs, and so do the fingerprint and the runs;
+    3. a tree `train/CLASS/...`, in `data_dir/TFDS_NAME`, `data_dir/FOLDER` or `data_dir` itself;
+       see `ClassFolders`.
 
     Args:
         name: one of `names()`.
         data_dir: the folder that holds it; None for one that is installed, as the digits are.
         subset: fraction of each class to train on; a smaller part is a subset of a larger one.
             The test images aren't reduced.
-        classes: expected number of classes of a streamed set that isn't the published one: a
-            sample, or images of one's own; 0 for the published number.
+        classes: expected number of classes of a streamed set that isn't the published one, such
+            as a sample; 0 for the published number.
 
     Raises:
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
     need(f"reading {name}", "data")
-    return part(_whole(describe(name), data_dir, classes), subset)
+    return _whole(describe(name), data_dir, classes).part(subset)
+
+
+def describe_own(
+    name: str,
+    data_dir: str | None,
+    size: int,
+    dataset: ImageDataset | StreamedDataset | None = None,
+) -> DatasetInfo:
+    """What is known of one's own images without decoding one: their number and their classes.
+
+    Args:
+        name, data_dir, size: as `load_own`.
+        dataset: the images if they are loaded; otherwise the files are listed.
+
+    Raises:
+        InputError: as `load_own`.
+    """
+    path, side = _own_path(name, data_dir), size or OWN_SIDES[name]
+    dataset = dataset or _own_sources(path)
+    return DatasetInfo(
+        name_of(path),
+        (side, side, 3),
+        dataset.num_classes,
+        *dataset.sizes,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        source=str(data_dir),
+        streamed=name == "folder_streamed",
+    )
+
+
+def load_own(
+    name: str,
+    data_dir: str | None,
+    size: int,
+    subset: float = 1.0,
+) -> ImageDataset | StreamedDataset:
+    """Load images of one's own from class folders, see `ClassFolders`.
+
+    Where there is no test split, the validation split is tested on; with both, its images aren't
+    used. Where there is neither, a tenth of each class is held out, always the same images:
+    rounded, hence none of a class of fewer than five.
+
+    Args:
+        name: "folder" to hold the images in memory, as squares of `size` pixels; or
+            "folder_streamed" to decode them while training.
+        data_dir: a folder; "~" is the home folder.
+        size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
+        subset: fraction of each class to train on.
+
+    Raises:
+        InputError: there are no such files, they aren't in class folders, or too few are there to
+            hold any out.
+    """
+    need("reading images", "data")
+    path = _own_path(name, data_dir)
+    sources = _own_sources(path).part(subset)
+    if name == "folder_streamed":
+        return sources
+    return _in_memory(name_of(path), sources, size or OWN_SIDES[name])
 
 
 def _whole(info: DatasetInfo, data_dir: str | None, classes: int) -> ImageDataset | StreamedDataset:
     if info.included:
         check_unused(info.name, data_dir, "folder or folder_streamed")
-        return _in_memory(info, *info.included())
+        return _dataset(info, *info.included())
+    root = _root(info, data_dir)
+    if info.read and (folder := _published(info, root)):
+        return _dataset(info, *(_read(info, folder, split) for split in (0, 1)))
+    sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
     if info.streamed:
-        info = dataclasses.replace(info, num_classes=classes or info.num_classes)
-        return _sources(info, data_dir)
-    if info.read:
-        return _in_memory(info, *_published(info, data_dir))
-    sources, size = _sources(info, data_dir), info.image_shape[0]
-    splits = (load_all(source, size) for source in (sources.train, sources.test))
-    return _in_memory(info, *splits)
+        return sources
+    return _in_memory(info.name, sources, info.image_shape[0])
 
 
-def _in_memory(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
+def _dataset(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
     return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
 
 
-def _sources(info: DatasetInfo, data_dir: str | None) -> StreamedDataset:
-    origin = _origin(info, data_dir)
-    root, name = _given(info, data_dir, origin), info.tfds or info.name
-    train, test = (
-        open_source(name, root, split, info.num_classes, folder=info.folder, origin=origin)
-        for split in info.splits
-    )
-    return StreamedDataset(train, test)
+def _in_memory(name: str, sources: StreamedDataset, side: int) -> ImageDataset:
+    train, test = (load_all(source, side) for source in (sources.train, sources.test))
+    return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
 
 
-def _published(info: DatasetInfo, data_dir: str | None) -> tuple[Split, Split]:
-    origin = _origin(info, data_dir)
-    root = expanded(_given(info, data_dir, origin))
+def _published(info: DatasetInfo, root: Path) -> Path | None:
+    """The folder with the published files of arrays, if there are any."""
     files = [*info.files[0], *info.files[1]]
     for folder in (root, root / info.folder):
         missing = [name for name in files if not (folder / name).is_file()]
         if not missing:
-            return _read(info, folder, 0), _read(info, folder, 1)
+            return folder
         if len(missing) < len(files):
             raise InputError(
                 f"{folder} lacks {', '.join(missing)}: {len(missing)} of the {len(files)} files "
-                f"of {info.name}; {origin}"
+                f"of {info.name}; {_origin(info, str(root))}"
             )
-    if info.tfds and (prepared := array_record.find(root, info.tfds)):
-        train, test = (
-            load_all(
-                array_record.ArrayRecordSource(prepared, split, info.num_classes),
-                info.image_shape[0],
-            )
-            for split in info.splits
-        )
-        return train, test
-    raise InputError(
-        f"no {info.name} in {data_dir}{'' if root.is_dir() else ' (no such folder)'}: looked for "
-        f"{files[0]} there{f' and in {info.folder}/' if info.folder else ''}"
-        f"{f', and for {info.tfds}/VERSION/dataset_info.json' if info.tfds else ''}; {origin}"
-    )
+    return None
 
 
 def _read(info: DatasetInfo, folder: Path, split: int) -> Split:
@@ -115,19 +168,87 @@ def _read(info: DatasetInfo, folder: Path, split: int) -> Split:
     return info.read(paths, info, (info.num_train, info.num_test)[split])
 
 
-def _given(info: DatasetInfo, data_dir: str | None, origin: str) -> str:
+def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset:
+    """The encoded images: as TFDS prepared them, or in class folders."""
+    name = info.tfds or info.name
+    if prepared := array_record.find(root, name):
+        return StreamedDataset(
+            *(array_record.ArrayRecordSource(prepared, part, num_classes) for part in info.splits)
+        )
+    names = (name, info.folder) if info.folder else (name,)
+    for folder in (*(root / name for name in names), root):
+        if any((folder / split).is_dir() for split in ("train", "val", "validation", "test")):
+            tree = ClassFolders(folder)
+            return StreamedDataset(*(_checked(tree, part, num_classes) for part in info.splits))
+    files = [f"{name}/VERSION/dataset_info.json (TFDS)"]
+    files += [f"{name}/train/" for name in names] + ["train/"]
+    if info.read:
+        files = [f"{info.files[0][0]} there and in {info.folder}/", *files]
+    raise InputError(
+        f"no {info.name} in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
+        f"{', '.join(files)}; {_origin(info, str(root))}"
+    )
+
+
+def _checked(tree: ClassFolders, split: str, num_classes: int) -> ImageSource:
+    source = tree.source(split)
+    if source.num_classes != num_classes:
+        raise InputError(
+            f"{tree.path} holds {source.num_classes} classes, expected {num_classes}: "
+            f"{', '.join(source.classes[:3])}, ... (for a sample, set data.classes)"
+        )
+    return source
+
+
+def _root(info: DatasetInfo, data_dir: str | None) -> Path:
     if not data_dir:
         raise InputError(
             f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
-            f"{origin}"
+            f"{_origin(info, 'DIR')}"
         )
-    return data_dir
+    root = expanded(data_dir)
+    _check_unpacked(root)
+    return root
 
 
-def _origin(info: DatasetInfo, data_dir: str | None) -> str:
+def _origin(info: DatasetInfo, data_dir: str) -> str:
     """Where the files come from, for errors."""
     commands = [hint(info.name, data_dir)]
     if info.tfds:
-        commands.append(f"mimetic prepare {info.name} --data-dir={data_dir or 'DIR'}")
+        commands.append(f"tfds build {info.tfds} --file_format=array_record --data_dir={data_dir}")
     ways = " or ".join(filter(None, commands))
     return f"it comes from {info.source}{ways and f': {ways}'}"
+
+
+def _own_path(name: str, data_dir: str | None) -> Path:
+    if not data_dir:
+        raise InputError(
+            f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
+        )
+    found = existing(expanded(data_dir))
+    _check_unpacked(found)
+    return found
+
+
+def _own_sources(path: Path) -> StreamedDataset:
+    tree = ClassFolders(path)
+    train = tree.source("train")
+    if test := next((split for split in _TESTS if split in tree.splits), None):
+        return StreamedDataset(train, tree.source(test))
+    kept = balanced(train.labels, _TRAIN_SHARE)
+    tested = np.setdiff1d(np.arange(len(train)), kept)
+    if not tested.size:
+        raise InputError(
+            f"{path} has no test split, and its {train.num_classes} classes have too few "
+            f"images ({len(train)} in all) to hold a tenth of them out"
+        )
+    return StreamedDataset(Subset(train, kept), Subset(train, tested))
+
+
+def _check_unpacked(path: Path) -> None:
+    """Check that this is no archive: files are read from folders alone."""
+    suffix = ".tar" if ".tar" in path.suffixes else path.suffix.lower()
+    if suffix in _UNPACKED_BY and path.is_file():
+        target = path.with_name(path.name.partition(".")[0])
+        command = _UNPACKED_BY[suffix].format(shlex.quote(str(path)), shlex.quote(str(target)))
+        raise InputError(f"{path} is an archive: unpack it first, and give {target}: {command}")

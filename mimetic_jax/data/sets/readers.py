@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.data.sets.dataset import DatasetInfo, Split
-from mimetic_jax.data.sets.unpickle import unpickled
 
 
 def read_digits() -> tuple[Split, Split]:
@@ -65,7 +66,7 @@ def _read_batch(path: Path, info: DatasetInfo, published: int) -> Split:
         f"more than the {published * row} of the pixels "
         f"of {published} images; unpack the archive again",
     ):
-        values = unpickled(path)
+        values = _unpickled(path)
         pixels = values["data"]
         labels = np.asarray(values["fine_labels" if "fine_labels" in values else "labels"])
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
@@ -100,3 +101,74 @@ def _checked(path: Path, labels: np.ndarray, images: int, known: range) -> np.nd
             f"expected {known[0]} to {known[-1]}"
         )
     return labels.astype(np.int32)
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    """The dictionary of arrays and plain values in a pickle, without running code in it."""
+    with path.open("rb") as file:
+        content = _NumbersOnly(file, encoding="bytes").load()
+    return {_text(key): _plain(value) for key, value in content.items()}
+
+
+class _Dtype:
+    """What a pickle says of a dtype, without NumPy's own, which believes every flag."""
+
+    def __init__(self, code: bytes | str, *_: object) -> None:
+        self.code, self.order = _text(code), "|"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = _text(state[1])
+
+    def read(self, content: bytes, shape: tuple[int, ...], fortran: bool) -> np.ndarray:
+        dtype = np.dtype(self.order + self.code)
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+class _Array:
+    """An array of a pickle up to protocol 4: made empty, then given its state."""
+
+    def __init__(self, *_: object) -> None:
+        self.array: np.ndarray | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, content = state
+        self.array = dtype.read(content, shape, fortran)
+
+
+def _array(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
+    """An array of protocol 5."""
+    found = _Array()
+    found.array = dtype.read(content, shape, order == "F")
+    return found
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("ascii")
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Bytes in protocol 2, as Python 3 writes them."""
+    return text.encode("latin1")
+
+
+def _plain(value: Any) -> Any:
+    return value.array if isinstance(value, _Array) else value
+
+
+# By module and name, of NumPy 1 and 2. What they stand for is never called.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): _encode,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): None,  # an argument of _reconstruct
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _array for core in ("core", "_core")},
+}
+
+
+class _NumbersOnly(pickle.Unpickler):
+    """Loads arrays and plain containers only; a plain unpickler would call any function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"refused {module}.{name}: not part of a CIFAR file")
+        return _ALLOWED[module, name]

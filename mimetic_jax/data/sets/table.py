@@ -140,7 +140,6 @@ _KNOWN = {
             source="https://image-net.org/download-images",
             tfds="imagenet2012",
             splits=("train", "validation"),
-            manual=("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"),
             streamed=True,
         ),
     )

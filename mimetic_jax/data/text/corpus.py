@@ -8,18 +8,14 @@ from typing import Any
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
-from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
+from mimetic_jax.data.text.text_files import LEVELS, load_own
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
 
 _PYTHON_DOCS = "python_docs"
 _PTB: dict[str, Any] = {
     "source": "Mikolov's simple-examples.tgz, http://www.fit.vutbr.cz/~imikolov/rnnlm/",
     "folders": ("ptb", "simple-examples/data"),
-}
-_PTB_WORDS: dict[str, Any] = {
-    **_PTB,
     "files": tuple(file.name for file in REMOTE["ptb_word"]),
-    "md5": tuple(file.md5 for file in REMOTE["ptb_word"]),
 }
 _WIKI_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
 _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
@@ -27,23 +23,9 @@ _WIKI_SOURCE = "https://huggingface.co/datasets/Salesforce/wikitext"
 _KNOWN = {
     info.name: info
     for info in (
-        TextInfo("ptb_word", "word", 10_000, 929_589, 73_760, 82_430, **_PTB_WORDS),
-        TextInfo("ptb_char_raw", "char", 49, 5_269_890, 413_262, 464_989, **_PTB_WORDS),
-        TextInfo(
-            "ptb_char",
-            "char",
-            50,
-            5_017_482,
-            393_042,
-            442_423,
-            **_PTB,
-            files=("ptb.char.train.txt", "ptb.char.valid.txt", "ptb.char.test.txt"),
-            md5=(
-                "874909f99060142f6b88cc74c34baaa2",
-                "9e0fe5bec2a8bf43fd686dc23d5ab8bb",
-                "1f9a2d1afe00f76e8bfbe09a65439681",
-            ),
-        ),
+        TextInfo("ptb_word", "word", 10_000, 929_589, 73_760, 82_430, **_PTB),
+        TextInfo("ptb_char_raw", "char", 49, 5_269_890, 413_262, 464_989, **_PTB),
+        TextInfo("ptb_char", "char", 50, 5_017_482, 393_042, 442_423, **_PTB),
         TextInfo(
             "wikitext2",
             "word",
@@ -52,11 +34,6 @@ _KNOWN = {
             217_646,
             245_569,
             files=_WIKI_FILES,
-            md5=(
-                "34a77ebe59551b3a3b3d8c0a2797c976",
-                "d756d22ab2310e7e60c094bea5c5a8eb",
-                "781c9418ab9414bd09e4aad825aae752",
-            ),
             folders=("wikitext-2",),
             source=f"wikitext-2-v1 of {_WIKI_SOURCE}",
         ),
@@ -68,7 +45,6 @@ _KNOWN = {
             217_646,
             245_569,
             files=_WIKI_FILES,
-            md5=("", "b465742f79b17b85bad5699479b13301", "f202e4c8148839782adc13e7d1ca58e0"),
             folders=("wikitext-103",),
             source=f"wikitext-103-v1 of {_WIKI_SOURCE}",
         ),
@@ -91,12 +67,9 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
-        left_out = other_files(name, data_dir) if name in LEVELS and corpus is None else ""
         corpus = load_text(name, data_dir) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
-        info = TextInfo(
-            corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source, left_out=left_out
-        )
+        info = TextInfo(corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source)
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:
@@ -123,16 +96,15 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     """Load a text, published or one's own: see `text_files.load_own` for that.
 
     Words are separated by whitespace, with "<eos>" after every line; those that the training text
-    lacks are "<unk>". Characters ("ptb_char") are
-    those of Mikolov's character files, where each sentence is its words with a space between and a
-    newline after. They are read from ptb.char.*.txt, or made from ptb.*.txt with the same result.
+    lacks are "<unk>". Characters ("ptb_char") are those of Mikolov's character files, made from
+    the word files: each sentence is its words with a space between and a newline after.
     "ptb_char_raw" is what the program of Bai et al. reads: the word files as they are, with "<eos>"
     spelled out for each newline and the spaces around it, which makes 5 % more characters, all of
     them easy; the published counts of characters don't include them. The files may be cut-down
-    copies: checksums are shown, not checked.
-    "python_docs" is the language reference that CPython installs for `help()`, by characters: its
-    topics in alphabetical order, joined by newlines; the first 90 % of the characters are the
-    training text, the next 5 % validation, the last 5 % test. Topics repeat parts of each other.
+    copies. "python_docs" is the language reference that CPython installs for `help()`, by
+    characters: its topics in alphabetical order, joined by newlines; the first 90 % of the
+    characters are the training text, the next 5 % validation, the last 5 % test. Topics repeat
+    parts of each other.
 
     Args:
         name: one of `names()`, or "text_char" or "text_word".
@@ -158,18 +130,14 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
     if not data_dir:
         raise InputError(f"{name} needs the folder that holds it (data_dir): {_expected(info)}")
     root = expanded(data_dir)
-    forms = [(info.files, {"ptb_char": _spaced, "ptb_char_raw": _spelled}.get(name, str))]
-    if name == "ptb_char":
-        forms.append((describe("ptb_word").files, _stripped))
+    clean = {"ptb_char": _stripped, "ptb_char_raw": _spelled}.get(name, str)
     found = "" if root.is_dir() else " (no such folder)"
-    for files, clean in forms:
-        for folder in (root, *(root / below for below in info.folders)):
-            missing = [file for file in files if not (folder / file).is_file()]
-            if not missing:
-                texts = [parts_of(folder / file, clean) for file in files]
-                return corpus_of(name, texts, info.level)
-            if len(missing) < len(files):
-                found = f" ({folder} lacks {', '.join(missing)})"
+    for folder in (root, *(root / below for below in info.folders)):
+        missing = [file for file in info.files if not (folder / file).is_file()]
+        if not missing:
+            return corpus_of(name, [parts_of(folder / f, clean) for f in info.files], info.level)
+        if len(missing) < len(info.files):
+            found = f" ({folder} lacks {', '.join(missing)})"
     command = hint(name, data_dir)
     raise InputError(
         f"no {name} in {data_dir}{found}: {_expected(info)}{command and f', or {command}'}"
@@ -191,21 +159,12 @@ def _python_docs() -> Corpus:
 
 
 def _expected(info: TextInfo) -> str:
-    files = ", ".join(
-        f"{file} (md5 {md5})" if md5 else file
-        for file, md5 in zip(info.files, info.md5, strict=True)
-    )
-    either = f", or {', '.join(describe('ptb_word').files)}," if info.name == "ptb_char" else ""
-    return f"expected {files}{either} there or in {' or '.join(info.folders)}, from {info.source}"
+    places = " or ".join(info.folders)
+    return f"expected {', '.join(info.files)} there or in {places}, from {info.source}"
 
 
 def _spelled(text: str) -> str:
     return text.replace("\n", "<eos>")
-
-
-def _spaced(text: str) -> str:
-    """Undo Mikolov's format, where a space follows each character and "_" is a space."""
-    return text.replace(" ", "").replace("_", " ")
 
 
 def _stripped(text: str) -> str:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import (
-    SPLITS,
-    existing,
-    expanded,
-    is_hidden,
-    left_out,
-    name_of,
-    split_in_name,
-)
+from mimetic_jax.data.home import SPLITS, existing, expanded, is_hidden, name_of
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 
 LEVELS = {"text_char": "char", "text_word": "word"}
@@ -47,33 +40,13 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
             train.txt, valid.txt and test.txt, or several of one; or a file is empty, not UTF-8, too
             short to be split, or can't be read.
     """
-    path = _path(name, data_dir)
-    stamps = []
-    for file in _files(path):
-        try:
-            found = file.stat()
-        except OSError as error:
-            raise InputError(f"can't read {file} ({error.strerror})") from error
-        stamps.append((file, found.st_mtime_ns, found.st_size))
-    return _read(name, path, tuple(stamps))
-
-
-def other_files(name: str, data_dir: str | None) -> str:
-    """How many files of a folder `load_own` doesn't read, hidden ones excepted; "" for none."""
-    path = _path(name, data_dir)
-    if path.is_file():
-        return ""
-    found = _files(path)
-    read = {*(_splits(path, found) or found)}
-    return left_out(file.name for file in _visible(path) if file not in read)
-
-
-def _path(name: str, data_dir: str | None) -> Path:
     if not data_dir:
         raise InputError(
             f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
         )
-    return existing(expanded(data_dir))
+    path = existing(expanded(data_dir))
+    stamps = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in _files(path)]
+    return _read(name, path, tuple(stamps))
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -89,15 +62,11 @@ def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> C
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    files = [file for file in _visible(path) if file.suffix.lower() == ".txt"]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".txt")
+    files = [f for f in found if f.is_file() and not is_hidden(f.relative_to(path).as_posix())]
     if not files:
         raise InputError(f"{path} has no .txt file")
     return files
-
-
-def _visible(folder: Path) -> list[Path]:
-    files = (file for file in folder.rglob("*") if not file.is_dir())
-    return sorted(file for file in files if not is_hidden(file.relative_to(folder).as_posix()))
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:
@@ -106,7 +75,7 @@ def _splits(folder: Path, files: list[Path]) -> list[Path]:
         return []
     told = {file: split for file in files if (split := _split(file.relative_to(folder)))}
     if not told:
-        told = {file: split for file in files if (split := split_in_name(file.name))}
+        told = {file: split for file in files if (split := _split_in_words(file.stem))}
         if "train" not in told.values() or len({*told.values()}) == 1:
             return []  # words of a title, such as "A test.txt"
     found = {split: [file for file in told if told[file] == split] for split in _FILES}
@@ -129,6 +98,12 @@ def _split(file: Path) -> str:
     """The split that a file is, or that a folder above it is; "" for none."""
     names = (file.stem, *reversed(file.parts[:-1]))
     return next((SPLITS[name.lower()] for name in names if name.lower() in SPLITS), "")
+
+
+def _split_in_words(name: str) -> str:
+    """The split that the first or the last word of a name tells; "" for none."""
+    words = re.findall(r"[a-z]+", name.lower()) or [""]
+    return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
 
 
 def _divided(path: Path, files: list[str]) -> list[str]:

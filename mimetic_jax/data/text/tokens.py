@@ -29,9 +29,7 @@ class TextInfo:
         num_test: of the test text.
         source: the canonical release.
         files: its training, validation and test file, if it is read from these.
-        md5: their checksums in the canonical release; "" where unknown.
         folders: folders below `data_dir` that may hold the files.
-        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -42,15 +40,12 @@ class TextInfo:
     num_test: int
     source: str
     files: tuple[str, ...] = ()
-    md5: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
             f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
-            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
 import socket
-from typing import IO
+from typing import IO, TypeAlias
 
 from etils import epath
 
-from mimetic_jax.base.errors import InputError, check_given
+from mimetic_jax.base.errors import InputError, check_given, error_text
+from mimetic_jax.base.extras import need
 from mimetic_jax.base.typed import shown
-from mimetic_jax.data.home import AnyPath, expanded, reached
+from mimetic_jax.data.home import expanded
+
+AnyPath: TypeAlias = pathlib.Path | epath.Path
+"""On a disk, or in a bucket."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +181,15 @@ def _end_of_lines(file: IO[bytes]) -> int:
     return len(_whole(file.read()))
 
 
-def _bucket(text: str) -> AnyPath:
-    scheme, _, rest = text.partition("://")
+@functools.cache
+def _bucket(address: str) -> epath.Path:
+    scheme, _, rest = address.partition("://")
     if scheme != "gs" or not rest.strip("/"):
-        raise InputError(f"workdir {text} is neither a local folder nor gs://BUCKET/FOLDER")
-    return reached(text, "workdir")
+        raise InputError(f"workdir {address} is neither a local folder nor gs://BUCKET/FOLDER")
+    need(f"workdir {address}", "gcs")
+    path = epath.Path(address)
+    try:
+        path.exists()
+    except Exception as error:  # whatever a missing login, bucket or network makes a client raise
+        raise InputError(f"workdir {address} can't be reached ({error_text(error)})") from error
+    return path

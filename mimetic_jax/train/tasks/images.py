@@ -110,7 +110,7 @@ class ImageTask(Task):
         cut = self.eval_fraction < 1 and not self.info.streamed
         if cut or pixels.shape[1:] != self.info.image_shape:
             size = self.info.image_shape[0]
-            pixels = datasets.central_view(pixels, size, self.eval_fraction, "bicubic")
+            pixels = datasets.central_view(pixels, size, self.eval_fraction)
         return datasets.normalize(pixels, self.info.mean, self.info.std)
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
@@ -188,7 +188,7 @@ def load(config: ConfigDict, given: Any = None) -> Any:
         InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
             name of a published set, with which results would be confused.
     """
-    return datasets.held_out(_loaded(config, given), config.data.held_out)
+    return _loaded(config, given).held_out(config.data.held_out)
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:
@@ -202,7 +202,7 @@ def _loaded(config: ConfigDict, given: Any) -> Any:
         raise InputError(f"data given as arrays is an ImageDataset, not a {type(given).__name__}")
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
         raise InputError(f"{given.name} is a known data set: give yours another name")
-    return datasets.part(given, settings.subset)
+    return given.part(settings.subset)
 
 
 def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[ImageTask, Feed]:
@@ -220,18 +220,12 @@ def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[I
             )
         return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
     augment = config.data.augment
-    feed = StreamedImages(
-        info.num_train,
-        task.info.image_shape,
-        *sizes,
-        sharding,
-        eval_fraction=config.data.eval_fraction,
-        repeats=config.data.repeats,
-        crops={
-            "scale": tuple(augment.crop_scale) or (1.0, 1.0),
-            "ratio": tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
-            "interpolation": augment.interpolation,
-        },
-        threads=config.data.threads or None,
+    view = datasets.View(
+        task.info.image_shape[0],
+        config.data.eval_fraction,
+        scale=tuple(augment.crop_scale) or (1.0, 1.0),
+        ratio=tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
+        interpolation=augment.interpolation,
     )
-    return task, feed
+    options = {"repeats": config.data.repeats, "threads": config.data.threads}
+    return task, StreamedImages(info.num_train, view, *sizes, sharding, **options)

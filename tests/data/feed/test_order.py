@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data import batch_indices, epoch_orders, padded_batches
-from mimetic_jax.data.feed.order import TrainOrder
+from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 
 KEY = jax.random.key(3)
 

@@ -1,4 +1,6 @@
-"""CIFAR's pickles: of every protocol, and made to harm."""
+"""CIFAR's pickles: read as written, of every protocol, damaged, and made to harm."""
+
+from __future__ import annotations
 
 import os
 import pickle
@@ -9,8 +11,119 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mimetic_jax.data import load_dataset
-from tests.data.sets.published import EACH, refused, write
+from mimetic_jax.data import ImageDataset, describe, load_dataset
+from tests.data import made
+
+NAMES = ("cifar10", "cifar100")
+EACH = 6
+"""Images per file."""
+
+
+def refused(name: str, data_dir: Path | None, *words: str) -> None:
+    """Loading it raises an error of one line that has all the words."""
+    made.refused(lambda: load_dataset(name, data_dir and str(data_dir)), *words)
+
+
+def made_up(name: str, file: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images [6, h, w, 3] and labels from 0 of a file that holds images."""
+    info = describe(name)
+    rng = np.random.default_rng(len(file) + ord(file[-1]))
+    shape = (EACH, *info.image_shape)
+    return rng.integers(0, 256, shape, np.uint8), rng.integers(0, info.num_classes, EACH)
+
+
+def splits(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What the train and the test files hold."""
+    found = []
+    for files in describe(name).files:
+        parts = [made_up(name, file) for file in files]
+        found.append(tuple(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return found
+
+
+def write(name: str, folder: Path, **changes: Any) -> None:
+    """Write all files; `changes` replace arrays of the last training file, as it stores them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = describe(name).files
+    for file in (*train, *test):
+        replaced = changes if file == train[-1] else {}
+        images, labels = made_up(name, file)
+        key = b"fine_labels" if name == "cifar100" else b"labels"
+        content = {
+            b"data": images.transpose(0, 3, 1, 2).reshape(EACH, -1),  # plane by plane
+            key: labels.tolist(),
+            b"coarse_labels": [0] * EACH,
+        }
+        replaced = {field.encode(): value for field, value in replaced.items()}
+        content = {k: v for k, v in (content | replaced).items() if v is not None}
+        (folder / file).write_bytes(pickle.dumps(content, protocol=4))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_written_is_read(tmp_path: Path, name: str, inside: bool) -> None:
+    """In the folder itself, and in the published folder below it."""
+    write(name, tmp_path / describe(name).folder)
+    data = load_dataset(name, str(tmp_path if inside else tmp_path / describe(name).folder))
+    (images, labels), (test_images, test_labels) = splits(name)
+    assert isinstance(data, ImageDataset)
+    assert data.num_classes == describe(name).num_classes
+    assert data.train_labels.tolist() == labels.tolist()
+    assert data.test_labels.tolist() == test_labels.tolist()
+    np.testing.assert_array_equal(data.train_images, images)
+    np.testing.assert_array_equal(data.test_images, test_images)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_is_named_with_its_origin(tmp_path: Path, name: str) -> None:
+    info = describe(name)
+    commands = [f"mimetic download {name} --data-dir=", f"tfds build {info.tfds} --file_format="]
+    origin = [info.source, *commands]
+    files = [*info.files[0], *info.files[1]]
+    refused(name, None, "data_dir", *origin)
+    searched = [files[0], f"{info.tfds}/VERSION", *([f"{info.folder}/"] * bool(info.folder))]
+    refused(name, tmp_path / "nowhere", "nowhere (no such folder)", *searched, *origin)
+    refused(name, tmp_path, f"no {name} in", *origin)
+    write(name, tmp_path)
+    for missing in {files[0], files[-1]}:
+        (tmp_path / missing).unlink()
+    words = f"lacks {', '.join(dict.fromkeys([files[0], files[-1]]))}"
+    if len(files) > 2:
+        refused(name, tmp_path, words, f"2 of the {len(files)} files of {name}", *origin)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_truncated_file_and_other_bytes_are_named_with_their_size(
+    tmp_path: Path, name: str
+) -> None:
+    write(name, tmp_path)
+    info = describe(name)
+    path = tmp_path / info.files[0][0]
+    whole, published = path.read_bytes(), info.num_train // (5 if name == "cifar10" else 1)
+    truncated = [whole[:kept] for kept in (0, 1, 200, 10_000)]
+    for content in (*truncated, b"no pickle at all\n", b"<html>\n<body>404</body>", b"\xff" * 64):
+        path.write_bytes(content)
+        refused(name, tmp_path, path.name, f"{len(content)} bytes", f"{published} images")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labels": None}, ["KeyError: 'labels'"]),
+        ({"data": np.zeros((6, 3071), np.uint8)}, ["(6, 3071)", "3072"]),
+        ({"data": np.zeros((0, 3072), np.uint8)}, ["(0, 3072)"]),
+        ({"data": np.zeros((6, 3072), np.float32)}, ["float32 (6, 3072)", "uint8"]),
+        ({"data": [1, 2]}, ["list (2,)"]),
+        ({"labels": [0] * 5}, ["(5,) for 6 images"]),
+        ({"labels": [0, 1, 2, 3, 4, 10]}, ["from 0 to 10, expected 0 to 9"]),
+        ({"labels": [0.5] * 6}, ["float64 labels"]),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_named(
+    tmp_path: Path, change: dict[str, Any], words: list[str]
+) -> None:
+    write("cifar10", tmp_path, **change)
+    refused("cifar10", tmp_path, "data_batch_5", *words)
 
 
 def write_cifar(folder: Path) -> dict[str, dict[bytes, Any]]:
@@ -102,3 +215,18 @@ def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path, protocol: 
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(content, protocol=protocol))
     refused("cifar10", tmp_path, "data_batch_1", "refused")
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_real_files(name: str) -> None:
+    folder = os.environ.get(f"MIMETIC_{name.upper()}_DIR")
+    if not folder:
+        pytest.skip(f"MIMETIC_{name.upper()}_DIR isn't set to a folder with {name}")
+    data, info = load_dataset(name, folder), describe(name)
+    assert isinstance(data, ImageDataset)
+    assert (len(data.train_labels), len(data.test_labels)) == (info.num_train, info.num_test)
+    counts = np.bincount(data.train_labels)
+    assert counts.tolist() == [info.num_train // info.num_classes] * info.num_classes
+    pixels = data.train_images.reshape(-1, 3) / np.float32(255)
+    np.testing.assert_allclose(pixels.mean(0, dtype=np.float64), info.mean, atol=1e-4)
+    np.testing.assert_allclose(pixels.std(0, dtype=np.float64), info.std, atol=1e-4)

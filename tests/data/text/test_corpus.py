@@ -69,27 +69,14 @@ def test_fingerprints_are_of_texts(tmp_path: Path) -> None:
     assert len(set(found)) == 3
 
 
-def test_characters_are_the_same_from_either_kind_of_file(tmp_path: Path) -> None:
-    """Mikolov's character file: a space after each character, "_" for a space, newlines kept."""
-    write(tmp_path / "words", "ptb.{}.txt", WORDS)
-    spaced = {
-        split: "".join(
-            f"{'_' if character == ' ' else character} "
-            for line in content.splitlines()
-            for character in f"{line.strip()}\n"
-        )
-        for split, content in WORDS.items()
-    }
-    assert spaced["valid"] == "a _ c a t \n "
-    write(tmp_path / "characters", "ptb.char.{}.txt", spaced)
-    made, read = (
-        text.load_text("ptb_char", str(tmp_path / kind)) for kind in ("words", "characters")
-    )
-    assert "".join(symbols(read, "train")) == "the cat sat\nthe <unk>\n"
-    assert "".join(symbols(read, "test")) == "the dog\n"
-    assert made.fingerprint() == read.fingerprint()
-    expected = tuple(dict.fromkeys("the cat sat\nthe <unk>\na cat\nthe dog\n"))
-    assert made.vocabulary == read.vocabulary == expected
+def test_characters_are_those_of_mikolovs_files(tmp_path: Path) -> None:
+    """One space between words, none around them, newlines kept."""
+    write(tmp_path, "ptb.{}.txt", WORDS)
+    corpus = text.load_text("ptb_char", str(tmp_path))
+    assert "".join(symbols(corpus, "train")) == "the cat sat\nthe <unk>\n"
+    assert "".join(symbols(corpus, "test")) == "the dog\n"
+    whole = "the cat sat\nthe <unk>\na cat\nthe dog\n"
+    assert corpus.vocabulary == tuple(dict.fromkeys(whole))
 
 
 @pytest.mark.parametrize("level", ["word", "char"])
@@ -114,9 +101,9 @@ def test_parts_of_a_large_file_join(
 
 
 @pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2", "wikitext103"])
-def test_missing_files_are_listed_with_checksums_and_origin(tmp_path: Path, name: str) -> None:
+def test_missing_files_are_listed_with_their_origin(tmp_path: Path, name: str) -> None:
     info = text.describe(name)
-    expected = [*info.files, *(f"(md5 {md5})" for md5 in info.md5 if md5), info.source]
+    expected = [*info.files, info.source]
     refused([f"no {name} in {tmp_path}: ", *expected], name, tmp_path)
     refused([f"no {name} in {tmp_path / 'no'} (no such folder): "], name, tmp_path / "no")
     refused([f"{name} needs the folder", *expected], name, None)
@@ -194,8 +181,12 @@ def test_published_counts(name: str) -> None:
 
 
 @real
-def test_characters_of_the_real_words_are_the_real_characters(tmp_path: Path) -> None:
+def test_characters_of_the_real_words_are_mikolovs() -> None:
+    """His ptb.char.*.txt have a space after each character, and "_" for a space."""
+    corpus = text.load_text("ptb_char", FOLDER)
     for split in SPLITS:
-        (tmp_path / f"ptb.{split}.txt").symlink_to(Path(FOLDER) / "ptb" / f"ptb.{split}.txt")
-    made = text.load_text("ptb_char", str(tmp_path))
-    assert made.fingerprint() == text.load_text("ptb_char", FOLDER).fingerprint()
+        file = Path(FOLDER) / "ptb" / f"ptb.char.{split}.txt"
+        if not file.exists():
+            pytest.skip(f"{file} is missing")
+        expected = file.read_text().replace(" ", "").replace("_", " ")
+        assert "".join(symbols(corpus, split)) == expected

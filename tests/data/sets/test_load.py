@@ -1,16 +1,27 @@
-"""Images of one's own: all of them, each in one split, with the class of its folder."""
+"""Where images are looked for, and one's own: each in one split, with the class of its folder."""
 
 from __future__ import annotations
 
 import pathlib
+import subprocess
+import tarfile
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data import ImageDataset, StreamedDataset, describe_own, info_of, load_own
+from mimetic_jax.data import (
+    ImageDataset,
+    StreamedDataset,
+    describe_own,
+    info_of,
+    load_dataset,
+    load_own,
+)
+from tests.data.made import refused
 
 COLORS = {"blue": 30, "green": 90, "red": 150}
 
@@ -54,8 +65,7 @@ def test_a_tenth_of_each_class_is_held_out_and_nothing_lost(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "beside"),
-    [("train", "test", ""), ("train", "val", ""), ("Train", "Test", "valid")],
+    ("train", "test", "beside"), [("train", "val", ""), ("Train", "Test", "valid")]
 )
 def test_a_test_split_is_taken_as_it_is(tmp_path, train, test, beside):
     """Before a validation split, where there is one."""
@@ -86,7 +96,7 @@ def test_none_of_a_small_class_is_held_out(tmp_path):
 def test_a_train_folder_alone(tmp_path):
     fill(tmp_path / "flowers" / "train", COUNTS)
     data = load_own("folder", str(tmp_path / "flowers"), 8)
-    assert (data.name, len(data.train_labels), len(data.test_labels)) == ("flowers", 54, 6)
+    assert (data.name, data.sizes) == ("flowers", (54, 6))
 
 
 @pytest.mark.parametrize("name", ["folder", "folder_streamed"])
@@ -108,8 +118,7 @@ def test_streamed_images_and_a_part(tmp_path):
     fill(tmp_path, COUNTS)
     data = load_own("folder_streamed", str(tmp_path), 0, subset=0.5)
     assert isinstance(data, StreamedDataset)
-    assert len(data.train) == 9 + 4 + 14  # of 18, 9 and 27; a half is rounded to even
-    assert len(data.test) == 6
+    assert data.sizes == (9 + 4 + 14, 6)  # of 18, 9 and 27; a half is rounded to even
     part = load_own("folder", str(tmp_path), 8, subset=0.5)
     np.testing.assert_array_equal(part.train_labels, data.train.labels)
 
@@ -127,6 +136,47 @@ def test_bad_folders_are_one_line(tmp_path, make, words):
     make(tmp_path / "own")
     with pytest.raises(InputError, match=words):
         describe_own("folder", str(tmp_path / "own"), 0)
+
+
+@pytest.mark.parametrize("place", ["oxford_iiit_pet/", ""])
+def test_every_folder_is_searched(tmp_path, place):
+    fill(tmp_path / place / "train", {"blue": 3, "red": 2})
+    fill(tmp_path / place / "test", {"blue": 1})
+    data = load_dataset("oxford_iiit_pet", str(tmp_path), classes=2)
+    assert isinstance(data, StreamedDataset)
+    assert (data.sizes, data.num_classes) == ((5, 1), 2)
+    words = "holds 2 classes, expected 37: blue, red, ... (for a sample, set data.classes)"
+    refused(lambda: load_dataset("oxford_iiit_pet", str(tmp_path)), words)
+
+
+def test_the_error_lists_what_was_looked_for(tmp_path):
+    words = (
+        f"no imagenet2012 in {tmp_path / 'no'} (no such folder): looked for ",
+        "imagenet2012/VERSION/dataset_info.json (TFDS), imagenet2012/train/, train/; it comes from",
+        "tfds build imagenet2012 --file_format=array_record --data_dir=",
+    )
+    refused(lambda: load_dataset("imagenet2012", str(tmp_path / "no")), *words)
+
+
+@pytest.mark.parametrize("name", ["my pets.tar", "pets.tar.gz", "pets.TGZ", "pets.zip"])
+def test_the_command_of_the_error_unpacks_an_archive(tmp_path, name):
+    fill(tmp_path / "tree", COUNTS)
+    path = tmp_path / name
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.write(tmp_path / "tree" / "red" / "0.png", "red/0.png")
+    else:
+        with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as tar:
+            tar.add(tmp_path / "tree", ".")
+    words = f"{path} is an archive: unpack it first"
+    message = refused(lambda: describe_own("folder", str(path), 0), words)
+    assert message == refused(lambda: load_dataset("imagenet2012", str(path)), words)
+    command = message.rpartition(": ")[2]
+    if command.startswith("mkdir"):
+        subprocess.run(command, shell=True, check=True)
+        assert describe_own("folder", str(path.with_name(name.split(".")[0])), 0).num_classes == 3
+    else:
+        assert command == f"unzip {path} -d {tmp_path / 'pets'}"
 
 
 def test_no_folder_is_one_line():

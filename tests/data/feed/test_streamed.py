@@ -1,13 +1,13 @@
 """Streams: one global batch for any number of processes, exact resuming, damage named."""
 
 import dataclasses
+import functools
 import io
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,15 +17,12 @@ from PIL import Image
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.feed.stream import (
-    crop_rng,
-    crop_seed,
-    eval_batches,
-    train_batches,
-)
-from mimetic_jax.data.files.views import eval_view, train_view
+from mimetic_jax.data.feed.streamed import Stream, crop_rng, crop_seed, process_rows, train_example
+from mimetic_jax.data.feed.streamed import eval_example as of_test
+from mimetic_jax.data.files.views import View, eval_view, train_view
 
 KEY = jax.random.key(7)
+VIEW = View(4)
 
 
 @dataclasses.dataclass
@@ -65,8 +62,10 @@ class Noise(Plain):
         return file.getvalue(), index % self.num_classes
 
 
-def train(source: Plain, batch: int, steps: int, first: int = 0, **options: Any) -> list[Any]:
-    with train_batches(source, batch, 4, KEY, first, steps, threads=2, **options) as stream:
+def train(source: Plain, batch: int, steps: range, process=(0, 1), repeats=1, view=VIEW) -> Any:
+    order = TrainOrder(len(source), batch, repeats, KEY)
+    example = functools.partial(train_example, source, order, view, crop_seed(KEY))
+    with Stream(example, steps, process_rows(batch, *process), 2) as stream:
         return list(stream)
 
 
@@ -77,13 +76,13 @@ def indices(batches: list[Any]) -> np.ndarray:
 
 def test_a_batch_is_what_order_and_view_say() -> None:
     source, order = Noise(11), TrainOrder(11, 4, 1, KEY)
-    options = {"scale": (0.2, 0.9), "ratio": (0.5, 2.0), "interpolation": "random"}
-    for step, (images, labels) in enumerate(train(source, 4, 5, **options)):
+    view = View(4, scale=(0.2, 0.9), ratio=(0.5, 2.0), interpolation="random")
+    for step, (images, labels) in enumerate(train(source, 4, range(5), view=view)):
         assert images.dtype == np.uint8
         assert labels.dtype == np.int32
         for row, index in enumerate(order.batch_indices(step)):
             data, label = source.read(int(index))
-            expected = train_view(data, 4, crop_rng(crop_seed(KEY), step, row), **options)  # type: ignore[arg-type]
+            expected = train_view(view, data, crop_rng(crop_seed(KEY), step, row))
             assert np.array_equal(images[row], expected)
             assert labels[row] == label
 
@@ -96,14 +95,18 @@ def test_processes_share_out_the_same_global_batches_from_any_step_on(
     processes: int, first: int, repeats: int
 ) -> None:
     source = Noise(31)
-    whole = train(source, 12, 9, repeats=repeats)
+    whole = train(source, 12, range(9), repeats=repeats)
     for index in range(processes):
-        share = {"process_index": index, "process_count": processes}
-        part = train(source, 12, 9 - first, first, repeats=repeats, **share)
+        part = train(source, 12, range(first, 9), (index, processes), repeats)
         rows = slice(index * 12 // processes, (index + 1) * 12 // processes)
         for (images, labels), (again, same) in zip(whole[first:], part, strict=True):
             assert np.array_equal(images[rows], again)
             assert np.array_equal(labels[rows], same)
+
+
+def test_the_processes_divide_a_batch() -> None:
+    with pytest.raises(InputError, match="batch 4 isn't a multiple of the 3 processes"):
+        process_rows(4, 0, 3)
 
 
 def test_crops_are_philox_numbers() -> None:
@@ -124,7 +127,7 @@ def test_crops_are_philox_numbers() -> None:
 
 @pytest.mark.parametrize("batch", [63, 65, 130])
 def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
-    batches = train(Plain(140), batch, 2)
+    batches = train(Plain(140), batch, range(2))
     order = TrainOrder(140, batch, 1, KEY)
     for step in range(2):
         assert np.array_equal(indices(batches)[step], order.batch_indices(step))
@@ -134,10 +137,9 @@ def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> Non
 def test_evaluation_counts_every_example_once(size: int, processes: int) -> None:
     source, seen = Plain(size), []
     for process in range(processes):
-        options = {"process_index": process, "process_count": processes, "threads": 2}
-        with eval_batches(source, 12, 4, 0.9, **options) as stream:
+        example = functools.partial(of_test, source, View(4, 0.9), 12)
+        with Stream(example, range(-(-size // 12)), process_rows(12, process, processes)) as stream:
             batches = list(stream)
-        assert len(batches) == -(-size // 12)
         for images, labels, weights in batches:
             assert (images.dtype, labels.dtype, weights.dtype) == (np.uint8, np.int32, np.float32)
             assert len(images) == len(labels) == len(weights) == 12 // processes
@@ -149,11 +151,11 @@ def test_evaluation_counts_every_example_once(size: int, processes: int) -> None
 
 
 def test_evaluation_shows_the_center() -> None:
-    source = Noise(3)
-    images, _, _ = next(iter(eval_batches(source, 3, 6, 0.75, interpolation="bilinear", threads=1)))
-    for index in range(3):
-        expected = eval_view(source.read(index)[0], 6, 0.75, interpolation="bilinear")
-        assert np.array_equal(images[index], expected)
+    source, view = Noise(3), View(6, 0.75)
+    for row in range(3):
+        pixels, label, weight = of_test(source, view, 3, 0, row)
+        assert np.array_equal(pixels, eval_view(view, source.read(row)[0]))
+        assert (label, weight) == (row, 1)
 
 
 class Gone(Plain):
@@ -162,17 +164,14 @@ class Gone(Plain):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: train_batches(Plain(8, (2,)), 8, 4, KEY, 0, 1), "image 2 can't be decoded"),
-        (lambda: eval_batches(Plain(8, (2,)), 8, 4, 1.0), "image 2 can't be decoded"),
-        (lambda: train_batches(Gone(8), 4, 4, KEY, 0, 2), "the disk is gone"),
-    ],
-    ids=("training", "evaluation", "unreadable"),
+    ("source", "words"),
+    [(Plain(8, (2,)), "image 2 can't be decoded"), (Gone(8), "the disk is gone")],
 )
-def test_an_image_that_cannot_be_read_is_named(make: Any, words: str) -> None:
-    with make() as stream, pytest.raises(InputError, match=words):
-        next(stream)
+def test_an_image_that_cannot_be_read_is_named(source: Plain, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        train(source, 8, range(1))
+    with pytest.raises(InputError, match=words):
+        [of_test(source, VIEW, 8, 0, row) for row in range(8)]
 
 
 def decoding_threads() -> list[str]:
@@ -187,18 +186,23 @@ def ended() -> bool:
     return False
 
 
+def endless() -> Stream:
+    example = functools.partial(of_test, Plain(8), VIEW, 0)
+    return Stream(example, range(10_000), range(4), 3)
+
+
 def test_threads_end_when_a_stream_is_left() -> None:
     assert ended()
 
-    def first(stream: Iterator[Any]) -> None:
+    def first(stream: Stream) -> None:
         next(stream)
 
-    with train_batches(Plain(8), 4, 4, KEY, 0, 10_000, threads=3) as stream:
+    with endless() as stream:
         next(stream)
         assert decoding_threads()
     assert ended()
     stream.close()
-    first(train_batches(Plain(8), 4, 4, KEY, 0, 10_000, threads=3))
+    first(endless())
     assert ended()
 
 
@@ -208,7 +212,7 @@ spec = importlib.util.spec_from_file_location("streams", sys.argv[1])
 streams = importlib.util.module_from_spec(spec)
 sys.modules["streams"] = streams
 spec.loader.exec_module(streams)
-stream = streams.train_batches(streams.Plain(8), 4, 4, streams.KEY, 0, 10_000, threads=3)
+stream = streams.endless()
 print(len(next(stream)[1]))
 """
 
@@ -222,34 +226,3 @@ def test_an_abandoned_stream_ends_quietly_with_the_program() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
-
-
-TRAINING = {"batch": 4, "size": 4, "key": KEY, "first_step": 0, "num_steps": 1}
-EVALUATION = {"batch": 4, "size": 4, "fraction": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("batches", "wrong", "words"),
-    [
-        *((kind, {"batch": 0}, "batch 0") for kind in (train_batches, eval_batches)),
-        *((kind, {"size": 0}, "image size 0") for kind in (train_batches, eval_batches)),
-        *(
-            (kind, {"process_count": 3}, "batch 4 isn't a multiple of the 3 processes")
-            for kind in (train_batches, eval_batches)
-        ),
-        (train_batches, {"batch": 9}, "batch 9 .* 8 training examples"),
-        (train_batches, {"first_step": -1}, "from step -1"),
-        (train_batches, {"num_steps": -2}, "-2 batches"),
-        (train_batches, {"process_index": 1}, "process_index 1 isn't one of 1"),
-        (train_batches, {"repeats": 0}, "repeats 0"),
-        (train_batches, {"scale": (0.0, 1.0)}, "scale"),
-        (train_batches, {"interpolation": "area"}, "unknown interpolation 'area'"),
-        (train_batches, {"threads": 0}, "threads 0"),
-        (eval_batches, {"fraction": 1.1}, "fraction 1.1"),
-        (eval_batches, {"interpolation": "random"}, "unknown interpolation 'random'"),
-    ],
-)
-def test_impossible_streams_are_refused(batches: Any, wrong: dict[str, Any], words: str) -> None:
-    fitting = TRAINING if batches is train_batches else EVALUATION
-    with pytest.raises(InputError, match=words):
-        batches(Plain(8), **fitting | wrong)

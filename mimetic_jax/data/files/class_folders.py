@@ -1,0 +1,172 @@
+"""Images of a folder, each labeled by the folder that it is in."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.home import SPLITS, is_hidden
+
+_JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
+_SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FileSource:
+    """Images below a folder.
+
+    Args:
+        folder: that they are below.
+        files: their paths relative to it, with forward slashes.
+        labels: int32 [N], of `classes`.
+        classes: their names.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def name(self, index: int) -> str:
+        return f"{self.folder}/{self.files[index]}"
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        try:
+            data = (self.folder / self.files[index]).read_bytes()
+        except OSError as error:
+            raise InputError(f"can't read {self.name(index)} ({error.strerror})") from error
+        return data, int(self.labels[index])
+
+    def outline(self) -> bytes:
+        return self.labels.tobytes()
+
+
+class ClassFolders:
+    """The images of a folder by their splits, "train", "validation" and "test".
+
+    Three layouts are known: `SPLIT/CLASS/...`, as ImageFolder expects it; `CLASS/...` without
+    splits, which is "train"; and Tiny ImageNet's, where `val/val_annotations.txt` names the class
+    of each file in `val/images`. Folders below a class belong to it. A split's folder is named
+    train or training; val, valid, validation or dev, which mean the same; test or testing, in
+    capitals or not. What starts with a dot is left out, symbolic links are followed.
+
+    Images are in order of their names, folder by folder, and classes likewise, whether names are
+    stored composed or decomposed.
+
+    Args:
+        path: of the folder.
+
+    Attributes:
+        splits: by name, path and class of each image.
+
+    Raises:
+        InputError: there are no images, or splits and classes can't be told apart.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.splits: dict[str, list[tuple[str, str]]] = {}
+        self._classes: dict[str, set[str]] = {}  # by split, with those that have no images
+        tree = _walk(path)
+        with_images = [parts for _, parts, images in tree if images]
+        if not with_images:
+            raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)})")
+        has_splits = _has_splits(path, with_images)
+        for folder, parts, images in tree:
+            split = "train"
+            if has_splits:
+                split, parts = SPLITS.get("".join(parts[:1]).lower(), ""), parts[1:]
+            label = parts[0] if parts else ""
+            self._classes.setdefault(split, set()).add(label)
+            if split and images:
+                found = self.splits.setdefault(split, [])
+                found.extend((f"{folder}/{name}" if folder else name, label) for name in images)
+
+    def source(self, split: str) -> FileSource:
+        """The images of a split. A class has the same number in every split.
+
+        Raises:
+            InputError: the split has no images, one of them is in no class folder, a class of the
+                training images has none, or the split has a class that training lacks.
+        """
+        if split not in self.splits:
+            raise InputError(
+                f"{self.path} has no images of split {split!r}, only of: "
+                f"{', '.join(sorted(self.splits))}"
+            )
+        images = self.splits[split]
+        annotations = self.path / "val" / "val_annotations.txt"
+        if split == "validation" and annotations.is_file():
+            images = _annotated(images, annotations)
+        found = {label for _, label in images}
+        if "" in found:
+            file = next(file for file, label in images if not label)
+            raise InputError(f"{self.path}: {file} is in no class folder")
+        # An empty folder would shift the numbers of the classes after it.
+        if split == "train" and (empty := sorted(self._classes[split] - found - {""})):
+            raise InputError(f"{self.path}: class folder {empty[0]} holds no images")
+        classes = sorted({label for _, label in self.splits.get("train", images)})
+        if unexpected := sorted(found - set(classes)):
+            raise InputError(f"{self.path}: {split} has class {unexpected[0]}, which train lacks")
+        numbers = {label: number for number, label in enumerate(classes)}
+        labels = np.array([numbers[label] for _, label in images], np.int32)
+        return FileSource(self.path, tuple(file for file, _ in images), labels, tuple(classes))
+
+
+def _walk(root: Path) -> list[tuple[str, tuple[str, ...], list[str]]]:
+    """The path of each folder, its composed parts, and the names of the images in it, in order."""
+    found = []
+    for name, folders, files in os.walk(root, followlinks=True):
+        folders[:] = [folder for folder in folders if not is_hidden(folder)]
+        path = Path(name).relative_to(root)
+        images = [file for file in files if file.lower().endswith(_SUFFIXES)]
+        images = sorted((file for file in images if not is_hidden(file)), key=composed)
+        found.append(("/".join(path.parts), tuple(map(composed, path.parts)), images))
+    return sorted(found, key=lambda folder: (folder[1], folder[0]))
+
+
+def composed(name: str) -> str:
+    """A name for comparing: macOS writes "é" as two characters, other systems as one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _has_splits(path: Path, folders: list[tuple[str, ...]]) -> bool:
+    """Whether the folders with images are below those of splits."""
+    tops = {parts[0] for parts in folders if parts}
+    splits = {top for top in tops if top.lower() in SPLITS}
+    if splits and (others := sorted(tops - splits)):
+        raise InputError(
+            f"{path} has images in {', '.join(others[:5])}, beside the folders of splits "
+            f"({', '.join(sorted(splits))}): move them into a split, or elsewhere"
+        )
+    for parts in folders:
+        if not splits and any(part.lower() in SPLITS for part in parts):
+            raise InputError(
+                f"{path} has a split in another folder, {'/'.join(parts)}: give the folder that "
+                "the splits are in, as SPLIT/CLASS/..."
+            )
+    return bool(splits)
+
+
+def _annotated(images: list[tuple[str, str]], annotations: Path) -> list[tuple[str, str]]:
+    """The images with the classes that lines of FILE<tab>CLASS name."""
+    classes = {}
+    for line in annotations.read_text("utf-8-sig").splitlines():
+        file, _, rest = line.partition("\t")
+        classes[composed(file)] = rest.partition("\t")[0]
+    found = [(file, classes.get(composed(file.rpartition("/")[2]), "")) for file, _ in images]
+    if missing := [file for file, label in found if not label]:
+        raise InputError(f"{annotations} doesn't name the class of {missing[0]}")
+    return found

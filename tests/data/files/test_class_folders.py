@@ -1,0 +1,216 @@
+"""Folders of images: their splits, their classes and their errors."""
+
+import functools
+import os
+import pickle
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mimetic_jax.data.files.class_folders import ClassFolders, FileSource
+from tests.data.made import refused
+
+Make = Callable[..., Path]
+
+
+def write(root: Path, files: dict[str, bytes], folders: list[str]) -> Path:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes files, each with its name as its content, and others with a text."""
+    return lambda names, folders=(), **texts: write(
+        tmp_path,
+        {name: name.encode() for name in names} | {k: v.encode() for k, v in texts.items()},
+        list(folders),
+    )
+
+
+def source(folder: Path, split: str) -> FileSource:
+    return ClassFolders(folder).source(split)
+
+
+def found(folder: Path, split: str) -> tuple[dict[str, str], list[str]]:
+    """Class of each image by its name, in order, and the classes."""
+    images = source(folder, split)
+    read = [images.read(index) for index in range(len(images))]
+    return {data.decode(): images.classes[label] for data, label in read}, list(images.classes)
+
+
+TREE = [
+    "train/dog/1.JPEG",
+    "train/dog/2.jpg",
+    "train/dog/deeper/3.png",
+    "train/cat/1.JPEG",
+    "train/cat/.hidden.JPEG",
+    "train/cat/notes.txt",
+    "val/cat/9.JPEG",
+    "val/dog/9.JPEG",
+    "README.md",
+]
+
+
+def test_a_tree_of_splits(make: Make) -> None:
+    folder = make([*TREE, "test/unlabeled.JPEG"])  # as ImageNet's test images are
+    images, classes = found(folder, "train")
+    assert classes == ["cat", "dog"]
+    assert images == {
+        "train/cat/1.JPEG": "cat",
+        "train/dog/1.JPEG": "dog",
+        "train/dog/2.jpg": "dog",
+        "train/dog/deeper/3.png": "dog",
+    }
+    images, classes = found(folder, "validation")
+    assert images == {"val/cat/9.JPEG": "cat", "val/dog/9.JPEG": "dog"}
+
+
+def test_a_class_has_one_number_in_every_split(make: Make) -> None:
+    folder = make([*TREE, "test/dog/1.JPEG"])
+    assert found(folder, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
+
+
+def test_a_class_may_have_the_name_of_a_split(make: Make) -> None:
+    folder = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
+    assert found(folder, "train")[1] == ["bus", "train"]
+    assert found(folder, "validation")[0] == {"val/train/2.png": "train"}
+
+
+@pytest.mark.parametrize(("train", "val"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
+def test_names_are_compared_composed(make: Make, train: str, val: str) -> None:
+    """macOS decomposes the "é" of a name, Linux keeps what it gets: it is the same class."""
+    stored = functools.partial(unicodedata.normalize, train)
+    other = functools.partial(unicodedata.normalize, val)
+    names = [stored("train/caf\u00e9/1.png"), "train/cage/1.png", "train/cafz/1.png"]
+    folder = make([*names, other("train/caf\u00e9/2.png"), other("val/caf\u00e9/9.png")])
+    images, classes = found(folder, "train")
+    assert classes == ["cafz", "caf\u00e9", "cage"]
+    assert sorted(images.values()) == sorted([*classes, "caf\u00e9"])
+    assert set(found(folder, "validation")[0].values()) == {"caf\u00e9"}
+
+
+def test_images_are_in_order_of_composed_names(tmp_path: Path) -> None:
+    names = ["caf\u00e9/1.png", "cafz/10.png", "cafz/2.png", "cafz/a/0.png", "x/\u00e9.png"]
+    names += ["x/f.png"]
+    for form in ("NFC", "NFD"):
+        files = {unicodedata.normalize(form, name): b"" for name in names}
+        images = source(write(tmp_path / form, files, []), "train")
+        order = [unicodedata.normalize("NFC", name) for name in images.files]
+        assert order == [*names[1:4], names[0], *names[:3:-1]]
+
+
+def test_tiny_imagenet(make: Make) -> None:
+    names = [f"train/{c}/images/{c}_{i}.JPEG" for c in ("n01", "n02") for i in range(3)]
+    names += ["val/images/val_0.JPEG", "val/images/val_1.JPEG", "val/images/e\u0301.JPEG"]
+    boxes = {"train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t0\t9\t9\n"}
+    lines = "\ufeffval_0.JPEG\tn02\t0\t0\t9\t9\n\u00e9.JPEG\tn01\t0\t0\t9\t9\r\nval_1.JPEG\tn02\n"
+    folder = make(names, **{"val/val_annotations.txt": lines}, **boxes)
+    assert found(folder, "train") == ({name: name[6:9] for name in names[:6]}, ["n01", "n02"])
+    images, classes = found(folder, "validation")
+    assert classes == ["n01", "n02"]
+    assert [images[name] for name in names[6:]] == ["n02", "n02", "n01"]
+    (folder / "val/val_annotations.txt").write_text("val_0.JPEG n02\n")
+    refused(lambda: found(folder, "validation"), "doesn't name the class of val/images/")
+
+
+@pytest.mark.parametrize("prefix", ["", "train/"])
+def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
+    """Also of a tree without splits, all of which is for training."""
+    images = {f"{label}/{room}/1.png": label for label in ("cat", "dog") for room in ("in", "out")}
+    hidden = ["cat/.thumbnails/1.png", ".cache/cat/1.png", "cat/.1.png", "__MACOSX/cat/1.png"]
+    folder = make([prefix + name for name in [*images, *hidden]], [f"{prefix}cat/empty"])
+    expected = {prefix + name: label for name, label in images.items()}
+    assert found(folder, "train") == (expected, ["cat", "dog"])
+    assert set(ClassFolders(folder).splits) == {"train"}
+
+
+def test_the_classes_are_those_of_torchvision(tmp_path: Path) -> None:
+    names = ["cat/1.png", "cat/extra/2.png", "dog/a/b/3.png"]
+    write(tmp_path, {name: name.encode() for name in names}, [])
+    images, classes = {}, sorted(entry.name for entry in os.scandir(tmp_path) if entry.is_dir())
+    for label in classes:
+        for folder, _, files in os.walk(tmp_path / label):
+            images |= {
+                (Path(folder) / file).relative_to(tmp_path).as_posix(): label for file in files
+            }
+    assert found(tmp_path, "train") == (images, classes)
+
+
+@pytest.mark.parametrize(
+    ("folder", "split"),
+    [
+        *((name, "train") for name in ("Train", "training")),
+        *((name, "validation") for name in ("Val", "valid", "VALIDATION", "dev")),
+        *((name, "test") for name in ("Test", "testing")),
+    ],
+)
+def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
+    assert found(make([f"{folder}/cat/1.png"]), split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
+
+
+@pytest.mark.parametrize(
+    ("names", "folders", "split", "words"),
+    [
+        ([*TREE, "docs/a/1.png"], [], "train", "images in docs, beside the folders of splits"),
+        (["a/1.png", "b/1.png", "Test/1.png"], [], "train", "images in a, b, beside"),
+        (["cat/train/1.png", "dog/test/2.png"], [], "train", "split in another folder, cat/train"),
+        (["x/train/cat/1.png", "y/2.png"], [], "train", "split in another folder, x/train/cat"),
+        (["README.md"], [], "train", "holds no images"),
+        (TREE, [], "minival", "no images of split 'minival', only of: train, validation"),
+        (TREE, ["train/ant"], "train", "class folder ant holds no images"),
+        (["dog/1.png"], ["ant"], "train", "class folder ant holds no images"),
+        ([*TREE, "val/ant/1.png"], [], "validation", "has class ant, which train lacks"),
+        (["train/1.png", "train/dog/1.png"], [], "train", "train/1.png is in no class folder"),
+        (["1.png"], [], "train", ": 1.png is in no class folder"),
+    ],
+)
+def test_files_that_form_no_split_are_refused(
+    make: Make, names: list[str], folders: list[str], split: str, words: str
+) -> None:
+    refused(lambda: source(make(names, folders), split), words)
+
+
+def test_suffixes_of_images(make: Make) -> None:
+    """Of browsers, cameras and old systems."""
+    images = [f"cat/{n}{end}" for n, end in enumerate((".JPG", ".jfif", ".jpe", ".gif", ".TIF"))]
+    folder = make([*images, "cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store"])
+    assert found(folder, "train") == (dict.fromkeys(images, "cat"), ["cat"])
+
+
+def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:
+    assert found(make(TREE, ["val/ant", "train/cat/deeper"]), "train")[1] == ["cat", "dog"]
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
+    """As in a subset of a data set that is made of links."""
+    whole = write(tmp_path / "whole", {name: name.encode() for name in TREE}, [])
+    subset = tmp_path / "subset"
+    (subset / "train").mkdir(parents=True)
+    for name in ("dog", "cat"):
+        (subset / "train" / name).symlink_to(tmp_path / "whole" / "train" / name)
+    (subset / "val").symlink_to(tmp_path / "whole" / "val")
+    for split in ("train", "validation"):
+        assert found(subset, split) == found(whole, split)
+
+
+def test_a_link_to_nothing_is_named(make: Make) -> None:
+    folder = make(TREE)
+    (folder / "train/dog/dead.png").symlink_to("no.png")
+    images = source(folder, "train")
+    index = images.files.index("train/dog/dead.png")
+    refused(lambda: images.read(index), "can't read", "train/dog/dead.png (No such file")
+
+
+def test_a_copy_reads_the_same(make: Make) -> None:
+    images = source(make(TREE), "train")
+    copy = pickle.loads(pickle.dumps(images))
+    for index in range(len(images)):
+        assert copy.read(index) == images.read(index)
+        assert copy.name(index) == images.name(index) == f"{images.folder}/{images.files[index]}"
