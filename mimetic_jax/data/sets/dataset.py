@@ -72,9 +72,8 @@ class DatasetInfo:
 class _Parts:
     """Parts of a data set's training images, held in memory or on disk."""
 
-    @property
-    def train_labels(self) -> np.ndarray:
-        """int32 [N]."""
+    def labels(self) -> np.ndarray:
+        """Of the training images, int32 [N]."""
         raise NotImplementedError
 
     def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
@@ -83,7 +82,7 @@ class _Parts:
 
     def part(self, subset: float) -> Self:
         """The data set with a fraction of each class to train on, and all of its test images."""
-        return self if subset == 1 else self.chosen(balanced(self.train_labels, subset))
+        return self if subset == 1 else self.chosen(balanced(self.labels(), subset))
 
     def held_out(self, share: float) -> Self:
         """The data set that tests on a share of each class of its training images, for choosing.
@@ -92,8 +91,9 @@ class _Parts:
         """
         if share == 0:
             return self
-        tested = balanced(self.train_labels, share)
-        return self.chosen(np.setdiff1d(np.arange(len(self.train_labels)), tested), tested)
+        labels = self.labels()
+        tested = balanced(labels, share)
+        return self.chosen(np.setdiff1d(np.arange(len(labels)), tested), tested)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,6 +167,9 @@ class ImageDataset(_Parts):
         """The numbers of training and of test examples."""
         return len(self.train_labels), len(self.test_labels)
 
+    def labels(self) -> np.ndarray:
+        return self.train_labels
+
     def chosen(self, train: np.ndarray, test: np.ndarray | None = None) -> Self:
         images, labels = self.train_images, self.train_labels
         tests = (self.test_images, self.test_labels)
@@ -199,8 +202,7 @@ class StreamedDataset(_Parts):
         """Number of classes, those without examples included."""
         return self.train.num_classes
 
-    @property
-    def train_labels(self) -> np.ndarray:
+    def labels(self) -> np.ndarray:
         return self.train.labels
 
     @property
