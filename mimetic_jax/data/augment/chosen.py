@@ -9,9 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-TURNS = "turns_"
-"""Names the scope of a loop whose number of turns the data decides, before the expected number."""
-
 BEYOND = 3
 """Standard deviations beyond the expected number of images that a GPU takes at once."""
 
@@ -35,7 +32,7 @@ def where_chosen(
             images is among its arguments.
         image: [h, w, C].
         arguments: trees of arrays.
-        share: expected part of the images that are chosen, for reports on the compiled program.
+        share: expected part of the images that are chosen.
 
     Example:
         >>> double = lambda chosen, image: where_chosen(chosen, lambda x: 2 * x, image, share=0.5)
@@ -58,17 +55,16 @@ def where_chosen(
 
         first, count = jnp.argsort(~chosen), chosen.sum()
 
-        def in_turns(turns: jax.Array, expected: float, places: Any, apply: Any) -> jax.Array:
+        def in_turns(turns: jax.Array, places: jax.Array, apply: Any) -> jax.Array:
             def turn(index: jax.Array, images: jax.Array) -> jax.Array:
                 at = places[index]
                 some, own = jax.tree.map(lambda values: values[at], (images, arguments))
                 return images.at[at].set(apply(some, *own))
 
-            with jax.named_scope(f"{TURNS}{expected:.4g}"):
-                return jax.lax.fori_loop(0, turns, turn, images)
+            return jax.lax.fori_loop(0, turns, turn, images)
 
         def one_by_one() -> jax.Array:
-            return in_turns(count, share * size, first, operation)
+            return in_turns(count, first, operation)
 
         def many_at_once() -> jax.Array:
             expected = share * size
@@ -76,7 +72,7 @@ def where_chosen(
             # Nothing is written to places outside the batch: those beyond the chosen images.
             ranks = jnp.arange(-(-size // piece) * piece)
             places = jnp.where(ranks < count, first[ranks], size).reshape(-1, piece)
-            return in_turns(-(-count // piece), 1, places, jax.vmap(operation))
+            return in_turns(-(-count // piece), places, jax.vmap(operation))
 
         at_once = {"cuda": many_at_once, "rocm": many_at_once}
         return jax.lax.platform_dependent(**at_once, default=one_by_one), True

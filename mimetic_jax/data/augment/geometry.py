@@ -11,11 +11,7 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import converted
 from mimetic_jax.data.augment import shears
-from mimetic_jax.data.augment.kernels import interpolating
-from mimetic_jax.data.ranges import Interpolation
 
 Number = jax.Array | float
 
@@ -135,9 +131,6 @@ def resized_crop(
 
     Returns:
         [*size, C] of the dtype of `image`.
-
-    Raises:
-        InputError: the interpolation is unknown.
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape
@@ -149,33 +142,24 @@ def resized_crop(
 
 
 def resize(
-    images: jax.Array,
-    size: tuple[int, ...],
-    interpolation: str = "bilinear",
-    key: jax.Array | None = None,
+    key: jax.Array, image: jax.Array, size: tuple[int, ...], interpolation: str = "bilinear"
 ) -> jax.Array:
-    """Resize whole images, as Pillow's `resize` with its antialiasing.
-
-    >>> resize(jnp.array([[[0.0], [100.0]]]), (1, 4))[0, :, 0].tolist()
-    [0.0, 25.0, 75.0, 100.0]
+    """Resize a whole image, as Pillow's `resize` with its antialiasing.
 
     Args:
-        images: [..., h, w, C] levels of any dtype.
-        size: height and width of the result.
-        interpolation: "bilinear", "bicubic" or, with a key, "random".
         key: draws a random interpolation.
+        image: [h, w, C] levels of any dtype.
+        size: height and width of the result.
+        interpolation: as in `resized_crop`.
 
     Returns:
-        [..., *size, C] of the dtype of `images`.
-
-    Raises:
-        InputError: the interpolation is unknown, or random without a key.
+        [*size, C] of the dtype of `image`.
     """
-    height, width = images.shape[-3:-1]
+    height, width, _ = image.shape
     cubic = _is_cubic(interpolation, key)
     rows = _weights(size[0], height, 0, height, cubic)
     columns = _weights(size[1], width, 0, width, cubic)
-    return _resample(images, rows, columns)
+    return _resample(image, rows, columns)
 
 
 def central_view(images: jax.Array, size: int, fraction: float) -> jax.Array:
@@ -229,9 +213,9 @@ about its center by degrees, as `Image.rotate`."""
 def affine(
     image: jax.Array,
     matrix: jax.Array,
-    interpolation: str = "nearest",
-    fill: jax.Array | float = 0.0,
-    key: jax.Array | None = None,
+    interpolation: str,
+    fill: jax.Array | float,
+    key: jax.Array,
 ) -> jax.Array:
     """Take each pixel (x, y) from (ax + by + c, dx + ey + f), as `Image.transform`.
 
@@ -241,15 +225,12 @@ def affine(
         image: float32 [h, w, C].
         matrix: a, b, c, d, e, f: float32 [6].
         interpolation: "nearest", "bilinear", "bicubic" (steeper than that of `resize`: Keys'
-            constant is -1 here) or, with a key, "random" for one of the latter two.
+            constant is -1 here) or "random" for one of the latter two.
         fill: level for pixels from outside the image: a number, or C numbers.
         key: draws a random interpolation.
 
     Returns:
         float32 [h, w, C].
-
-    Raises:
-        InputError: the interpolation is unknown, or random without a key.
 
     Reference: Pillow's Geometry.c.
     """
@@ -346,14 +327,11 @@ def _interpolate(values: list[jax.Array], part: jax.Array, cubic: jax.Array | bo
     return second + part * (slope + part * (bend + part * twist))
 
 
-def _is_cubic(interpolation: str, key: jax.Array | None) -> jax.Array | bool:
+def _is_cubic(interpolation: str, key: jax.Array) -> jax.Array | bool:
     """Whether the interpolation is bicubic: static, unless the key draws it."""
-    converted("interpolation", Interpolation, interpolation)
-    if interpolation != "random":
-        return interpolation == "bicubic"
-    if key is None:
-        raise InputError("a random interpolation needs a key: choose bilinear or bicubic")
-    return jax.random.bernoulli(key)
+    if interpolation == "random":
+        return jax.random.bernoulli(key)
+    return interpolation == "bicubic"
 
 
 def _weights(
@@ -371,7 +349,7 @@ def _weights(
     # Twice the distance of centers, times size: a whole number, hence exact.
     distance = (2 * pixel + 1) * size - (2 * jnp.arange(size)[:, None] + 1) * length
     # Pillow's cubic is flatter here than that of `affine`.
-    weights = interpolating(distance / (2 * jnp.maximum(length, size)), cubic, -0.5)
+    weights = shears.interpolating(distance / (2 * jnp.maximum(length, size)), cubic, -0.5)
     weights = jnp.where((pixel >= 0) & (pixel < length), weights, 0)
     return weights / weights.sum(axis=1, keepdims=True)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Annotated
 
 import jax
@@ -13,6 +14,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SHARE, check_fields
 from mimetic_jax.data.augment import erasing, geometry, policy
 from mimetic_jax.data.ranges import Interpolation, Pixels, Ratio, Scale, check_range
+
+# Folded into an example's key: what one operation draws depends on no other.
+_CROP, _FLIP, _CUTOUT, _RESIZE, _RANDAUGMENT, _ERASE = 0, 1, 2, 3, 4, 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,21 +148,34 @@ def augment_images(
     """
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
-        def applied(operations: Sequence[Operation], image: jax.Array) -> jax.Array:
-            for operation in operations:
-                if getattr(augmentation, operation.field):
-                    own = jax.random.fold_in(key, operation.number)
-                    image = operation.apply(augmentation, own, image, mean)
-            return image
+        def own(number: int) -> jax.Array:
+            return jax.random.fold_in(key, number)
 
-        image = _resized(augmentation, jax.random.fold_in(key, 3), image)
-        levels = applied(on_pixels, image)
-        return applied(on_normalized, normalize(levels.astype(jnp.uint8), mean, std))
+        def policed(image: jax.Array) -> jax.Array:
+            parsed, levels = (
+                policy.parse_policy(augmentation.randaugment),
+                image.astype(jnp.float32),
+            )
+            return policy.rand_augment(
+                parsed, own(_RANDAUGMENT), levels, mean, augmentation.interpolation
+            )
 
-    on_pixels: Sequence[Operation] = (CROP, FLIP, RANDAUGMENT)
-    if augmentation.randaugment_first:
-        on_pixels = (RANDAUGMENT, CROP, FLIP)
-    on_normalized = (CUTOUT,) if augmentation.erase_mixed else (ERASE, CUTOUT)
+        image = _resized(augmentation, own(_RESIZE), image)
+        if augmentation.randaugment and augmentation.randaugment_first:
+            image = policed(image)
+        if augmentation.crop:
+            image = geometry.pad_crop(own(_CROP), image, augmentation.crop)
+        if augmentation.flip:
+            image = geometry.flip(own(_FLIP), image)
+        if augmentation.randaugment and not augmentation.randaugment_first:
+            image = policed(image)
+        image = normalize(image.astype(jnp.uint8), mean, std)
+        if not augmentation.erase_mixed:
+            image = _erased(augmentation, key, image)
+        if augmentation.cutout:
+            image = erasing.cutout(own(_CUTOUT), image, augmentation.cutout)
+        return image
+
     return jax.vmap(one)(keys, images)
 
 
@@ -180,26 +197,7 @@ def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) 
     """
     if not (augmentation.erase and augmentation.erase_mixed):
         return images
-
-    def one(key: jax.Array, image: jax.Array) -> jax.Array:
-        return ERASE.apply(augmentation, jax.random.fold_in(key, ERASE.number), image, ())
-
-    return jax.vmap(one)(keys, images)
-
-
-@dataclasses.dataclass(frozen=True)
-class Operation:
-    """An operation on one image.
-
-    Attributes:
-        field: of `Augmentation`, that switches it on.
-        number: folded into the example's key, different for each operation; 3 is the resizing's.
-        apply: (augmentation, key, image, channel means) → the image.
-    """
-
-    field: str
-    number: int
-    apply: Callable[[Augmentation, jax.Array, jax.Array, Sequence[float]], jax.Array]
+    return jax.vmap(functools.partial(_erased, augmentation))(keys, images)
 
 
 def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:
@@ -214,26 +212,11 @@ def _resized(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> ja
             augmentation.crop_ratio,
             augmentation.interpolation,
         )
-    return image if size == full else geometry.resize(image, size, augmentation.interpolation, key)
+    return image if size == full else geometry.resize(key, image, size, augmentation.interpolation)
 
 
-def _rand_augment(
-    augmentation: Augmentation, key: jax.Array, image: jax.Array, mean: Sequence[float]
-) -> jax.Array:
-    parsed = policy.parse_policy(augmentation.randaugment)
-    levels = image.astype(jnp.float32)
-    return policy.rand_augment(parsed, key, levels, mean, augmentation.interpolation)
-
-
-# On uint8 images [h, w, C], or on float32 levels from 0 to 255, which are rounded at the end.
-CROP = Operation("crop", 0, lambda a, key, image, mean: geometry.pad_crop(key, image, a.crop))
-FLIP = Operation("flip", 1, lambda a, key, image, mean: geometry.flip(key, image))
-RANDAUGMENT = Operation("randaugment", 4, _rand_augment)
-
-# On float32 images [h, w, C] of mean 0 and standard deviation 1.
-ERASE = Operation(
-    "erase",
-    6,
-    lambda a, key, image, mean: erasing.random_erasing(key, image, a.erase, a.erase_mode),
-)
-CUTOUT = Operation("cutout", 2, lambda a, key, image, mean: erasing.cutout(key, image, a.cutout))
+def _erased(augmentation: Augmentation, key: jax.Array, image: jax.Array) -> jax.Array:
+    if not augmentation.erase:
+        return image
+    own = jax.random.fold_in(key, _ERASE)
+    return erasing.random_erasing(own, image, augmentation.erase, augmentation.erase_mode)

@@ -70,26 +70,24 @@ def parse_policy(spec: str) -> RandAugment:
     ranges, found = _OPTIONS[form], dict[str, float]()
     for option in options:
         name = "".join(itertools.takewhile(str.isalpha, option))
-        value = option.removeprefix(name)
-        if name not in ranges:
-            known = ", ".join(ranges)
-            raise InputError(f"option {option!r} of randaugment {spec!r} is none of {known}")
         kind, pattern = (float, _NUMBER) if name == "mstd" else (int, _INTEGER)
-        if name in found or not re.fullmatch(pattern, value):
-            reason = "comes twice" if name in found else f"isn't {name} and a number it can take"
-            raise InputError(f"option {option!r} of randaugment {spec!r} {reason}")
+        value = option.removeprefix(name)
+        if name not in ranges or name in found or not re.fullmatch(pattern, value):
+            known = ", ".join(ranges)
+            raise InputError(
+                f"option {option!r} of randaugment {spec!r} isn't one of {known}, each with a "
+                "number and once"
+            )
         where = f"{name} of randaugment {spec!r}:"
         found[name] = converted(where, Annotated[kind, ranges[name]], kind(value))
-    if form == "rand" and "inc" not in found:
-        raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
-    if form != "rand" and len(found) < 2:
+    if form == "rand":
+        if "inc" not in found:
+            raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
+        n, m, std = found.get("n", 2), found.get("m", 10), found.get("mstd", 0.0)
+        return RandAugment("timm", int(n), int(m), std)
+    if len(found) < 2:
         raise InputError(f"randaugment {spec!r} needs both n and m, like '{form}-n2-m9'")
-    return RandAugment(
-        "timm" if form == "rand" else form,
-        int(found.get("n", 2)),
-        int(found.get("m", 10)),
-        found.get("mstd", 0.0),
-    )
+    return RandAugment(form, int(found["n"]), int(found["m"]))
 
 
 _INTEGER, _NUMBER = "[0-9]{1,9}", r"[0-9]{1,9}(\.[0-9]{1,9})?"

@@ -1,13 +1,11 @@
 """Operations for the images that chose them, against `lax.cond` of one image after the other."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.data.augment.chosen import TURNS, where_chosen
+from mimetic_jax.data.augment.chosen import where_chosen
 
 IMAGES = jnp.asarray(np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3)), jnp.float32)
 CHOSEN = jnp.array([False, True, True, False, False, True])
@@ -57,14 +55,6 @@ def test_one_choice_or_one_image_for_all_and_batches_of_batches():
     np.testing.assert_array_equal(one_image, jnp.where(by_image, image, IMAGES[0]))
     np.testing.assert_array_equal(twice[0], EXPECTED)
     np.testing.assert_array_equal(twice[1], jnp.where(by_image, IMAGES, every))
-
-
-@pytest.mark.parametrize(("platform", "turns"), [("cpu", 3), ("tpu", 3), ("cuda", 1)])
-def test_loops_name_the_turns_that_are_expected(platform, turns):
-    traced = jax.jit(jax.vmap(changed)).trace(CHOSEN, IMAGES, FACTORS)
-    program = traced.lower(lowering_platforms=(platform,)).as_text(debug_info=True)
-    assert "stablehlo.while" in program
-    assert re.findall(rf"{TURNS}(\d+)/", program)[0] == str(turns)
 
 
 @pytest.mark.parametrize("beyond", [-0.9, 0.0, 3.0], ids=["pieces of 2", "of 3", "of all"])

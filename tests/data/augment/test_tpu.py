@@ -1,4 +1,4 @@
-"""The way of TPUs, shears and a window, against gathers, which other tests hold to Pillow."""
+"""The way of TPUs, shears and a window and products of digits, against gathers and scatters."""
 
 import math
 import re
@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.data.augment import geometry
+from mimetic_jax.data.augment import geometry, tables
 from mimetic_jax.data.augment.pipeline import Augmentation, augment_images, example_keys
 
+KEY = jax.random.key(0)
 HEIGHT, WIDTH = 30, 34
 MAPS = [
     ("shear_x", 0.3),
@@ -40,7 +41,7 @@ def mapped(interpolation: str) -> np.ndarray:
     fill = jnp.array([9.0, 99.0, 254.0])
 
     def one(matrix: jax.Array) -> jax.Array:
-        return geometry.affine(image, matrix, interpolation, fill)
+        return geometry.affine(image, matrix, interpolation, fill, KEY)
 
     return np.asarray(jax.jit(jax.vmap(one))(MATRICES))
 
@@ -60,6 +61,26 @@ def test_shears_and_a_window_are_the_gathers(
     assert apart.max() <= 1
     assert (found[..., 2] == 254).all()
     np.testing.assert_array_equal(found[0], expected[0])
+
+
+def test_products_are_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    image = jnp.asarray(rng.integers(0, 256, (20, 24, 3)), jnp.float32)
+    table = jnp.asarray(rng.integers(0, 256, (3, 256)), jnp.float32)
+    shared = table[:1]
+
+    def every() -> list[jax.Array]:
+        return [
+            tables.histogram(image),
+            tables.apply_table(image, table),
+            tables.apply_table(image, shared),
+        ]
+
+    expected = jax.jit(every)()
+    monkeypatch.setattr(jax.lax, "platform_dependent", on_tpu)
+    for found, wanted in zip(jax.jit(lambda: every())(), expected, strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
 
 
 def most_indices(platform: str) -> int:
