@@ -109,6 +109,9 @@ def _arms(task: str, teacher: str) -> arms.Arms:
         "norm_matched_mimetic": arms.noise({"scheme": mimetic}),
         "mimetic_anti": {"scheme": (*mimetic, anti)},
     }
+    if task == "text":
+        strong = {"scheme": (mimetic_language(beta_vo=-0.4),)}
+        found |= {"strong": strong, "norm_matched_strong": arms.noise(strong)}
     if task == "images":
         fitted = (*before, attention)
         found |= {

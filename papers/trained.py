@@ -55,7 +55,7 @@ TABLES = {
         _LADDER,
         ("2e-3", "4e-3", "8e-3"),
         arguments="task=text",
-        arms=_BOTH,
+        arms=(*_BOTH, "norm_matched_strong", "strong"),
         seeds=5,
     ),
 }
