@@ -18,12 +18,12 @@ from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
 from mimetic_jax.train.statistics import Difference, holm
-from papers import TABLES, trained
+from papers import TABLES, today, trained
 from papers.league import ENTRANTS as OF_LEAGUE
 from papers.league import LONG
 from papers.record import Table
 
-ENTRANTS = OF_LEAGUE | trained.ENTRANTS
+ENTRANTS = OF_LEAGUE | trained.ENTRANTS | today.ENTRANTS
 """What each arm of such a table is, in words; the others are their controls."""
 
 

@@ -5,7 +5,7 @@
 ('192/12/6', 91.38)
 """
 
-from papers import attention, evidence, league, mlp, recall, rivals, structured, trained
+from papers import attention, evidence, league, mlp, recall, rivals, structured, today, trained
 from papers.record import Figure, Table
 
 PAPERS = {
@@ -17,9 +17,10 @@ PAPERS = {
     "evidence": evidence,
     "league": league,
     "trained": trained,
+    "today": today,
 }
-"""A module per paper, one for their rivals, one for questions of our own, the league, and what
-trained transformers say."""
+"""A module per paper, one for their rivals, one for questions of our own, the league, what
+trained transformers say, and today's models."""
 
 TABLES: dict[str, Table] = {
     f"{name}/{key}": table for name, paper in PAPERS.items() for key, table in paper.TABLES.items()

@@ -45,7 +45,8 @@ class GPT(nn.Module):
             the scaled embedding enters the blocks alone.
         max_length: rows of the learned table; the longest input.
         qk_norm: normalize each query and key, see `Attention`.
-        rms_norm: RMSNorm, x / √(mean x² + 1e-5) ∘ scale, in place of LayerNorm.
+        rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
+        norm_epsilon: ε of norms in place of 1e-5, if it isn't 0.
         swiglu: the MLP is fc2(silu(fc1(x)) ∘ up(x)), which has half as many parameters again at the
             same F: an mlp_ratio of 8/3 has as many as without it at 4. Schemes leave gated MLPs as
             they are.
@@ -92,6 +93,7 @@ class GPT(nn.Module):
     max_length: int = 1024
     qk_norm: bool = False
     rms_norm: bool = False
+    norm_epsilon: float = 0.0
     swiglu: bool = False
     dropout: float = 0.0
     embedding: str = "normal"
@@ -132,7 +134,7 @@ class GPT(nn.Module):
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
         x = stack(Block, self, x, train=train, rotary=self.positions == "rotary")
-        return _norm("norm", self.rms_norm, jnp.float32)(x)
+        return _norm("norm", self, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
@@ -173,6 +175,7 @@ class Block(nn.Module):
     rotary: bool
     qk_norm: bool
     rms_norm: bool
+    norm_epsilon: float
     swiglu: bool
     dtype: Any
 
@@ -192,10 +195,11 @@ class Block(nn.Module):
             name="attention",
         )
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, gated=self.swiglu, name="mlp")
-        norm1, norm2 = (_norm(name, self.rms_norm, self.dtype) for name in ("norm1", "norm2"))
+        norm1, norm2 = (_norm(name, self, self.dtype) for name in ("norm1", "norm2"))
         x += Dropout()(attention(norm1(x)), self.dropout, self.train)
         return by_example(x + Dropout()(mlp(norm2(x)), self.dropout, self.train)), None
 
 
-def _norm(name: str, rms: bool, dtype: Any) -> Any:
-    return (nn.RMSNorm if rms else LayerNorm)(epsilon=1e-5, dtype=dtype, name=name)
+def _norm(name: str, module: GPT | Block, dtype: Any) -> Any:
+    norm: Any = nn.RMSNorm if module.rms_norm else LayerNorm
+    return norm(epsilon=module.norm_epsilon or 1e-5, dtype=dtype, name=name)

@@ -59,6 +59,7 @@ class ViT(nn.Module):
         layer_scale: a learned diagonal D in the attention's residual: "branch", x + D attention(…),
             which is LayerScale; "skip", D x + attention(…), the paper's own version; "" for none.
         scale_init: initial entries of D.
+        skipless: blocks without skip connections: attention(norm(x)), then mlp(norm(x)).
         learn_sum: add c · Σ_d x_d to every hidden unit of each MLP, c learned from 0 on. Behind a
             fresh LayerNorm the sum is 0, and so is the gradient of c until the norm has learned.
         qkv_bias: whether query, key and value have biases.
@@ -92,6 +93,7 @@ class ViT(nn.Module):
     attention: str = "standard"
     layer_scale: str = ""
     scale_init: float = 0.1
+    skipless: bool = False
     learn_sum: bool = False
     qkv_bias: bool = True
     fused_qkv: bool = False
@@ -140,6 +142,11 @@ class ViT(nn.Module):
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
+        if self.skipless and (self.layer_scale or self.drop_path):
+            raise InputError(
+                f"skipless leaves no branch to scale or to drop: layer_scale {self.layer_scale!r}, "
+                f"drop_path {self.drop_path}"
+            )
         if not 0 <= self.token_std < math.inf:
             raise InputError(f"token_std {self.token_std} is not a finite number ≥ 0")
         for name, rate in (("dropout", self.dropout), ("drop_path", self.drop_path)):
@@ -159,6 +166,7 @@ class Block(nn.Module):
     grid: tuple[int, int] = (0, 0)
     layer_scale: str = ""
     scale_init: float = 0.1
+    skipless: bool = False
     learn_sum: bool = False
     qkv_bias: bool = True
     fused_qkv: bool = False
@@ -179,7 +187,8 @@ class Block(nn.Module):
 
         x = self._residual(x, branch(self._attention(x.shape[-1])(norm("norm1")(x))))
         mlp = MLP(self.mlp_ratio, self.base, self.dtype, self.learn_sum, name="mlp")
-        return by_example(x + branch(mlp(norm("norm2")(x)))), None
+        y = branch(mlp(norm("norm2")(x)))
+        return by_example(y if self.skipless else x + y), None
 
     def _attention(self, width: int) -> Attention:
         init = base_init(self.base)
@@ -200,6 +209,8 @@ class Block(nn.Module):
 
     def _residual(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """The skip connection around attention."""
+        if self.skipless:
+            return branch
         if not self.layer_scale:
             return x + branch
         initial = nn.initializers.constant(self.scale_init)

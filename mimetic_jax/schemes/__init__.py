@@ -11,6 +11,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | out                                 | [H, K, D] | out_bias     | [D]       |
 | mlp_in                              | [D, F]    | mlp_in_bias  | [F]       |
 | mlp_out                             | [F, D]    | mlp_out_bias | [D]       |
+| mlp_gate (of a gated MLP, by rules) | [D, F]    |              |           |
 | token_in (token mixing)             | [N, F]    | token_in_bias  | [F]   |
 | token_out                           | [F, N]    | token_out_bias | [N]   |
 | depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
@@ -47,6 +48,12 @@ from mimetic_jax.schemes.baselines import (
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.heads import (
+    HeadIdentity,
+    OrthogonalValueOut,
+    SymmetricQueryKey,
+    ValueOutPerHead,
+)
 from mimetic_jax.schemes.impulse import Impulse, ImpulseBias, ImpulseMixing
 from mimetic_jax.schemes.independent import CompleteP, Independent
 from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
@@ -67,6 +74,7 @@ __all__ = [
     "ConvFilters",
     "ConvMimetic",
     "CorrelatedMLP",
+    "HeadIdentity",
     "IDInit",
     "Impulse",
     "ImpulseBias",
@@ -78,6 +86,7 @@ __all__ = [
     "MimeticSSM",
     "NormMatched",
     "Orthogonal",
+    "OrthogonalValueOut",
     "PerLayer",
     "Polar",
     "SameNoise",
@@ -85,8 +94,10 @@ __all__ = [
     "Shuffled",
     "SinCos",
     "Sinusoidal",
+    "SymmetricQueryKey",
     "TFixup",
     "UniformAttention",
+    "ValueOutPerHead",
     "Zero",
     "ZeroOut",
     "ZeroOutputs",

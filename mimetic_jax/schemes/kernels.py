@@ -13,7 +13,17 @@ from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels
 
 Shape: TypeAlias = tuple[int, ...]
 
-_KERNELS = ("query", "key", "value", "out", "mlp_in", "mlp_out", "token_in", "token_out")
+_KERNELS = (
+    "query",
+    "key",
+    "value",
+    "out",
+    "mlp_in",
+    "mlp_out",
+    "token_in",
+    "token_out",
+    "mlp_gate",
+)
 
 OUTPUTS = frozenset({"out", "mlp_out", "token_out"})
 """The last kernel of each residual branch."""
@@ -56,4 +66,5 @@ def fans(role: str, shape: Shape) -> tuple[int, int]:
 
 def dense_kernels(roles: frozenset[str]) -> frozenset[str]:
     """The kernels of attention, and those of MLPs over channels and over tokens."""
-    return attention_kernels(roles) | (roles & {"mlp_in", "mlp_out", "token_in", "token_out"})
+    mlps = {"mlp_in", "mlp_gate", "mlp_out", "token_in", "token_out"}
+    return attention_kernels(roles) | (roles & mlps)

@@ -40,6 +40,7 @@ ROLES = {
     "mlp_in_bias": "f",
     "mlp_out": "f d",
     "mlp_out_bias": "d",
+    "mlp_gate": "d f",
     "token_in": "n f",
     "token_in_bias": "f",
     "token_out": "f n",
@@ -64,8 +65,11 @@ ROLES = {
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
 n tokens or positions, u rows and v columns of a filter or of a table, c channels, r the rows and
 columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one over tokens
-`token_in` and `token_out`. Both biases of attention logits belong to windows: `relative_bias` has a
-column per head and is indexed by query − key, `shared_bias` is indexed by key − query.
+`token_in` and `token_out`. In a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, no rule of the
+zoo describes the kernels; a rule of one's own may.
+
+Both biases of attention logits belong to windows: `relative_bias` has a column per head and is
+indexed by query − key, `shared_bias` is indexed by key − query.
 
 A block computes x + λ ∘ f(γ ∘ x̂), where x̂ is normalized: `attention_gain` and `mlp_gain` are γ, the
 scale of the norm before attention and before the MLP, `attention_scale` and `mlp_scale` are λ, that

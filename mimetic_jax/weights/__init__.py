@@ -13,7 +13,7 @@ Shape letters of docstrings and of names such as `query_DxHxK`, throughout the p
 Kernels have Flax's orientation, for row vectors: `y = x @ kernel`.
 """
 
-from mimetic_jax.weights.attention import query_key, value_out
+from mimetic_jax.weights.attention import head_coordinates, query_key, value_out
 from mimetic_jax.weights.baselines import (
     norm_matched,
     shuffled,
@@ -53,6 +53,7 @@ __all__ = [
     "correlated_mlp",
     "dct",
     "factorize",
+    "head_coordinates",
     "identity_filters",
     "impulse_matrices",
     "impulse_query_key",

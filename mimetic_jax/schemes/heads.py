@@ -1,0 +1,174 @@
+"""Closed forms of attention that were proposed for today's transformers, head by head."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from mimetic_jax import weights
+from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.mimetic import Alpha, Beta, pair_roles, pair_sizes
+from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadIdentity(Scheme):
+    """Query and key plus (β/√D) I on the head's own coordinates: W_Q + (β/√D) E_h, W_K likewise.
+
+    E_h [D, K] has ones where K of the D/G coordinates of head h meet its columns, so that W_Q W_Kᵀ
+    gets β²/D on these coordinates. Query heads that share a key head share its coordinates. It adds
+    to the existing kernels, so applying it twice adds it twice.
+
+    The control is `NormMatched`, which draws query and key anew at these norms.
+
+    Attributes:
+        beta: β, signed.
+
+    Example:
+        >>> sorted(HeadIdentity().writes(frozenset({"query", "key", "value", "query_bias"})))
+        ['key', 'query']
+
+    Reference: a submission to OpenAI's parameter-golf, of 200 steps with rotary positions and QK
+    norm; from a summary of it, one seed.
+    """
+
+    beta: Annotated[float, ANY_SIGN] = 0.5
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return both_or_none(attention_kernels(roles), "query", "key")
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        sizes = pair_sizes(block, "query", "key")
+        coordinates = weights.head_coordinates(
+            sizes["dim"], sizes["num_kv_heads"], sizes["head_dim"]
+        )
+        added = self.beta * sizes["dim"] ** -0.5 * coordinates
+        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+        return {
+            "query": block["query"] + jnp.repeat(added, repeats, axis=1),
+            "key": block["key"] + added,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class SymmetricQueryKey(Scheme):
+    """W_Q = W_K: each head's product W_Q W_Kᵀ is symmetric and has no negative eigenvalue.
+
+    Query kernel and bias become those of the key as it is found, so that norms stay those of the
+    default, which is the control. Query heads that share a key head become equal.
+
+    Example:
+        >>> sorted(SymmetricQueryKey().writes(frozenset({"query", "key", "query_bias"})))
+        ['query']
+
+    Reference: The Underlying Structures of Self-Attention (Saponati et al. 2025), which shows a
+    gain for bidirectional models and none for causal ones.
+    """
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        written = both_or_none(attention_kernels(roles), "query", "key") & {"query"}
+        biases = {"query_bias", "key_bias"}
+        return written | ({"query_bias"} if written and biases <= roles else frozenset())
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        sizes = pair_sizes(block, "query", "key")
+        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+        new = {"query": jnp.repeat(block["key"], repeats, axis=1)}
+        if "query_bias" in self.writes(frozenset(block)):
+            new["query_bias"] = jnp.repeat(block["key_bias"], repeats, axis=0)
+        return new
+
+
+@dataclasses.dataclass(frozen=True)
+class OrthogonalValueOut(Scheme):
+    """W_V = v P and W_out = o L^−δ Pᵀ with one random orthogonal P per layer, a slice per head.
+
+    Where G·K = D, W_V W_out = v o L^−δ I exactly, with factors whose singular values are all equal.
+    With fewer columns the product is that of a projection; with more, it is the same identity.
+    Biases become zero.
+
+    | initialization                                       | scheme                                |
+    |------------------------------------------------------|---------------------------------------|
+    | transformers without skips: c² I, c = 3              | `OrthogonalValueOut()`                |
+    | "copying" beside `HeadIdentity`, .1/√L where it ends | `OrthogonalValueOut(1, 0.1, 0.5)`     |
+
+    Attributes:
+        value: v.
+        out: o, signed.
+        depth: δ, of 1/L, L the number of layers.
+
+    Example:
+        >>> sorted(OrthogonalValueOut().writes(frozenset({"value", "out", "query", "out_bias"})))
+        ['out', 'out_bias', 'value']
+
+    Reference: Cutting the Skip: Training Residual-Free Transformers (Ji et al., arXiv 2510.00345),
+    from secondary sources; the second form is that of a submission to OpenAI's parameter-golf.
+    """
+
+    value: Annotated[float, POSITIVE] = 3.0
+    out: Annotated[float, ANY_SIGN] = 3.0
+    depth: Annotated[float, NOT_NEGATIVE] = 0.0
+
+    @property
+    def by_depth(self) -> bool:  # type: ignore[override]
+        """Whether the number of layers counts."""
+        return bool(self.depth)
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return pair_roles(roles, query_key=False, value_out=True, zero_bias=True)
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        sizes = pair_sizes(block, "out", "value")
+        written = self.writes(frozenset(block))
+        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        groups, width = sizes["num_kv_heads"], sizes["head_dim"]
+        basis = weights.semi_orthogonal(key, sizes["dim"], groups * width)
+        basis_DxGxK = basis.reshape(sizes["dim"], groups, width)
+        repeats = sizes["num_heads"] // groups
+        out = self.out * context.num_layers**-self.depth / repeats
+        new["value"] = self.value * basis_DxGxK
+        new["out"] = out * jnp.repeat(basis_DxGxK.transpose(1, 2, 0), repeats, axis=0)
+        return new
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueOutPerHead(Scheme):
+    """Each head's W_V W_out is the best rank-K approximation of its own αZ + βI; biases 0.
+
+    `Mimetic` draws one target for all heads of a layer together. Here each head has its own, with
+    fresh Z, as query and key do, so that the sum over heads has a larger diagonal. Query heads that
+    share a value head carry equal parts of its product.
+
+    Attributes:
+        alpha, beta: α and (signed) β of each head: numbers, a number per layer, or functions of
+            relative depth.
+
+    Example:
+        >>> sorted(ValueOutPerHead().writes(frozenset({"query", "key", "value", "out"})))
+        ['out', 'value']
+
+    Reference: a public diffusion transformer in JAX, whose author wrote it by hand.
+    """
+
+    alpha: Alpha = 0.4
+    beta: Beta = -0.4
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return pair_roles(roles, query_key=False, value_out=True, zero_bias=True)
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        scheme: Any = self.at(context.layer, context.num_layers)
+        sizes = pair_sizes(block, "out", "value")
+        written = self.writes(frozenset(block))
+        new = {role: jnp.zeros(block.shapes[role]) for role in written if role.endswith("_bias")}
+        left_DxHxK, right_DxGxK = weights.query_key(
+            key, **sizes, alpha=scheme.alpha, beta=scheme.beta
+        )
+        repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+        # Transposed, the product of a pair for query and key has the same law.
+        new["value"] = right_DxGxK
+        new["out"] = left_DxHxK.transpose(1, 2, 0) / repeats
+        return new

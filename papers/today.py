@@ -1,0 +1,103 @@
+"""Closed-form starts for today's models, and for models without skips: docs/results.md, "Today".
+
+Each arm trains at its own best learning rate of factors of two, as in papers/league.py. Every row
+is trained as it stands, scaled down to what one CPU core trains in seconds.
+"""
+
+from papers.record import Figure, Table, over_rates
+
+ENTRANTS = {
+    "identity": "query and key plus (.5/sqrt(D)) I on each head's own coordinates",
+    "identity_copying": "the same, and W_V W_out = .1/sqrt(L) I of orthogonal factors",
+    "each": "mimetic query and key for text; each head's own W_V W_out of .2 Z - .2 I",
+    "symmetric": "W_Q = W_K, of the default's norms",
+    "identity_anti": "identity, and W_1 W_2 of MLPs leans to -I, rho = -.5",
+    "closed": "2 Z + .6 I in query and key, W_V W_out = 9 I of orthogonal factors, orthogonal MLPs",
+    "skips_default": "the same model with skip connections",
+    "skips_closed": "the closed form in the model with skip connections",
+}
+"""What each arm is, in words, beside those of the league and of trained transformers."""
+
+_LADDER = (
+    *("5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
+    *("1.6e-2", "3.2e-2", "6.4e-2", "1.28e-1", "2.56e-1"),
+)
+_LEADING = (
+    *("default", "identity", "norm_matched_identity", "identity_copying"),
+    *("norm_matched_identity_copying", "strong", "norm_matched_strong", "symmetric", "anti"),
+)
+_ALL = (
+    *_LEADING,
+    *("mimetic", "norm_matched_mimetic", "each", "norm_matched_each", "small", "identity_anti"),
+)
+_MODERN = "GPT with rotary positions, RMSNorm, SwiGLU and QK norm"
+_IMAGES = (
+    *("default", "closed", "norm_matched_closed"),
+    *("skips_default", "skips_closed", "skips_norm_matched_closed"),
+)
+
+
+def _table(
+    task: str, data: str, score: str, first: tuple[str, ...], arms: tuple[str, ...], **sizes: int
+) -> Table:
+    arguments = ",".join(f"{name}={value}" for name, value in {"task": task, **sizes}.items())
+    return over_rates(
+        f"scaled down: {data}",
+        "configs/today.py",
+        score,
+        _LADDER,
+        first,
+        arguments=arguments,
+        arms=arms,
+        seeds=5,
+    )
+
+
+def _text(width: int, steps: int, first: tuple[str, ...], arms: tuple[str, ...]) -> Table:
+    data = f"Python's documentation by characters, {_MODERN}, {width}/4, {steps} steps"
+    return _table("text", data, "test bits/char", first, arms, width=width, steps=steps)
+
+
+def _images(depth: int, steps: int) -> Table:
+    data = (
+        f"10,000 images of CIFAR-10, 64 tokens, ViT 48/{depth} of 3 heads without skip "
+        f"connections, mean pooling, {steps} steps of 64"
+    )
+    first = ("1e-3", "2e-3", "4e-3")
+    return _table("images", data, "accuracy %", first, _IMAGES, width=48, depth=depth, steps=steps)
+
+
+TABLES = {
+    "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2"), _ALL),
+    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
+    "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2"), _LEADING),
+    "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
+    "skipless": _images(6, 156),
+    "deep_skipless": _images(12, 156),
+    "copying": _table(
+        "copying",
+        f"copying strings of 8, {_MODERN}, 32/2, 200 steps",
+        "answers %",
+        ("4e-3", "8e-3", "1.6e-2"),
+        _LEADING,
+        depth=2,
+    ),
+    "recall": _table(
+        "recall",
+        f"recall of 4 pairs, {_MODERN}, 32/2, 400 steps",
+        "answers %",
+        ("4e-3", "8e-3", "1.6e-2"),
+        _LEADING,
+        depth=2,
+        steps=400,
+    ),
+    "ptb": _table(
+        "ptb",
+        f"Penn Treebank by characters, {_MODERN}, 32/4, 200 steps",
+        "test bits/char",
+        ("8e-3", "1.6e-2", "3.2e-2"),
+        _LEADING,
+    ),
+}
+
+FIGURES: dict[str, Figure] = {}
