@@ -46,7 +46,7 @@ def get_config(text: str = "") -> ConfigDict:
     `task` is text, ptb, copying, recall or images. `init` is "all" or names of arms joined by "+";
     of images, arms of models with skip connections and of models without.
     """
-    args = arguments(text, task="text", width=32, depth=4, steps=200, optimizer="adamw", init="all")
+    args = arguments(text, task="text", width=32, depth=2, steps=200, optimizer="adamw", init="all")
     if args.task not in TASKS:
         raise unknown("task", args.task, TASKS)
     config = _images(args) if args.task == "images" else _today(args)
@@ -113,7 +113,7 @@ def _images(args: ConfigDict) -> ConfigDict:
     config.data.name = "cifar10"
     config.data.subset = 0.2
     config.data.augment.crop, config.data.augment.flip = 4, True
-    config.batch = 64
+    config.batch = 32
     config.model = model("vit", width=args.width, depth=args.depth, heads=args.width // 16)
     config.model.patch, config.model.pool, config.model.base = 4, "mean", "torch"
     config.optimizer.weight_decay = 0.01

@@ -54,17 +54,17 @@ def _table(
 
 
 def _text(width: int, steps: int, first: tuple[str, ...], arms: tuple[str, ...]) -> Table:
-    data = f"Python's documentation by characters, {_MODERN}, {width}/4, {steps} steps"
+    data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps"
     return _table("text", data, "test bits/char", first, arms, width=width, steps=steps)
 
 
 def _images(depth: int, steps: int) -> Table:
     data = (
-        f"10,000 images of CIFAR-10, 64 tokens, ViT 48/{depth} of 3 heads without skip "
-        f"connections, mean pooling, {steps} steps of 64"
+        f"10,000 images of CIFAR-10, 64 tokens, ViT 32/{depth} of 2 heads without skip "
+        f"connections, mean pooling, {steps} steps of 32"
     )
     first = ("1e-3", "2e-3", "4e-3")
-    return _table("images", data, "accuracy %", first, _IMAGES, width=48, depth=depth, steps=steps)
+    return _table("images", data, "accuracy %", first, _IMAGES, width=32, depth=depth, steps=steps)
 
 
 TABLES = {
@@ -80,7 +80,6 @@ TABLES = {
         "answers %",
         ("4e-3", "8e-3", "1.6e-2"),
         _LEADING,
-        depth=2,
     ),
     "recall": _table(
         "recall",
@@ -88,12 +87,11 @@ TABLES = {
         "answers %",
         ("4e-3", "8e-3", "1.6e-2"),
         _LEADING,
-        depth=2,
         steps=400,
     ),
     "ptb": _table(
         "ptb",
-        f"Penn Treebank by characters, {_MODERN}, 32/4, 200 steps",
+        f"Penn Treebank by characters, {_MODERN}, 32/2, 200 steps",
         "test bits/char",
         ("8e-3", "1.6e-2", "3.2e-2"),
         _LEADING,

@@ -1,0 +1,187 @@
+"""Candidates for today's models: what their products are, through every door."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax import nnx
+
+import mimetic_jax
+from mimetic_jax import InputError, check, initializers, plan, rewrite, weights
+from mimetic_jax import torch as mimetic_torch
+from mimetic_jax.nnx import initialize
+from mimetic_jax.schemes import (
+    Block,
+    Context,
+    HeadIdentity,
+    Mimetic,
+    OrthogonalValueOut,
+    SymmetricQueryKey,
+    ValueOutPerHead,
+)
+from tests.schemes.blocks import biases, kernels, ones
+
+KEY = jax.random.key(0)
+SCHEMES = [HeadIdentity(), SymmetricQueryKey(), OrthogonalValueOut(), ValueOutPerHead()]
+SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
+
+
+def drawn(dim: int, heads: int, groups: int, head_dim: int) -> Block:
+    shapes = kernels(dim, heads, groups, head_dim) | biases(dim, heads, groups, head_dim)
+    keys = dict(zip(shapes, jax.random.split(jax.random.key(1), len(shapes)), strict=True))
+    return Block.of({role: jax.random.normal(keys[role], shape) for role, shape in shapes.items()})
+
+
+def products(new: dict[str, jax.Array], first: str, second: str) -> np.ndarray:
+    """W_Q W_Kᵀ by head, or the part of each head in W_V W_out: [H, D, D]."""
+    if first == "query":
+        repeats = new["query"].shape[1] // new["key"].shape[1]
+        return np.einsum("dhk,ehk->hde", new["query"], np.repeat(new["key"], repeats, axis=1))
+    repeats = new["out"].shape[0] // new["value"].shape[1]
+    return np.einsum("dhk,hke->hde", np.repeat(new["value"], repeats, axis=1), new["out"])
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_protocol(scheme, sizes):
+    view = ones(kernels(*sizes) | biases(*sizes))
+    new = jax.eval_shape(lambda key: scheme(key, view, Context(1, 12)), KEY)
+    assert new.keys() == scheme.writes(frozenset(view))
+    assert {role: array.shape for role, array in new.items()} == {
+        role: view.shapes[role] for role in new
+    }
+    assert {array.dtype for array in new.values()} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_heads_get_an_identity_on_coordinates_of_their_own(sizes):
+    dim, heads, groups, head_dim = sizes
+    block = drawn(*sizes)
+    new = HeadIdentity(-2.0)(KEY, block, Context())
+    added = np.asarray(new["key"] - block["key"])
+    np.testing.assert_allclose(added[added != 0], -2 * dim**-0.5, rtol=1e-5)
+    own = dim // groups
+    for head in range(groups):
+        rows, columns = np.nonzero(added[:, head])
+        np.testing.assert_array_equal(rows, head * own + columns)
+        assert len(columns) == min(own, head_dim)
+    of_query = new["query"] - block["query"]
+    np.testing.assert_allclose(of_query, np.repeat(added, heads // groups, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_products_of_equal_query_and_key_have_no_negative_eigenvalue(sizes):
+    block = drawn(*sizes)
+    new = SymmetricQueryKey()(KEY, block, Context())
+    for product in products({**new, "key": block["key"]}, "query", "key"):
+        np.testing.assert_allclose(product, product.T, atol=1e-4)
+        assert np.linalg.eigvalsh(product).min() > -1e-3
+    repeats = sizes[1] // sizes[2]
+    expected = np.repeat(block["key_bias"], repeats, axis=0)
+    np.testing.assert_array_equal(new["query_bias"], expected)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_orthogonal_value_and_out_are_an_identity_or_its_projection(sizes):
+    dim, _, groups, head_dim = sizes
+    scheme = OrthogonalValueOut(2.0, -0.3, 0.5)
+    new = scheme(KEY, ones(kernels(*sizes)), Context(0, 4))
+    product = products(new, "value", "out").sum(axis=0)
+    rank = min(dim, groups * head_dim)
+    found = np.sort(np.linalg.eigvalsh(product))
+    np.testing.assert_allclose(found[:rank], -0.3, atol=1e-4)  # 2 · .3 / √4
+    np.testing.assert_allclose(found[rank:], 0, atol=1e-4)
+
+
+def test_each_head_has_a_product_of_its_own():
+    """αZ + βI at full rank; with fewer columns what `query_key` gives to a head."""
+    dim = 48
+    new = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 2, 2, dim)), Context())
+    first, second = products(new, "value", "out")
+    for product in (first, second):
+        assert np.diag(product).mean() == pytest.approx(-0.5, abs=0.03)
+        rest = product + 0.5 * np.eye(dim)
+        assert rest.std() == pytest.approx(0.3 * dim**-0.5, rel=0.05)
+    rests = [(product + 0.5 * np.eye(dim)).ravel() for product in (first, second)]
+    assert abs(np.corrcoef(rests)[0, 1]) < 0.1  # independent noise
+    narrow = ValueOutPerHead(0.3, -0.5)(KEY, ones(kernels(dim, 4, 2, 12)), Context())
+    query, key = weights.query_key(KEY, dim, 4, head_dim=12, num_kv_heads=2, alpha=0.3, beta=-0.5)
+    expected = np.einsum("dhk,ehk->hed", query, np.repeat(key, 2, axis=1)) / 2
+    np.testing.assert_allclose(products(narrow, "value", "out"), expected, atol=1e-4)
+
+
+def test_constants_by_depth():
+    scheme = ValueOutPerHead(alpha=0.01, beta=[-0.4, 0.4])
+    block = ones(kernels(16, 2, 2, 8))
+    for layer, sign in enumerate((-1, 1)):
+        new = scheme(KEY, block, Context(layer, 2))
+        assert np.sign(np.trace(products(new, "value", "out").sum(axis=0))) == sign
+
+
+def attention(**options) -> dict:
+    layer = nn.MultiHeadDotProductAttention(num_heads=2, **options)
+    return layer.init(jax.random.key(1), jnp.ones((1, 4, 16)))["params"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_doors_agree(scheme):
+    """A tree, a live NNX module, and a layer's own parameters; `plan` lists what is written."""
+    params = attention()
+    new = rewrite(KEY, params, scheme)
+    changed = {
+        f"{layer}/{leaf}"
+        for layer, leaves in params.items()
+        for leaf in leaves
+        if not np.array_equal(leaves[leaf], new[layer][leaf])
+    }
+    written = {write.path for write in plan(params, scheme)}
+    assert changed <= written
+    assert {path for path in written if path.endswith("kernel")} <= changed
+    module = nnx.MultiHeadAttention(2, 16, decode=False, rngs=nnx.Rngs(0))
+    nnx.update(module, jax.tree.map(jnp.asarray, params))
+    initialize(module, KEY, scheme)
+    state = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), new, state)
+    if isinstance(scheme, HeadIdentity | SymmetricQueryKey):
+        with pytest.raises(InputError, match="rewrite"):
+            initializers.attention(scheme)(KEY, 16, 2)
+        return
+    key = mimetic_jax.block_key(KEY, "")
+    for layer, leaves in initializers.attention(scheme)(key, 16, 2).items():
+        np.testing.assert_allclose(leaves["kernel"], new[layer]["kernel"], atol=1e-5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_modules_of_pytorch(scheme):
+    import torch
+
+    module = torch.nn.MultiheadAttention(16, 2)
+    arrays = {name: array.copy() for name, array in mimetic_torch.arrays_of(module).items()}
+    expected = rewrite(KEY, arrays, scheme, num_heads=2)
+    mimetic_torch.initialize(module, KEY, scheme, num_heads=2)
+    for name, array in mimetic_torch.arrays_of(module).items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-5)
+
+
+def test_check_sees_them():
+    """The joint draw and the orthogonal factors lean to -I and +I; equal query and key to +I."""
+    params = attention()
+    signs = {}
+    for scheme in (Mimetic(), OrthogonalValueOut(), ValueOutPerHead(), SymmetricQueryKey()):
+        (layer,) = check(rewrite(KEY, params, scheme))
+        signs[type(scheme)] = np.sign(layer.value_out), np.sign(np.mean(layer.query_key))
+    assert signs[Mimetic] == (-1, 1)
+    assert signs[OrthogonalValueOut][0] == 1
+    assert signs[ValueOutPerHead][0] == -1
+    assert signs[SymmetricQueryKey][1] == 1
+
+
+def test_more_heads_than_coordinates():
+    with pytest.raises(InputError, match="5 heads have no coordinates of their own among 4"):
+        weights.head_coordinates(4, 5, 1)
