@@ -129,8 +129,9 @@ def _skipless() -> arms.Arms:
         Mimetic(alpha_qk=2.0, beta_qk=0.6, alpha_vo=None, beta_vo=None),
         OrthogonalValueOut(3.0, 3.0),
     )
-    starts = arms.with_noise({"default": {"scheme": (SinCos(),)}, "closed": {"scheme": scheme}})
-    without: arms.Arms = {
-        name: {**arm, "model": {"skipless": True}} for name, arm in starts.items()
+    starts = {"default": (SinCos(),), "closed": scheme}
+    without = {
+        name: {"scheme": start, "model": {"skipless": True}} for name, start in starts.items()
     }
-    return without | {f"skips_{name}": arm for name, arm in starts.items()}
+    beside = {f"skips_{name}": {"scheme": start} for name, start in starts.items()}
+    return arms.with_noise(without | beside)

@@ -17,7 +17,7 @@ from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult, markdown
-from mimetic_jax.train.statistics import Difference, holm
+from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES, today, trained
 from papers.league import ENTRANTS as OF_LEAGUE
 from papers.league import LONG
@@ -183,6 +183,25 @@ def standings(task: str, results: Results) -> list[Standing]:
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
         found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
     return [found[arm] for arm in rows[0].init if arm in found]
+
+
+def sensitivity(task: str, results: Results) -> str:
+    """What a task can show, from its default's spread over seeds: to be read before the others run.
+
+    Empty with fewer than two runs of the default.
+    """
+    default = next((one.result for one in standings(task, results) if one.arm == "default"), None)
+    if default is None or default.sd is None:
+        return ""
+    n = len(default.reached)
+    entrants = [arm for arm in entries(task)[0].init if arm in ENTRANTS and arm != "default"]
+    form = f".{default.score.digits}f"
+    gain, corrected = (smallest_gain(default.sd, n, of) for of in (1, len(entrants)))
+    return (
+        f"{task}: the default reaches {default.shown()} with {n} seeds; nine times of ten they "
+        f"show a gain of {gain:{form}} of one arm, and of {corrected:{form}} among "
+        f"{len(entrants)} (Holm)"
+    )
 
 
 def league(results: Results) -> list[Standing]:

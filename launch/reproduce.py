@@ -194,7 +194,10 @@ def _choose(
     flags: argparse.Namespace,
     say: Say,
 ) -> int:
-    """A table in which arms choose their row: the trials, then the runs that are compared."""
+    """A table in which arms choose their row: the trials, then the runs that are compared.
+
+    Those of the default come first, since their spread tells what the others can show.
+    """
     from launch import league
     from mimetic_jax.train.cluster import preemption
 
@@ -204,8 +207,16 @@ def _choose(
         tried = wanted
         _, code = _train(tried, [], results, flags, say)
         wanted = league.trials(rows, results)
-    if code != preemption.EXIT_CODE and (picked := league.chosen(rows, results)):
-        _, of_picked = _train(picked, _seeds(flags.seeds), results, flags, say)
+    seeds, picked = _seeds(flags.seeds), league.chosen(rows, results)
+    with_default = "default" in league.choices(rows, results) and "default" in (
+        flags.arms.split(",") if flags.arms else ("default",)
+    )
+    if code != preemption.EXIT_CODE and flags.to == "local" and with_default:
+        _, of_default = _train(picked, seeds, results, flags, say, only=["default"])
+        code = max(code, of_default)
+        say(league.sensitivity(name, results))
+    if code != preemption.EXIT_CODE and picked:
+        _, of_picked = _train(picked, seeds, results, flags, say)
         code = max(code, of_picked)
     if flags.to != "slurm":
         say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
@@ -218,8 +229,9 @@ def _train(
     results: Results,
     flags: argparse.Namespace,
     say: Say,
+    only: Sequence[str] = (),
 ) -> tuple[Queue, int]:
-    """Train, submit or list what is missing; returns the queue and an exit code."""
+    """Train, submit or list what is missing, of some arms only; the queue and an exit code."""
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     from launch import slurm
     from launch.runs import Queue
@@ -232,7 +244,7 @@ def _train(
     queue = Queue(
         wanted,
         seeds,
-        [arm for arm in flags.arms.split(",") if arm],
+        only or [arm for arm in flags.arms.split(",") if arm],
         results,
         flags.workdir,
         folders(flags.data_dir),

@@ -33,7 +33,7 @@ _ALL = (
 _MODERN = "GPT with rotary positions, RMSNorm, SwiGLU and QK norm"
 _IMAGES = (
     *("default", "closed", "norm_matched_closed"),
-    *("skips_default", "skips_closed", "skips_norm_matched_closed"),
+    *("skips_default", "skips_closed", "norm_matched_skips_closed"),
 )
 
 

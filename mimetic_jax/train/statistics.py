@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 
 ENOUGH = 3
@@ -14,6 +15,9 @@ ENOUGH = 3
 
 LEVEL = 0.05
 """Of significance."""
+
+FOUND = 0.9
+"""How often a gain is to be found that a comparison is planned for."""
 
 DRAWS = 10_000
 """Of a bootstrap: its percentiles are then reproducible to two digits."""
@@ -124,6 +128,35 @@ def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
         largest = max(largest, min(1.0, (len(tested) - rank) * p))
         corrected[at] = dataclasses.replace(corrected[at], p=largest)  # type: ignore[type-var]
     return corrected
+
+
+def smallest_gain(spread: float, n: int, of: int = 1) -> float:
+    """The smallest gain that n seeds of two arms show nine times of ten, by `paired_difference`.
+
+    With differences of standard deviation √2 s, as of independent runs, |t| has the noncentral t
+    distribution of n − 1 degrees of freedom and noncentrality g √n / (√2 s): the g is returned for
+    which it exceeds the threshold of a two-sided test with probability .9.
+
+    Args:
+        spread: s, the standard deviation of an arm's scores over seeds.
+        n: seeds that both arms share, at least 2.
+        of: number of arms that are tested at once: the level is 0.05 / `of`, which is Holm's for
+            the smallest p.
+
+    >>> print(f"{smallest_gain(0.03, n=5):.3f} {smallest_gain(0.03, n=5, of=8):.3f}")
+    0.083 0.145
+    """
+    threshold = scipy.stats.t.ppf(1 - LEVEL / 2 / of, n - 1)
+    # SciPy's noncentral t is NaN far out: average over the quantiles of the estimated deviation.
+    quantiles = (np.arange(1000) + 0.5) / 1000
+    needed = threshold * np.sqrt(scipy.stats.chi2.ppf(quantiles, n - 1) / (n - 1))
+
+    def missed(shift: float) -> float:
+        found = scipy.stats.norm.sf(needed - shift) + scipy.stats.norm.cdf(-needed - shift)
+        return FOUND - float(found.mean())
+
+    shift = scipy.optimize.brentq(missed, 0.0, 2 * needed.max() + 10)
+    return float(shift * np.sqrt(2 / n) * spread)
 
 
 def accuracy_difference(ours: float, theirs: float, examples: int) -> Difference:

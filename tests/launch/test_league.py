@@ -82,8 +82,10 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     rows = registry.entries(TASK)
     expected = {(rows[BEST[arm] - 1].spec, arm, seed) for arm in ARMS for seed in seeds}
     assert {(job.spec, job.arm, job.seed) for job in compared} == expected
+    assert {job.arm for job in compared[: len(seeds)]} == {"default"}  # its spread is known first
     assert call()[0] == []  # everything has its line
-    assert "| `mimetic`" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.index("nine times of ten") < shown.index("| `mimetic`")
 
     found = {one.arm: one for one in league.standings(TASK, results)}
     values = {arm: [found[arm].result.reached[seed] for seed in seeds] for arm in ARMS}

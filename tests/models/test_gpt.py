@@ -12,6 +12,7 @@ import optax
 import pytest
 from scipy.special import erf
 
+import mimetic_jax
 from mimetic_jax import InputError, plan, rewrite, schemes
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
@@ -173,6 +174,39 @@ def test_parameters_of_a_modern_block() -> None:
         assert {write.path.split("/")[1] for write in plan(params, scheme)} == {"attention"}
     with pytest.raises(InputError, match="MeanShift matches nothing"):
         plan(params, schemes.MeanShift())
+
+
+GATED = (
+    *mimetic_jax.mlp_rules(first="up", second="fc2"),
+    mimetic_jax.Rule("fc1/kernel", "mlp_gate", "d f"),
+)
+
+
+def test_rules_of_ones_own_describe_a_gated_mlp() -> None:
+    """The linear kernel leans against the last; kernels by a rule of fan-in have the gate too."""
+    params = noisy(**MODERN)["params"]
+    new = rewrite(KEY, params, schemes.CorrelatedMLP(-0.8), rules=GATED)["block_0"]["mlp"]
+    old = params["block_0"]["mlp"]
+    up, out = np.asarray(old["up"]["kernel"]), np.asarray(new["fc2"]["kernel"])
+    assert np.corrcoef(up.ravel(), out.T.ravel())[0, 1] == pytest.approx(-0.8, abs=0.1)
+    for layer in ("fc1", "up"):
+        np.testing.assert_array_equal(new[layer]["kernel"], old[layer]["kernel"])
+    small = rewrite(KEY, params, schemes.Independent(power=1.0), rules=GATED)["block_0"]["mlp"]
+    for layer, fan_in in (("fc1", 12), ("up", 12), ("fc2", 48)):
+        assert small[layer]["kernel"].std() == pytest.approx(1 / fan_in, rel=0.15)
+    assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])
+
+
+@pytest.mark.parametrize("rms", [False, True])
+def test_epsilon_of_norms(rms: bool) -> None:
+    """Tiny activations vanish beside 1e-5 and not beside 1e-12."""
+    fields = {"rms_norm": rms, "positions": "rotary"}
+    variables = noisy(depth=0, **fields)
+    variables["params"]["embedding"] *= 1e-6
+    hidden = apply(variables, tokens(), depth=0, **fields)
+    exact = apply(variables, tokens(), depth=0, norm_epsilon=1e-20, **fields)
+    offset = variables["params"]["norm"].get("bias", 0)
+    assert float(jnp.std(hidden - offset)) < 1e-2 < 0.1 < float(jnp.std(exact - offset))
 
 
 def test_papers_sizes() -> None:

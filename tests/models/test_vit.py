@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from mimetic_jax import rewrite, schemes, weights
+from mimetic_jax import InputError, rewrite, schemes, weights
 from mimetic_jax.models import ViT
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
@@ -194,3 +194,28 @@ def test_sincos_and_impulse_find_the_position_table_of_a_scanned_tree():
     assert (np.abs(offsets) <= 1).all()
     assert not (offsets[:, 0] == offsets[:, 1]).all()
     np.testing.assert_allclose(new["pos_embed"], 18 * params["pos_embed"], rtol=1e-6)
+
+
+def test_blocks_without_skips_are_their_branches():
+    """mlp(norm(attention(norm(x)))): what is left of a block with skips is x and x's own sums."""
+    x = jax.random.normal(KEY, (2, 5, 24))
+    with_skips, without = (
+        Block(heads=3, mlp_ratio=2.0, base="torch", skipless=skipless) for skipless in (False, True)
+    )
+    variables = with_skips.init(KEY, x)
+    assert jax.tree.structure(variables) == jax.tree.structure(without.init(KEY, x))
+    (found, _), state = without.apply(variables, x, capture_intermediates=True)
+    inner = state["intermediates"]
+    (attended,), (mixed,) = inner["attention"]["__call__"], inner["mlp"]["__call__"]
+    np.testing.assert_allclose(found, mixed, atol=1e-6)
+    zero = jax.tree.map(jnp.zeros_like, variables["params"]["mlp"])
+    half = {"params": {**variables["params"], "mlp": zero}}
+    np.testing.assert_allclose(with_skips.apply(half, x)[0], x + attended, atol=1e-5)
+    np.testing.assert_allclose(without.apply(half, x)[0], jnp.zeros_like(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [{"layer_scale": "branch"}, {"drop_path": 0.1}])
+def test_without_skips_there_is_no_branch_to_scale_or_drop(change):
+    model = ViT(**SMALL, skipless=True, **change)
+    with pytest.raises(InputError, match="skipless leaves no branch"):
+        jax.eval_shape(model.init, KEY, images())

@@ -156,6 +156,35 @@ def test_doors_agree(scheme):
         np.testing.assert_allclose(leaves["kernel"], new[layer]["kernel"], atol=1e-5)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_names_of_pytorch(scheme):
+    """Fused and output first: the same products as in a tree of Flax."""
+    params = attention()
+    joined = {
+        leaf: np.concatenate(
+            [np.reshape(params[name][leaf], (-1, 16)) for name in ("query", "key", "value")],
+            axis=-1,
+        )
+        for leaf in ("kernel", "bias")
+    }
+    arrays = {
+        "blocks.0.attn.qkv.weight": joined["kernel"].T.copy(),
+        "blocks.0.attn.qkv.bias": joined["bias"][0],
+        "blocks.0.attn.proj.weight": np.reshape(params["out"]["kernel"], (16, 16)).T.copy(),
+        "blocks.0.attn.proj.bias": np.array(params["out"]["bias"]),
+    }
+    new = rewrite(KEY, arrays, scheme, num_heads=2)
+    query, key, value = np.split(new["blocks.0.attn.qkv.weight"].T.reshape(16, 6, 8), 3, axis=1)
+    block = {name: jnp.asarray(leaves["kernel"]) for name, leaves in params.items()}
+    block |= {f"{name}_bias": jnp.asarray(leaves["bias"]) for name, leaves in params.items()}
+    expected = scheme(mimetic_jax.block_key(KEY, "blocks.0"), Block.of(block), Context())
+    expected = {**block, **expected}
+    out = new["blocks.0.attn.proj.weight"].T.reshape(2, 8, 16)
+    found = {"query": query, "key": key, "value": value, "out": out}
+    for pair in (("query", "key"), ("value", "out")):
+        np.testing.assert_allclose(products(found, *pair), products(expected, *pair), atol=1e-5)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_modules_of_pytorch(scheme):
