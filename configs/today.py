@@ -130,8 +130,8 @@ def _skipless() -> arms.Arms:
         OrthogonalValueOut(3.0, 3.0),
     )
     starts = {"default": (SinCos(),), "closed": scheme}
-    without = {
+    without: arms.Arms = {
         name: {"scheme": start, "model": {"skipless": True}} for name, start in starts.items()
     }
-    beside = {f"skips_{name}": {"scheme": start} for name, start in starts.items()}
+    beside: arms.Arms = {f"skips_{name}": {"scheme": start} for name, start in starts.items()}
     return arms.with_noise(without | beside)

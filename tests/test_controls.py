@@ -18,7 +18,7 @@ from mimetic_jax.train.controls import controls
 from mimetic_jax.tree import paths
 from papers import TABLES
 
-OTHERS = ("images", "text", "schemes", "league", "trained")
+OTHERS = ("images", "text", "schemes", "league", "trained", "today")
 """Of data of one's own, for looking, and those whose tasks are rows."""
 
 WITHOUT_STRUCTURE = ("random",)
