@@ -60,44 +60,33 @@ _PTB_FILES = tuple(
     )
 )
 
+
+def _archive(url: str, md5: str, gives: str) -> tuple[Remote, ...]:
+    return (Remote(url, md5, gives=gives),)
+
+
 REMOTE = {
-    "cifar10": (
-        Remote(
-            f"{_CIFAR}/cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            gives="cifar-10-batches-py",
-        ),
+    "cifar10": _archive(
+        f"{_CIFAR}/cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        "cifar-10-batches-py",
     ),
-    "cifar100": (
-        Remote(
-            f"{_CIFAR}/cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            gives="cifar-100-python",
-        ),
+    "cifar100": _archive(
+        f"{_CIFAR}/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python"
     ),
-    "tiny_imagenet": (
-        Remote(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            "90528d7ca1a48142e341f4ef8d21d0de",
-            gives="tiny-imagenet-200",
-        ),
+    "tiny_imagenet": _archive(
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "90528d7ca1a48142e341f4ef8d21d0de",
+        "tiny-imagenet-200",
     ),
     "ptb_char": _PTB_FILES,
     "ptb_char_raw": _PTB_FILES,
     "ptb_word": _PTB_FILES,
-    "wikitext2": (
-        Remote(
-            f"{_WIKITEXT}/wikitext-2-v1.zip",
-            "542ccefacc6c27f945fb54453812b3cd",
-            gives="wikitext-2",
-        ),
+    "wikitext2": _archive(
+        f"{_WIKITEXT}/wikitext-2-v1.zip", "542ccefacc6c27f945fb54453812b3cd", "wikitext-2"
     ),
-    "wikitext103": (
-        Remote(
-            f"{_WIKITEXT}/wikitext-103-v1.zip",
-            "9ddaacaf6af0710eda8c456decff7832",
-            gives="wikitext-103",
-        ),
+    "wikitext103": _archive(
+        f"{_WIKITEXT}/wikitext-103-v1.zip", "9ddaacaf6af0710eda8c456decff7832", "wikitext-103"
     ),
 }
 """Files of each data set that `mimetic download` knows."""
@@ -178,7 +167,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_given("--data_dir", options.data_dir)
         folder = download(options.name, options.data_dir)
     print(f"{options.name} is in {folder}: train with --config.data.dir={options.data_dir}")
-
-
-if __name__ == "__main__":
-    main()

@@ -24,9 +24,6 @@ def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> ja
         key: of the data order.
         epoch: counted from 0; may be traced.
         num_examples: N, static.
-
-    Returns:
-        int32 [N].
     """
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
@@ -34,19 +31,10 @@ def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> ja
 def epoch_orders(
     key: jax.Array, first_epoch: jax.Array | int, num_epochs: int, num_examples: int
 ) -> jax.Array:
-    """The orders of a few epochs.
+    """The orders of a few epochs, int32 [E, N]: row e is `epoch_order(key, first_epoch + e, N)`.
 
-    Row e is `epoch_order(key, first_epoch + e, N)`, so an epoch's order doesn't depend on the chunk
-    of epochs it was drawn with.
-
-    Args:
-        key: of the data order.
-        first_epoch: the epoch of row 0; may be traced.
-        num_epochs: E, static.
-        num_examples: N, static.
-
-    Returns:
-        int32 [E, N].
+    So an epoch's order doesn't depend on the chunk of epochs it was drawn with. The first epoch may
+    be traced.
     """
     epochs = first_epoch + jnp.arange(num_epochs)
     return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs)

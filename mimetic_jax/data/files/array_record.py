@@ -6,7 +6,6 @@ import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,27 +24,6 @@ def _version(folder: Path) -> tuple[int, ...]:
     return tuple(int(part) if part.isdecimal() else -1 for part in folder.name.split("."))
 
 
-def _builder(folder: Path, name: str) -> Any:
-    try:
-        import tensorflow_datasets as tfds
-
-        builder = tfds.builder_from_directory(folder)
-        file_format = builder.info.file_format.value
-    except Exception as error:
-        raise _unreadable(folder, name, error) from error
-    if file_format != "array_record":
-        raise InputError(
-            f"{folder} holds {name} as {file_format}, which needs TensorFlow to read: "
-            'prepare it with file_format="array_record"'
-        )
-    return builder
-
-
-def _unreadable(folder: Path, name: str, error: Exception) -> InputError:
-    """The error for a damaged folder: it fails in TFDS, protobuf, array_record or the image."""
-    return InputError(f"can't read {name} from {folder} ({error_text(error)})")
-
-
 class ArrayRecordSource:
     """The encoded images of a split, read one record at a time.
 
@@ -60,26 +38,38 @@ class ArrayRecordSource:
     """
 
     def __init__(self, folder: Path, split: str, num_classes: int) -> None:
-        self._arguments = (folder, split, num_classes)
+        self._folder = folder
         self._name = f"{folder.parent.name} {split}"
         self.num_classes = num_classes
-        builder = _builder(folder, self._name)
-        features = builder.info.features
-        missing = [name for name in ("image", "label") if name not in features]
-        if missing:
+        try:
+            import tensorflow_datasets as tfds
+
+            builder = tfds.builder_from_directory(folder)
+            features, found = builder.info.features, builder.info.file_format.value
+            if found == "array_record":
+                # Segmentation masks stay encoded, too: nothing uses them.
+                images = (
+                    n for n, kind in features.items() if isinstance(kind, tfds.features.Image)
+                )
+                encoded = {name: tfds.decode.SkipDecoding() for name in images}
+                self._records = builder.as_data_source(split, decoders=encoded)
+        except Exception as error:
+            raise self._unreadable(self._name, error) from error
+        if found != "array_record":
+            raise InputError(
+                f"{folder} holds {self._name} as {found}, which needs TensorFlow to read: "
+                "build it with --file_format=array_record"
+            )
+        if missing := [name for name in ("image", "label") if name not in features]:
             raise InputError(
                 f"{folder} holds no {' and no '.join(missing)}, only {', '.join(features)}"
             )
-        found = features["label"].num_classes
-        if found != num_classes:
-            raise InputError(f"{folder} holds {found} classes, expected {num_classes}")
-        try:
-            self._records = builder.as_data_source(split, decoders=_encoded(features))
-        except Exception as error:
-            raise _unreadable(folder, self._name, error) from error
+        if (classes := features["label"].num_classes) != num_classes:
+            raise InputError(f"{folder} holds {classes} classes, expected {num_classes}")
 
-    def __reduce__(self) -> tuple[type, tuple[Path, str, int]]:
-        return ArrayRecordSource, self._arguments
+    def _unreadable(self, name: str, error: Exception) -> InputError:
+        """The error for damage, which shows in TFDS, protobuf or array_record."""
+        return InputError(f"can't read {name} from {self._folder} ({error_text(error)})")
 
     def __len__(self) -> int:
         return len(self._records)
@@ -92,7 +82,7 @@ class ArrayRecordSource:
         try:
             record = self._records[index]
         except Exception as error:
-            raise _unreadable(self._arguments[0], self.name(index), error) from error
+            raise self._unreadable(self.name(index), error) from error
         label = int(record["label"])
         if not 0 <= label < self.num_classes:
             raise InputError(
@@ -110,13 +100,3 @@ class ArrayRecordSource:
         with ThreadPoolExecutor(16) as pool:
             labels = pool.map(lambda index: self.read(index)[1], range(len(self)))
             return np.fromiter(labels, np.int32, len(self))
-
-
-def _encoded(features: Any) -> dict[str, Any]:
-    import tensorflow_datasets as tfds
-
-    # Segmentation masks too: nothing uses them, and decoding costs time.
-    images = [
-        name for name, feature in features.items() if isinstance(feature, tfds.features.Image)
-    ]
-    return {name: tfds.decode.SkipDecoding() for name in images}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError, error_text
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # Others of Pillow's run programs (EPS), or are no images to train on.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -86,26 +91,19 @@ def opencv() -> Any:
 
 
 def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
-            image: Image.Image = file
-            if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
-                raise InputError(
-                    f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "
-                    "16 bits)"
-                )
-            if image.mode.startswith("I"):  # Pillow scales PGMs of any number of bits to 16.
-                gray = (np.asarray(image) >> 8).astype(np.uint8)
-                return np.repeat(gray[:, :, None], 3, axis=2)
-            if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
-                image = image.convert("RGBA")  # Pillow warns if it converts straight to RGB.
-            return np.asarray(image.convert("RGB"))
-    except InputError:
-        raise
-    except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
-        raise _damaged(name, data, error) from error
+    with _opened(data, name) as file:
+        image: Image.Image = file
+        if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
+            raise InputError(
+                f"{name} can't be decoded (32-bit gray has no known range: convert it to 8 or "
+                "16 bits)"
+            )
+        if image.mode.startswith("I"):  # Pillow scales PGMs of any number of bits to 16.
+            gray = (np.asarray(image) >> 8).astype(np.uint8)
+            return np.repeat(gray[:, :, None], 3, axis=2)
+        if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
+            image = image.convert("RGBA")  # Pillow warns if it converts straight to RGB.
+        return np.asarray(image.convert("RGB"))
 
 
 def check_image(data: bytes, name: str) -> None:
@@ -114,21 +112,23 @@ def check_image(data: bytes, name: str) -> None:
     Raises:
         InputError: the format is unknown, a JPEG has no end, or a PNG has wrong checksums.
     """
-    from PIL import Image
+    if not jpeg_shape(data):
+        with _opened(data, name) as file:
+            file.verify()
 
-    if jpeg_shape(data):
-        return
+
+@contextlib.contextmanager
+def _opened(data: bytes, name: str) -> Iterator[Image.Image]:
+    """Opens an image in Pillow; what that raises, also in the block, names the image."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as file:
-            file.verify()
+            yield file
+    except InputError:
+        raise
     except Exception as error:  # Damaged bytes raise almost any exception in Pillow.
-        raise _damaged(name, data, error) from error
-
-
-def _damaged(name: str, data: bytes, error: Exception) -> InputError:
-    from PIL import Image
-
-    reason = error_text(error)
-    if isinstance(error, Image.UnidentifiedImageError):
-        reason = f"no known image format in its {len(data)} bytes"
-    return InputError(f"{name} can't be decoded ({reason}): mend it or remove it")
+        reason = error_text(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = f"no known image format in its {len(data)} bytes"
+        raise InputError(f"{name} can't be decoded ({reason}): mend it or remove it") from error

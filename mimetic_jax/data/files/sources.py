@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -13,13 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.files.decode import check_image
 from mimetic_jax.data.files.views import View, eval_view
 
 
 class ImageSource(Protocol):
-    """N encoded images with labels: any picklable object that reads them by index, thread-safely.
+    """N encoded images with labels: any object that reads them by index, thread-safely.
 
     Attributes:
         num_classes: number of classes; labels are in [0, num_classes).
@@ -48,33 +46,17 @@ class ImageSource(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Subset:
     """Some images of a source, in the order of `indices`.
 
     Args:
         source: the images to choose from.
         indices: int [n], each in [0, N).
-
-    Raises:
-        InputError: an index is outside the source.
     """
 
-    source: ImageSource
-    indices: np.ndarray
-
-    def __post_init__(self) -> None:
-        indices = np.asarray(self.indices, np.int64)
-        if indices.size and (indices.min() < 0 or indices.max() >= len(self.source)):
-            raise InputError(
-                f"indices run from {indices.min()} to {indices.max()}, but the source has "
-                f"{len(self.source)} images"
-            )
-        object.__setattr__(self, "indices", indices)
-
-    @property
-    def num_classes(self) -> int:
-        return self.source.num_classes
+    def __init__(self, source: ImageSource, indices: np.ndarray) -> None:
+        self.source, self.indices = source, np.asarray(indices, np.int64)
+        self.num_classes = source.num_classes
 
     @functools.cached_property
     def labels(self) -> np.ndarray:

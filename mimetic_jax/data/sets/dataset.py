@@ -33,10 +33,10 @@ class DatasetInfo:
         num_classes: number of classes.
         num_train: training examples.
         num_test: test examples.
-        mean: per channel, over the training images, with white as 1; ImageNet's where the published
-            recipes normalize by that.
-        std: standard deviation per channel, likewise.
         source: where the files come from.
+        mean: per channel, over the training images, with white as 1; ImageNet's unless given, by
+            which published recipes normalize other sets, too.
+        std: standard deviation per channel, likewise.
         tfds: its name in TFDS; "" if TFDS doesn't have it.
         splits: the splits used as train and test examples, in TFDS notation.
         folder: the name of the published folder or archive, where that isn't `name`.
@@ -51,9 +51,9 @@ class DatasetInfo:
     num_classes: int
     num_train: int
     num_test: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     source: str
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
     tfds: str = ""
     splits: tuple[str, str] = ("train", "test")
     folder: str = ""

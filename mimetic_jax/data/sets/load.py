@@ -21,7 +21,7 @@ from mimetic_jax.data.sets.dataset import (
     StreamedDataset,
     balanced,
 )
-from mimetic_jax.data.sets.table import IMAGENET_MEAN, IMAGENET_STD, describe
+from mimetic_jax.data.sets.table import describe
 
 OWN_SIDES = {"folder": 64, "folder_streamed": 224}
 """Pixels of a side of one's own images unless configured: held in memory, or read in training."""
@@ -87,8 +87,6 @@ def describe_own(
         (side, side, 3),
         dataset.num_classes,
         *dataset.sizes,
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
         source=str(data_dir),
         streamed=name == "folder_streamed",
     )

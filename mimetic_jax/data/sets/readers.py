@@ -6,10 +6,9 @@ examples, for errors; it returns images uint8 [N, h, w, C] and labels int32 [N].
 
 from __future__ import annotations
 
-import contextlib
 import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,47 +59,21 @@ def read_cifar(paths: Sequence[Path], info: DatasetInfo, published: int) -> Spli
 
 def _read_batch(path: Path, info: DatasetInfo, published: int) -> Split:
     row = math.prod(info.image_shape)
-    with _reading(
-        path,
-        f"a batch of {info.name}",
-        f"more than the {published * row} of the pixels "
-        f"of {published} images; unpack the archive again",
-    ):
+    try:
         values = _unpickled(path)
         pixels = values["data"]
         labels = np.asarray(values["fine_labels" if "fine_labels" in values else "labels"])
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
-        found = f"{getattr(pixels, 'dtype', type(pixels).__name__)} {np.shape(pixels)}"
-        raise InputError(f"{path} holds pixels as {found}, expected uint8 (images, {row})")
-    if pixels.shape[1] != row or not len(pixels):
-        raise InputError(f"{path} holds pixels of shape {pixels.shape}, expected (images, {row})")
-    return pixels, _checked(path, labels, len(pixels), range(info.num_classes))
-
-
-@contextlib.contextmanager
-def _reading(path: Path, what: str, expected: str) -> Iterator[None]:
-    """Name the file and its size in an error: damaged bytes raise almost any in pickle, loadmat."""
-    try:
-        yield
-    except Exception as error:
+        labels = labels.astype(np.int32, casting="same_kind")
+    except Exception as error:  # damaged bytes raise almost any in pickle
         raise InputError(
-            f"{path} can't be read as {what} ({error_text(error)}): found {path.stat().st_size} "
-            f"bytes, expected {expected}"
+            f"{path} can't be read as a batch of {info.name} ({error_text(error)}): found "
+            f"{path.stat().st_size} bytes, expected more than the {published * row} of the pixels "
+            f"of {published} images; unpack the archive again"
         ) from error
-
-
-def _checked(path: Path, labels: np.ndarray, images: int, known: range) -> np.ndarray:
-    """The labels as int32, if there is one of the known ones per image."""
-    if labels.dtype.kind not in "iu" or labels.shape != (images,):
-        raise InputError(
-            f"{path} holds {labels.dtype} labels of shape {labels.shape} for {images} images"
-        )
-    if labels.min() not in known or labels.max() not in known:
-        raise InputError(
-            f"{path} holds labels from {labels.min()} to {labels.max()}, "
-            f"expected {known[0]} to {known[-1]}"
-        )
-    return labels.astype(np.int32)
+    kind, shape = getattr(pixels, "dtype", type(pixels).__name__), np.shape(pixels)
+    if kind != np.uint8 or len(shape) != 2 or shape[1] != row or not shape[0]:
+        raise InputError(f"{path} holds pixels as {kind} {shape}, expected uint8 (images, {row})")
+    return pixels, labels
 
 
 def _unpickled(path: Path) -> dict[str, Any]:

@@ -6,8 +6,6 @@ from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.readers import read_cifar, read_digits
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
 _CIFAR10_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 _KNOWN = {
@@ -73,8 +71,6 @@ _KNOWN = {
             10,
             5_000,
             8_000,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
             source="https://cs.stanford.edu/~acoates/stl10/",
             tfds="stl10",
         ),
@@ -97,8 +93,6 @@ _KNOWN = {
             101,
             75_750,
             25_250,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
             source="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
             tfds="food101",
             splits=("train", "validation"),
@@ -110,8 +104,6 @@ _KNOWN = {
             102,
             2_040,
             6_149,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
             source="https://www.robots.ox.ac.uk/~vgg/data/flowers/102/",
             tfds="oxford_flowers102",
             splits=("train+validation", "test"),
@@ -123,8 +115,6 @@ _KNOWN = {
             37,
             3_680,
             3_669,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
             source="https://www.robots.ox.ac.uk/~vgg/data/pets/",
             tfds="oxford_iiit_pet",
             streamed=True,
@@ -135,8 +125,6 @@ _KNOWN = {
             1_000,
             1_281_167,
             50_000,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
             source="https://image-net.org/download-images",
             tfds="imagenet2012",
             splits=("train", "validation"),

@@ -14,8 +14,8 @@ LEVELS = {"text_char": "char", "text_word": "word"}
 """What a token is, by the name in configurations."""
 
 _FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
-_SHARES = (0.9, 0.05)
-"""Of the lines' characters, what becomes the training and the validation text."""
+_SHARES = (0.9, 0.95)  # of the characters, where the validation and the test text begin
+_MOST_TESTED = 200_000  # characters of each: a test of more would take longer than the training
 
 
 def load_own(name: str, data_dir: str | None) -> Corpus:
@@ -24,8 +24,9 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     A folder with train.txt, valid.txt (validation, val, dev) and test.txt, or with such words at
     the start or the end of three files' names, is read as it is split. Of another folder all .txt
     files, also of folders below it, are joined in order of their names, each at the start of a
-    line; hidden files are left out. That text, or that of a single file, is split at the line ends
-    nearest to 90 % and 95 % of its characters: training, validation and test text.
+    line; hidden files are left out. That text, or that of a single file, is split at the nearest
+    line ends in training, validation and test text. The latter two have 5 % of the characters
+    each, at most 200,000.
 
     Args:
         name: "text_char" for every character of the text, "text_word" for words separated by
@@ -109,7 +110,10 @@ def _split_in_words(name: str) -> str:
 def _divided(path: Path, files: list[str]) -> list[str]:
     # Without a line end, a file's last word and the next one's first would be one.
     text = "\n".join([*(file.removesuffix("\n") for file in files[:-1]), files[-1]])
-    first, second = (_line_end(text, share * len(text)) for share in (_SHARES[0], sum(_SHARES)))
+    first, second = (
+        _line_end(text, max(share * len(text), len(text) - parts * _MOST_TESTED))
+        for share, parts in zip(_SHARES, (2, 1), strict=True)
+    )
     texts = [text[:first], text[first:second], text[second:]]
     if not all(texts):
         ends = text.count("\n")

@@ -113,17 +113,17 @@ def test_a_truncated_file_and_other_bytes_are_named_with_their_size(
         ({"data": np.zeros((6, 3071), np.uint8)}, ["(6, 3071)", "3072"]),
         ({"data": np.zeros((0, 3072), np.uint8)}, ["(0, 3072)"]),
         ({"data": np.zeros((6, 3072), np.float32)}, ["float32 (6, 3072)", "uint8"]),
-        ({"data": [1, 2]}, ["list (2,)"]),
-        ({"labels": [0] * 5}, ["(5,) for 6 images"]),
-        ({"labels": [0, 1, 2, 3, 4, 10]}, ["from 0 to 10, expected 0 to 9"]),
-        ({"labels": [0.5] * 6}, ["float64 labels"]),
+        ({"data": [1, 2]}, ["data_batch_5 holds pixels as list (2,)"]),
+        ({"labels": [0] * 5}, ["data_batch_5 holds 5 images, expected 6 as in data_batch_1"]),
+        ({"labels": [0, 1, 2, 3, 4, 10]}, ["train labels run from 0 to 10, expected 0 to 9"]),
+        ({"labels": [0.5] * 6}, ["data_batch_5", "float64"]),
     ],
 )
 def test_a_file_that_contradicts_itself_is_named(
     tmp_path: Path, change: dict[str, Any], words: list[str]
 ) -> None:
     write("cifar10", tmp_path, **change)
-    refused("cifar10", tmp_path, "data_batch_5", *words)
+    refused("cifar10", tmp_path, *words)
 
 
 def write_cifar(folder: Path) -> dict[str, dict[bytes, Any]]:

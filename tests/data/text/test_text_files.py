@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.text import text_files
 from mimetic_jax.data.text.corpus import describe
-from mimetic_jax.data.text.text_files import _divided, load_own
+from mimetic_jax.data.text.text_files import load_own
 
 LINES = [f"line {n} of a text, äöü\n" for n in range(100)]
 SPLITS = ("train", "valid", "test")
@@ -62,8 +63,14 @@ def test_the_line_ends_are_the_nearest(lengths: list[int], ended: bool) -> None:
     ends = [position + 1 for position, character in enumerate(text) if character == "\n"]
     nearest = [min(ends, key=lambda end: abs(end - share * len(text))) for share in (0.9, 0.95)]
     assume(0 < nearest[0] < nearest[1] < len(text))
-    train, valid, _ = _divided(Path("a.txt"), [text])
+    train, valid, _ = text_files._divided(Path("a.txt"), [text])
     assert [len(train), len(train) + len(valid)] == nearest
+
+
+def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "_MOST_TESTED", 40)
+    parts = text_files._divided(Path("a.txt"), ["to be\n" * 1000])
+    assert [len(part) for part in parts] == [5922, 36, 42]
 
 
 @pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
