@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Self, final
 
@@ -41,9 +41,9 @@ class DatasetInfo:
         splits: the splits used as train and test examples, in TFDS notation.
         folder: the name of the published folder or archive, where that isn't `name`.
         streamed: read from disk while training, instead of held in memory.
-        files: the published files of the train and of the test split, where they hold arrays.
-        read: (files of a split, info, published number of examples) → the split.
-        included: reads the train and the test split of a set that needs no files.
+        read: (folder, info) → the train and the test split of published files of arrays; None if
+            the folder has none of them.
+        included: reads the splits of a set that needs no files.
     """
 
     name: str
@@ -58,8 +58,7 @@ class DatasetInfo:
     splits: tuple[str, str] = ("train", "test")
     folder: str = ""
     streamed: bool = False
-    files: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    read: Callable[[Sequence[Path], DatasetInfo, int], Split] | None = None
+    read: Callable[[Path, DatasetInfo], tuple[Split, Split] | None] | None = None
     included: Callable[[], tuple[Split, Split]] | None = None
 
     def __str__(self) -> str:

@@ -128,8 +128,10 @@ def _whole(info: DatasetInfo, data_dir: str | None, classes: int) -> ImageDatase
         check_unused(info.name, data_dir, "folder or folder_streamed")
         return _dataset(info, *info.included())
     root = _root(info, data_dir)
-    if info.read and (folder := _published(info, root)):
-        return _dataset(info, *(_read(info, folder, split) for split in (0, 1)))
+    if info.read:
+        for folder in (root, root / info.folder):
+            if found := info.read(folder, info):
+                return _dataset(info, *found)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
     if info.streamed:
         return sources
@@ -143,27 +145,6 @@ def _dataset(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
 def _in_memory(name: str, sources: StreamedDataset, side: int) -> ImageDataset:
     train, test = (load_all(source, side) for source in (sources.train, sources.test))
     return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
-
-
-def _published(info: DatasetInfo, root: Path) -> Path | None:
-    """The folder with the published files of arrays, if there are any."""
-    files = [*info.files[0], *info.files[1]]
-    for folder in (root, root / info.folder):
-        missing = [name for name in files if not (folder / name).is_file()]
-        if not missing:
-            return folder
-        if len(missing) < len(files):
-            raise InputError(
-                f"{folder} lacks {', '.join(missing)}: {len(missing)} of the {len(files)} files "
-                f"of {info.name}; {_origin(info, str(root))}"
-            )
-    return None
-
-
-def _read(info: DatasetInfo, folder: Path, split: int) -> Split:
-    assert info.read is not None
-    paths = [folder / name for name in info.files[split]]
-    return info.read(paths, info, (info.num_train, info.num_test)[split])
 
 
 def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset:
@@ -181,7 +162,7 @@ def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset
     files = [f"{name}/VERSION/dataset_info.json (TFDS)"]
     files += [f"{name}/train/" for name in names] + ["train/"]
     if info.read:
-        files = [f"{info.files[0][0]} there and in {info.folder}/", *files]
+        files = [f"the published files, there and in {info.folder}/", *files]
     raise InputError(
         f"no {info.name} in {root}{'' if root.is_dir() else ' (no such folder)'}: looked for "
         f"{', '.join(files)}; {_origin(info, str(root))}"

@@ -1,7 +1,6 @@
 """Readers of data sets that are published as files of arrays, and of the one that comes installed.
 
-A reader takes the files of a split, what is known of the data set, and the published number of
-examples, for errors; it returns images uint8 [N, h, w, C] and labels int32 [N].
+A reader gives the train and the test split: images uint8 [N, h, w, C] and labels int32 [N].
 """
 
 from __future__ import annotations
@@ -34,15 +33,46 @@ def read_digits() -> tuple[Split, Split]:
     return (images[~is_test], labels[~is_test]), (images[is_test], labels[is_test])
 
 
-def read_cifar(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
+_CIFAR_FILES = {
+    "cifar10": (tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)),
+    "cifar100": (("train",), ("test",)),
+}
+
+
+def read_cifar(folder: Path, info: DatasetInfo) -> tuple[Split, Split] | None:
     """CIFAR's "python version": pickled batches of rows of pixels; of CIFAR-100 the fine labels.
 
-    The batches must hold equally many images each, but not as many as published: a cut-down copy of
-    the data can be read too.
+    The batches of a split must hold equally many images each, but not as many as published: a
+    cut-down copy of the data can be read too.
+
+    Args:
+        folder: that holds the files, unpacked.
+        info: of CIFAR-10 or CIFAR-100.
+
+    Returns:
+        The splits; None if the folder has none of the files.
 
     Raises:
-        InputError: a batch can't be read, or contradicts itself or the others.
+        InputError: a file is missing, can't be read, or contradicts itself or the others.
     """
+    files = _CIFAR_FILES[info.name]
+    every = [*files[0], *files[1]]
+    missing = [name for name in every if not (folder / name).is_file()]
+    if len(missing) == len(every):
+        return None
+    if missing:
+        raise InputError(
+            f"{folder} lacks {', '.join(missing)}: {len(missing)} of the {len(every)} files "
+            f"of {info.name}, which comes from {info.source}"
+        )
+    train, test = (
+        _read_batches([folder / name for name in names], info, published)
+        for names, published in zip(files, (info.num_train, info.num_test), strict=True)
+    )
+    return train, test
+
+
+def _read_batches(paths: Sequence[Path], info: DatasetInfo, published: int) -> Split:
     batches = [_read_batch(path, info, published // len(paths)) for path in paths]
     first = len(batches[0][1])
     for path, (_, labels) in zip(paths, batches, strict=True):

@@ -6,8 +6,6 @@ from mimetic_jax.base.errors import unknown
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.readers import read_cifar, read_digits
 
-_CIFAR10_TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
-
 _KNOWN = {
     info.name: info
     for info in (
@@ -33,7 +31,6 @@ _KNOWN = {
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar10",
             folder="cifar-10-batches-py",
-            files=(_CIFAR10_TRAIN, ("test_batch",)),
             read=read_cifar,
         ),
         # With the fine labels.
@@ -48,7 +45,6 @@ _KNOWN = {
             source="https://www.cs.toronto.edu/~kriz/cifar.html",
             tfds="cifar100",
             folder="cifar-100-python",
-            files=(("train",), ("test",)),
             read=read_cifar,
         ),
         # The cropped digits, without the extra images. Mean and standard deviation as in public
