@@ -41,12 +41,14 @@ GATED = (
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: task, width, depth, steps, optimizer, init.
+    """Arguments: task, width, depth, patch, steps, optimizer, init.
 
     `task` is text, ptb, copying, recall or images. `init` is "all" or names of arms joined by "+";
     of images, arms of models with skip connections and of models without.
     """
-    args = arguments(text, task="text", width=32, depth=2, steps=200, optimizer="adamw", init="all")
+    args = arguments(
+        text, task="text", width=32, depth=2, patch=4, steps=200, optimizer="adamw", init="all"
+    )
     if args.task not in TASKS:
         raise unknown("task", args.task, TASKS)
     config = _images(args) if args.task == "images" else _today(args)
@@ -115,7 +117,7 @@ def _images(args: ConfigDict) -> ConfigDict:
     config.data.augment.crop, config.data.augment.flip = 4, True
     config.batch = 32
     config.model = model("vit", width=args.width, depth=args.depth, heads=args.width // 16)
-    config.model.patch, config.model.pool, config.model.base = 4, "mean", "torch"
+    config.model.patch, config.model.pool, config.model.base = args.patch, "mean", "torch"
     config.optimizer.weight_decay = 0.01
     config.eval.batch = 500
     return config

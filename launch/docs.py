@@ -6,8 +6,8 @@
 
 `table: PAPER/TABLE` has what the paper printed and what we trained of it, `table: papers` a line
 for each of these tables, `table: evidence` and `table: transformers` our own questions,
-and `table: league` the league. What
-a page has no room for is in docs/results.csv: every arm with its spread, how often it is better
+`table: league` the league and `table: today` what helps today's models. What a page has no room
+for is in docs/results.csv: every arm with its spread, how often it is better
 than the default, and the commands of its runs.
 """
 
@@ -48,6 +48,8 @@ that positions drown."""
 _NOTHING = ("", "", "", "")
 """Our cells of a row that has no run."""
 
+_TODAY = tuple(name for name in TABLES if name.startswith("today/"))
+
 _TRANSFORMERS = ("recall/attention", "recall/positions", "recall/induction")
 """Tables of transformers that copy, in one table of recall.md."""
 
@@ -74,6 +76,7 @@ def filled(page: str, results: Results) -> str:
 def _block(name: str, results: Results) -> str:
     whole: dict[str, Callable[[Results], str]] = {
         "league": league.league_table,
+        "today": functools.partial(league.settings_table, _TODAY),
         "papers": _papers,
         "evidence": functools.partial(_methods, _EVIDENCE),
         "transformers": functools.partial(_methods, _TRANSFORMERS),

@@ -256,6 +256,25 @@ def task_table(task: str, results: Results) -> str:
     return markdown(columns)
 
 
+def settings_table(tasks: Sequence[str], results: Results) -> str:
+    """Candidates by settings: each entrant of each of these tables that has all its seeds."""
+    columns: dict[str, list[str]] = {
+        name: []
+        for name in (
+            *("setting", "candidate", "best at", "ours ± sd (n)"),
+            *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
+        )
+    }
+    for task in tasks:
+        for standing in standings(task, results):
+            whole = len(standing.result.reached) >= len(TABLES[task].seeds)
+            if standing.arm in ENTRANTS and whole:
+                cells = (task.partition("/")[2], *_cells(standing, TABLES[task]))
+                for column, cell in zip(columns.values(), cells, strict=True):
+                    column.append(cell)
+    return markdown(columns)
+
+
 def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
     ours, gain, structure = standing.result, standing.gain, standing.structure
     form = f".{ours.score.digits}f"

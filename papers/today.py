@@ -58,13 +58,14 @@ def _text(width: int, steps: int, first: tuple[str, ...], arms: tuple[str, ...])
     return _table("text", data, "test bits/char", first, arms, width=width, steps=steps)
 
 
-def _images(depth: int, steps: int) -> Table:
+def _images(depth: int, patch: int, steps: int) -> Table:
     data = (
-        f"10,000 images of CIFAR-10, 64 tokens, ViT 32/{depth} of 2 heads without skip "
-        f"connections, mean pooling, {steps} steps of 32"
+        f"10,000 images of CIFAR-10, {(32 // patch) ** 2} tokens, ViT 32/{depth} of 2 heads "
+        f"without skip connections, mean pooling, {steps} steps of 32"
     )
     first = ("1e-3", "2e-3", "4e-3")
-    return _table("images", data, "accuracy %", first, _IMAGES, width=32, depth=depth, steps=steps)
+    sizes = {"depth": depth, "patch": patch, "steps": steps}
+    return _table("images", data, "accuracy %", first, _IMAGES, **sizes)
 
 
 TABLES = {
@@ -72,8 +73,9 @@ TABLES = {
     "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
     "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2"), _LEADING),
     "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
-    "skipless": _images(6, 156),
-    "deep_skipless": _images(12, 156),
+    "skipless": _images(6, 8, 156),
+    "skipless_64": _images(6, 4, 156),
+    "skipless_long": _images(12, 4, 624),
     "copying": _table(
         "copying",
         f"copying strings of 8, {_MODERN}, 32/2, 200 steps",

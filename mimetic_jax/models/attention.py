@@ -29,6 +29,8 @@ class Attention(nn.Module):
         fused_qkv: one product for the three projections; the parameters stay separate.
         causal: token n attends to tokens 0 … n only.
         rotary: queries and keys turn with their position, see `position.rotated`.
+        key_shift: share of a head's columns, its last ones, that don't turn, and whose keys are
+            those of the token before; of the first token zeros.
         qk_norm: each query and key is divided by its root mean square over K and multiplied by
             learned factors [K], one set for all queries and one for all keys, before it turns.
         dtype: of the computation; parameters are float32.
@@ -52,6 +54,7 @@ class Attention(nn.Module):
     fused_qkv: bool = False
     causal: bool = False
     rotary: bool = False
+    key_shift: float = 0.0
     qk_norm: bool = False
     dtype: Any = jnp.float32
 
@@ -67,10 +70,11 @@ class Attention(nn.Module):
         width = x.shape[-1]
         if width % self.num_heads:
             raise InputError(f"num_heads {self.num_heads} does not divide dim {width}")
-        if self.rotary and (width // self.num_heads) % 2:
-            raise InputError(
-                f"rotary positions need heads of even width, not {width // self.num_heads}"
-            )
+        turned = self._turned(width // self.num_heads)
+        if self.rotary and turned % 2:
+            raise InputError(f"rotary positions need heads of even width, not {turned}")
+        if self.key_shift and not (self.rotary and 0 < self.key_shift < 1):
+            raise InputError(f"key_shift {self.key_shift} is a share of columns beside rotary ones")
         if self.fused_qkv and not self.is_initializing():
             query, key, value = self._fused(x)
         else:
@@ -89,10 +93,19 @@ class Attention(nn.Module):
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """What each head gathers, [B, N, H, K] from three of that shape."""
-        if self.rotary:
+        if self.rotary and self.key_shift:
+            turned = self._turned(key.shape[-1])
+            before = jnp.pad(key[:, :-1, :, turned:], ((0, 0), (1, 0), (0, 0), (0, 0)))
+            query = jnp.concatenate([rotated(query[..., :turned]), query[..., turned:]], axis=-1)
+            key = jnp.concatenate([rotated(key[..., :turned]), before], axis=-1)
+        elif self.rotary:
             query, key = rotated(query), rotated(key)
         implementation = _implementation(query.dtype, query.shape[-1])
         return _attended(query, key, value, self.causal, implementation)
+
+    def _turned(self, head_dim: int) -> int:
+        """How many columns of a head turn with their position."""
+        return head_dim - int(self.key_shift * head_dim)
 
     def initial_kernel(self, name: str) -> Initializer:
         """Initial values of query, key or value."""

@@ -43,6 +43,8 @@ class GPT(nn.Module):
             them. Or "learned", a table `pos_embed` as small as the embedding, which is added
             unscaled. Or "rotary": queries and keys turn with their position, at any length, and
             the scaled embedding enters the blocks alone.
+        key_shift: with rotary positions, the share of each head's columns that don't turn and whose
+            keys are those of the token before, see `Attention`.
         max_length: rows of the learned table; the longest input.
         qk_norm: normalize each query and key, see `Attention`.
         rms_norm: RMSNorm, x / √(mean x² + ε) ∘ scale, in place of LayerNorm.
@@ -90,6 +92,7 @@ class GPT(nn.Module):
     heads: int = 8
     mlp_ratio: float = 4.0
     positions: str = "sinusoidal"
+    key_shift: float = 0.0
     max_length: int = 1024
     qk_norm: bool = False
     rms_norm: bool = False
@@ -173,6 +176,7 @@ class Block(nn.Module):
     train: bool
     dropout: float
     rotary: bool
+    key_shift: float
     qk_norm: bool
     rms_norm: bool
     norm_epsilon: float
@@ -190,6 +194,7 @@ class Block(nn.Module):
             bias_init=init.linear_bias(x.shape[-1]),
             causal=True,
             rotary=self.rotary,
+            key_shift=self.key_shift,
             qk_norm=self.qk_norm,
             dtype=self.dtype,
             name="attention",

@@ -17,6 +17,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 | depthwise (filters)                 | [k, k, C] | depthwise_bias | [C]     |
 | relative_bias (query − key)         | [(2W−1)², H] | shared_bias (key − query) | [2W−1, 2W−1] |
 | position (class-token rows included)| [N, D]    |              |           |
+| embedding (of tokens, by rules)     | [T, D]    |              |           |
 | ssm_b, ssm_c (all groups' states)   | [D, S]    | ssm_a (A_log), ssm_dt_bias | [H] |
 | ssm_a_states (A_log by channel)     | [I, S]    |              |           |
 | ssm_conv (causal filters)           | [k, C]    | ssm_conv_bias | [C]      |
@@ -48,8 +49,10 @@ from mimetic_jax.schemes.baselines import (
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.embedding import Bigrams
 from mimetic_jax.schemes.heads import (
     HeadIdentity,
+    InductionHead,
     OrthogonalValueOut,
     SymmetricQueryKey,
     ValueOutPerHead,
@@ -65,6 +68,7 @@ from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 __all__ = [
     "DCT",
     "AntiCorrelated",
+    "Bigrams",
     "Block",
     "ByDepth",
     "CompleteP",
@@ -80,6 +84,7 @@ __all__ = [
     "ImpulseBias",
     "ImpulseMixing",
     "Independent",
+    "InductionHead",
     "Layers",
     "MeanShift",
     "Mimetic",

@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax import weights
+from mimetic_jax.base.typed import Range
 from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
 from mimetic_jax.schemes.mimetic import Alpha, Beta, pair_roles, pair_sizes
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
+
+_SHARE = Range(0, 1, reason="a share of the columns of a head")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,47 @@ class HeadIdentity(Scheme):
         )
         added = self.beta * sizes["dim"] ** -0.5 * coordinates
         repeats = sizes["num_heads"] // sizes["num_kv_heads"]
+        return {
+            "query": block["query"] + jnp.repeat(added, repeats, axis=1),
+            "key": block["key"] + added,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class InductionHead(Scheme):
+    """Query and key plus √β I on the head's own coordinates, in the last columns of each head.
+
+    For rotary positions that leave these columns unturned and shift their keys by one token
+    (`GPT.key_shift`): q_n k_m then has β x_n x_{m−1} on these coordinates, so that token n looks at
+    what followed a token like itself. With `OrthogonalValueOut` of a positive product it adds that
+    to the residual activations. It adds to the existing kernels.
+
+    The control is `NormMatched` in the same model.
+
+    Attributes:
+        beta: β ≥ 0.
+        share: of a head's columns, its last ones; that of the model.
+
+    Example:
+        >>> sorted(InductionHead().writes(frozenset({"query", "key", "value", "query_bias"})))
+        ['key', 'query']
+
+    Reference: the shift is that of the nanoGPT speed-run (modded-nanogpt), whose own start is
+    random; induction heads are those of Olsson et al. 2022.
+    """
+
+    beta: Annotated[float, NOT_NEGATIVE] = 1.0
+    share: Annotated[float, _SHARE] = 0.5
+
+    def writes(self, roles: frozenset[str]) -> frozenset[str]:
+        return both_or_none(attention_kernels(roles), "query", "key")
+
+    def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
+        sizes = pair_sizes(block, "query", "key")
+        groups, width = sizes["num_kv_heads"], sizes["head_dim"]
+        own = jnp.arange(width) >= width - int(self.share * width)
+        added = self.beta**0.5 * own * weights.head_coordinates(sizes["dim"], groups, width)
+        repeats = sizes["num_heads"] // groups
         return {
             "query": block["query"] + jnp.repeat(added, repeats, axis=1),
             "key": block["key"] + added,
@@ -136,7 +180,7 @@ class OrthogonalValueOut(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class ValueOutPerHead(Scheme):
-    """Each head's W_V W_out is the best rank-K approximation of its own αZ + βI; biases 0.
+    """Each head's W_V W_out is the best rank-K approximation of its own αZ + βI.
 
     `Mimetic` draws one target for all heads of a layer together. Here each head has its own, with
     fresh Z, as query and key do, so that the sum over heads has a larger diagonal. Query heads that
@@ -145,6 +189,7 @@ class ValueOutPerHead(Scheme):
     Attributes:
         alpha, beta: α and (signed) β of each head: numbers, a number per layer, or functions of
             relative depth.
+        zero_bias: whether biases of value and out become zero.
 
     Example:
         >>> sorted(ValueOutPerHead().writes(frozenset({"query", "key", "value", "out"})))
@@ -155,9 +200,10 @@ class ValueOutPerHead(Scheme):
 
     alpha: Alpha = 0.4
     beta: Beta = -0.4
+    zero_bias: bool = True
 
     def writes(self, roles: frozenset[str]) -> frozenset[str]:
-        return pair_roles(roles, query_key=False, value_out=True, zero_bias=True)
+        return pair_roles(roles, query_key=False, value_out=True, zero_bias=self.zero_bias)
 
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         scheme: Any = self.at(context.layer, context.num_layers)

@@ -50,6 +50,7 @@ ROLES = {
     "relative_bias": "r h",
     "shared_bias": "u v",
     "position": "n d",
+    "embedding": "t d",
     "attention_gain": "d",
     "attention_scale": "d",
     "mlp_gain": "d",
@@ -63,10 +64,11 @@ ROLES = {
     "ssm_norm": "i",
 }
 """Canonical axes of each role: d width, h heads, g key/value heads, k head width, f hidden width,
-n tokens or positions, u rows and v columns of a filter or of a table, c channels, r the rows and
-columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`, one over tokens
-`token_in` and `token_out`. In a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, no rule of the
-zoo describes the kernels; a rule of one's own may.
+n tokens or positions, t tokens of a vocabulary, u rows and v columns of a filter or of a table, c
+channels, r the rows and columns of a table in one. An MLP over channels is `mlp_in` and `mlp_out`,
+one over tokens `token_in` and `token_out`. In a gated MLP, (act(x mlp_gate) ∘ x mlp_in) mlp_out, no
+rule of the zoo describes the kernels, and none describes the embedding of tokens; a rule of one's
+own may.
 
 Both biases of attention logits belong to windows: `relative_bias` has a column per head and is
 indexed by query − key, `shared_bias` is indexed by key − query.

@@ -27,6 +27,7 @@ from mimetic_jax.weights.conv import (
     conv_filters,
     sample_filters,
 )
+from mimetic_jax.weights.embedding import bigram_counts, bigram_embedding
 from mimetic_jax.weights.factor import factorize
 from mimetic_jax.weights.impulse import (
     impulse_matrices,
@@ -47,6 +48,8 @@ from mimetic_jax.weights.ssm import correlated, identity_filters, log_decay, ste
 
 __all__ = [
     "anti_correlated",
+    "bigram_counts",
+    "bigram_embedding",
     "conv_covariance_2022",
     "conv_filters",
     "correlated",

@@ -14,6 +14,7 @@ from scipy.special import erf
 
 import mimetic_jax
 from mimetic_jax import InputError, plan, rewrite, schemes
+from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.gpt import GPT
 from tests.models.values import drawn
 
@@ -195,6 +196,35 @@ def test_rules_of_ones_own_describe_a_gated_mlp() -> None:
     for layer, fan_in in (("fc1", 12), ("up", 12), ("fc2", 48)):
         assert small[layer]["kernel"].std() == pytest.approx(1 / fan_in, rel=0.15)
     assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])
+
+
+def test_an_induction_head_looks_at_what_followed_a_token_like_itself() -> None:
+    """In one layer: keys of the columns that don't turn are those of the token before."""
+    heads, width, x = 2, 16, np.zeros((1, 8, 16), np.float32)
+    for at, token in enumerate((3, 2, 4, 7, 6, 5, 3, 6)):  # the last but one was there at first
+        x[0, at, [token, 8 + token]] = 1
+    layer = Attention(heads, causal=True, rotary=True, key_shift=0.75)
+    params = layer.init(KEY, x)["params"]
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    scheme = schemes.InductionHead(beta=200.0, share=0.75)
+    params = rewrite(KEY, zeros, scheme)
+    eye = np.eye(width, dtype=np.float32)
+    params["value"]["kernel"] = eye.reshape(width, heads, 8)
+    params["out"]["kernel"] = eye.reshape(heads, 8, width)
+    found = np.asarray(layer.apply({"params": params}, x))[0]
+    np.testing.assert_allclose(found[6], x[0, 1], atol=1e-3)  # it followed the first 3
+    with pytest.raises(InputError, match=r"key_shift 0\.5 is a share of columns"):
+        Attention(heads, key_shift=0.5).init(KEY, x)
+
+
+def test_the_share_of_shifted_keys_keeps_the_model_causal() -> None:
+    fields = {"positions": "rotary", "key_shift": 0.5}
+    variables, x = noisy(**fields), np.asarray(tokens())
+    changed = x.copy()
+    changed[:, 4] = (changed[:, 4] + 1) % SMALL["vocab"]
+    before, after = apply(variables, x, **fields), apply(variables, changed, **fields)
+    np.testing.assert_allclose(before[:, :4], after[:, :4], atol=1e-5)
+    assert float(jnp.abs(before - apply(variables, x, positions="rotary")).max()) > 0.01
 
 
 @pytest.mark.parametrize("rms", [False, True])

@@ -24,7 +24,7 @@ ODD = [
     np.float32(0.1), np.int64(2), np.array(0.3), np.array([0.1, 0.2]), jnp.array(0.3), jnp.ones(2),
     np.array(["a"]), object(), Mimetic(), Mimetic, (Mimetic(), 3),
 ]  # fmt: skip
-NEEDED = {"like": Mimetic(), "scheme": Mimetic(), "path": "weights.npz"}
+NEEDED = {"like": Mimetic(), "scheme": Mimetic(), "counts": ((0, 2), (1, 0))}
 OURS = {
     name: kind for name, kind in _REGISTRY.items() if kind.__module__.startswith("mimetic_jax.")
 }

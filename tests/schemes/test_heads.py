@@ -19,6 +19,7 @@ from mimetic_jax.schemes import (
     Block,
     Context,
     HeadIdentity,
+    InductionHead,
     Mimetic,
     OrthogonalValueOut,
     SymmetricQueryKey,
@@ -27,7 +28,13 @@ from mimetic_jax.schemes import (
 from tests.schemes.blocks import biases, kernels, ones
 
 KEY = jax.random.key(0)
-SCHEMES = [HeadIdentity(), SymmetricQueryKey(), OrthogonalValueOut(), ValueOutPerHead()]
+SCHEMES = [
+    HeadIdentity(),
+    InductionHead(),
+    SymmetricQueryKey(),
+    OrthogonalValueOut(),
+    ValueOutPerHead(),
+]
 SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
 
 
@@ -72,6 +79,19 @@ def test_heads_get_an_identity_on_coordinates_of_their_own(sizes):
         assert len(columns) == min(own, head_dim)
     of_query = new["query"] - block["query"]
     np.testing.assert_allclose(of_query, np.repeat(added, heads // groups, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_an_induction_head_adds_to_its_last_columns_alone(sizes):
+    block = drawn(*sizes)
+    whole, part = (InductionHead(4.0, share)(KEY, block, Context()) for share in (1.0, 0.5))
+    head_dim = sizes[-1]
+    first = head_dim - head_dim // 2
+    for role in ("query", "key"):
+        np.testing.assert_array_equal(part[role][..., :first], block[role][..., :first])
+        np.testing.assert_array_equal(part[role][..., first:], whole[role][..., first:])
+        added = np.asarray(whole[role] - block[role])
+        np.testing.assert_allclose(added[added > 0.5], 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -147,7 +167,7 @@ def test_doors_agree(scheme):
     initialize(module, KEY, scheme)
     state = nnx.to_pure_dict(nnx.state(module, nnx.Param))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), new, state)
-    if isinstance(scheme, HeadIdentity | SymmetricQueryKey):
+    if isinstance(scheme, HeadIdentity | InductionHead | SymmetricQueryKey):
         with pytest.raises(InputError, match="rewrite"):
             initializers.attention(scheme)(KEY, 16, 2)
         return

@@ -1,0 +1,76 @@
+"""Embeddings from bigrams: what their geometry is, and the scheme that writes them."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import InputError, Rule, plan, rewrite
+from mimetic_jax.schemes import Bigrams
+from mimetic_jax.weights import bigram_counts, bigram_embedding
+
+KEY = jax.random.key(0)
+RULES = (Rule("embedding", "embedding", "t d"),)
+TOKENS = np.random.default_rng(0).integers(0, 6, 500)
+
+
+def test_counts_are_those_of_a_loop():
+    expected = np.zeros((7, 7), int)
+    for one, other in itertools.pairwise(TOKENS):
+        expected[one, other] += 1
+    np.testing.assert_array_equal(bigram_counts(TOKENS, 7), expected)
+
+
+def test_products_of_rows_are_those_of_the_logarithms():
+    """(U √S)(U √S)ᵀ is the positive root of M Mᵀ, M = log(1 + counts); rows have norm 1."""
+    found = np.asarray(bigram_embedding(bigram_counts(TOKENS, 6), 9), np.float64)
+    matrix = np.log1p(bigram_counts(TOKENS, 6))
+    values, vectors = np.linalg.eigh(matrix @ matrix.T)
+    root = vectors @ np.diag(np.maximum(values, 0) ** 0.5) @ vectors.T
+    root /= np.sqrt(np.outer(root.diagonal(), root.diagonal()))
+    np.testing.assert_allclose(found @ found.T, root, atol=1e-5)
+    assert not found[:, 6:].any()
+
+
+def test_tokens_with_the_same_followers_share_a_direction():
+    counts = np.array([[0, 5, 2], [0, 5, 2], [9, 0, 0]])
+    first, second, third = np.asarray(bigram_embedding(counts, 3))
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    assert abs(first @ third) < 0.5
+
+
+def test_the_scheme_keeps_the_scale_and_tokens_that_nothing_follows():
+    counts = bigram_counts(TOKENS, 8)  # tokens 6 and 7 aren't in the text
+    stored = tuple(map(tuple, counts.tolist()))
+    params = {"embedding": 0.1 * jax.random.normal(KEY, (8, 16)), "head": jnp.ones((16, 8))}
+    new = rewrite(KEY, params, Bigrams(stored), rules=RULES)
+    np.testing.assert_array_equal(new["embedding"][6:], params["embedding"][6:])
+    norms = np.linalg.norm(params["embedding"], axis=1)
+    scale = np.sqrt((norms**2).mean())
+    np.testing.assert_allclose(np.linalg.norm(new["embedding"][:6], axis=1), scale, rtol=1e-5)
+    np.testing.assert_array_equal(new["head"], params["head"])
+    control = rewrite(KEY, params, Bigrams(stored, shuffled=True), rules=RULES)["embedding"]
+    assert not np.array_equal(control, new["embedding"])
+    np.testing.assert_allclose(
+        np.sort(control, axis=0), np.sort(new["embedding"], axis=0), atol=1e-7
+    )
+    assert [write.path for write in plan(params, Bigrams(stored), rules=RULES)] == ["embedding"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bigram_embedding(np.ones((2, 3)), 2), r"\(2, 3\) are not \[V, V\]"),
+        (lambda: bigram_embedding(-np.eye(2), 2), "numbers of at least 0"),
+        (lambda: Bigrams(((1, 2),)), "1 rows of counts are not a square"),
+        (
+            lambda: rewrite(KEY, {"embedding": jnp.ones((3, 2))}, Bigrams(((1,),)), rules=RULES),
+            "counts of 1 tokens, but 3 embeddings",
+        ),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
