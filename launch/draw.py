@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.marks import counted, reached, runs_of
+from launch.marks import counted, reached
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
@@ -137,12 +137,12 @@ def _ours(
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
-    for entry, runs in counted(rows, results):
-        default, mimetic = runs.get("default", {}), runs.get("mimetic", {})
+    for entry, found in counted(rows, results):
+        default, mimetic = (
+            found[arm].reached if arm in found else {} for arm in ("default", "mimetic")
+        )
         if shared := sorted(default.keys() & mimetic.keys()):
-            base, ours = (
-                np.array([of[seed].value for seed in shared]) for of in (default, mimetic)
-            )
+            base, ours = (np.array([of[seed] for seed in shared]) for of in (default, mimetic))
             sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
             where = f"{panel}, scaled down" if small else panel
             means = float(base.mean()), float(ours.mean())
@@ -159,8 +159,8 @@ def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
     found = {}
     for entry in wanted:
         epochs = queue.configs[entry.spec].epochs
-        for runs in runs_of(entry.spec, queue.results, queue.marks[entry.spec]).values():
-            for run in runs.values():
+        for result in _results(entry, queue):
+            for run in result.runs.values():
                 if epochs:
                     found[entry.row.label] = run.steps / epochs
     return found

@@ -133,9 +133,9 @@ def _tried(trial: Entry, results: Results) -> dict[str, float]:
     """How well the arms that have all runs of a trial did in it; more is better."""
     ((_, of_arms),) = counted([trial], results)
     return {
-        arm: float(np.mean([_goodness(runs[seed]) for seed in trial.seeds]))
-        for arm, runs in of_arms.items()
-        if runs.keys() >= set(trial.seeds)
+        arm: float(np.mean([_goodness(result.runs[seed]) for seed in trial.seeds]))
+        for arm, result in of_arms.items()
+        if result.runs.keys() >= set(trial.seeds)
     }
 
 
@@ -164,8 +164,9 @@ def standings(task: str, results: Results) -> list[Standing]:
     picked = choices(rows, results)
     found: dict[str, Standing] = {}
     for entry, of_arms in counted(chosen(rows, results), results):
-        for arm, runs in of_arms.items():
-            runs = {seed: run for seed, run in runs.items() if seed not in TABLES[task].trials}
+        for arm, result in of_arms.items():
+            trials = TABLES[task].trials
+            runs = {seed: run for seed, run in result.runs.items() if seed not in trials}
             if runs:
                 edge = picked[arm].edge
                 found[arm] = Standing(task, arm, entry.number, edge, ArmResult(arm, runs))

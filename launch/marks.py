@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from ml_collections import ConfigDict
 
 from launch.registry import Entry, Spec
-from launch.results import Line, Results
+from launch.results import Results
 from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms, to_json
@@ -81,46 +81,32 @@ def _recorded(spec: Spec, results: Results) -> Weights | None:
     return None
 
 
-def runs_of(
-    spec: Spec, results: Results, marks: Mapping[str, Mark]
-) -> dict[str, dict[int, Record]]:
-    """The runs of a comparison that count, by arm and seed.
+def reached(
+    spec: Spec, results: Results, marks: Mapping[str, Mark], row: str = ""
+) -> dict[str, ArmResult]:
+    """What each arm of a comparison reached in its runs of today's configuration.
 
     Raises:
         InputError: some were trained on other data; lines of older versions don't know theirs.
     """
-    found = {arm: results.runs(spec, arm, mark.result) for arm, mark in marks.items()}
+    found: dict[str, ArmResult] = {}
     first: dict[str, Record] = {}
-    for arm, records in found.items():
-        for record in records.values():
-            one = first.setdefault(marks[arm].data, record) if record.data else record
+    for arm, mark in marks.items():
+        runs = results.runs(spec, arm, mark.result)
+        for record in runs.values():
+            one = first.setdefault(mark.data, record) if record.data else record
             if one.data != record.data:
                 raise InputError(
                     f"{spec.key}: {one.arm} seed {one.seed} was trained on data of fingerprint "
                     f"{one.data}, {record.arm} seed {record.seed} on {record.data}: they can't be "
                     "compared; delete the lines of one of them"
                 )
-    return {arm: records for arm, records in found.items() if records}
+        if runs:
+            found[arm] = ArmResult(arm, runs, row, control=mark.control)
+    return found
 
 
-def reached(
-    spec: Spec, results: Results, marks: Mapping[str, Mark], row: str = ""
-) -> dict[str, ArmResult]:
-    """What each arm of a comparison reached in the runs that count; see `runs_of`."""
-    return {
-        arm: ArmResult(arm, runs, row, control=marks[arm].control)
-        for arm, runs in runs_of(spec, results, marks).items()
-    }
-
-
-def counted(
-    rows: Sequence[Entry], results: Results
-) -> list[tuple[Entry, dict[str, dict[int, Record]]]]:
-    """Rows, each with its runs of today's configuration by arm and seed; see `runs_of`."""
+def counted(rows: Sequence[Entry], results: Results) -> list[tuple[Entry, dict[str, ArmResult]]]:
+    """Rows, each with what its arms reached; see `reached`."""
     marks = marks_of_lines(rows, results)
-    return [(row, runs_of(row.spec, results, marks.get(row.spec, {}))) for row in rows]
-
-
-def stale(lines: Sequence[Line], marks: Mapping[str, Mark]) -> int:
-    """How many lines are of another configuration than today's."""
-    return sum(line.arm in marks and marks[line.arm].result != line.digest for line in lines)
+    return [(row, reached(row.spec, results, marks.get(row.spec, {}))) for row in rows]

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from launch.marks import Marks, reached, stale
+from launch.marks import Marks, reached
 from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.record import ACCURACY
@@ -71,9 +71,10 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks, *, full: boo
             f"{IMAGES} one seed: the interval is a bootstrap over test images, for these networks."
         )
     old = sum(
-        stale(results.of(spec), marks[spec])
+        line.arm in marks[spec] and marks[spec][line.arm].result != line.digest
         for spec in dict.fromkeys(entry.spec for entry in entries)
         if spec in marks
+        for line in results.of(spec)
     )
     if old:
         notes.append(f"{old} runs of another configuration are not counted.")
@@ -138,10 +139,7 @@ def _cells(line: Shown, found: Mapping[str, ArmResult]) -> tuple[str, ...]:
     if ours is None:
         return (line.label, line.arm, published, "", "", "", "", "not run")
     form = f".{ours.score.digits}f"
-    scale, structure = (
-        _difference(ours, theirs, line.examples) if theirs else None
-        for theirs in (found.get(DEFAULT), found.get(ours.control))
-    )
+    scale, structure = differences(ours, found, line.examples)
     return (
         line.label,
         line.arm,
@@ -162,7 +160,23 @@ def printed(score: float) -> str:
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
 
 
-def _difference(ours: ArmResult, theirs: ArmResult, examples: int) -> Difference | None:
+def differences(
+    ours: ArmResult, found: Mapping[str, ArmResult], examples: int = 0
+) -> tuple[Difference | None, Difference | None]:
+    """An arm's differences to the default, and to noise of the same norms.
+
+    Args:
+        ours: the arm.
+        found: all arms of its comparison.
+        examples: number of test images that give one seed an interval; 0 for none.
+    """
+    default, noise = found.get(DEFAULT), found.get(ours.control)
+    return _difference(ours, default, examples), _difference(ours, noise, examples)
+
+
+def _difference(ours: ArmResult, theirs: ArmResult | None, examples: int) -> Difference | None:
+    if theirs is None:
+        return None
     difference = ours.versus(theirs)
     if difference and difference.low is None and ours.score == ACCURACY and examples:
         (seed,) = ours.reached.keys() & theirs.reached.keys()
