@@ -100,7 +100,7 @@ def main() -> None:
         arm = Comparison(config, lambda line: None).arms["run"]
         program = arm.program
         try:
-            ways = [ours(program, config), theirs(config, arm.source.info)]
+            ways = [ours(program, config), theirs(config, arm.dataset.info)]
         except ImportError as error:
             sys.exit(f"this benchmark compares with PyTorch: pip install torch timm ({error})")
         own, peer, product = medians([*ways, square_product])

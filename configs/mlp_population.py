@@ -3,9 +3,9 @@
 Paper: Mimetic Initialization of MLPs, section 2 and figure 1.
 Command:
     python main.py --config=configs/mlp_population.py:init=default --config.data.dir=DIR \
-        --config.members=10000 --workdir=runs/population
+        --config.seeds=0-9999 --workdir=runs/population
     python main.py --config=configs/mlp_population.py --config.data.dir=DIR \
-        --config.members=64 --workdir=runs/population_arms
+        --workdir=runs/population_arms
 Published: the figure alone. Over about 10,000 networks of 3 or 4 layers, width 16 to 32 and
     expansion 2, the covariance of the first kernel is striped: its entries share a mean per input.
     The second kernel has less of it, and in ViTs the first is anti-correlated with the second.
@@ -35,7 +35,7 @@ def get_config(text: str = "") -> ConfigDict:
     args = arguments(text, model="convnext", epochs=10.0, b=0.5, init="all")
     config = default()
     config.name = f"mlp_population_{args.model}"
-    config.members = 64
+    config.seeds, config.together = tuple(range(64)), 64
     config.batch = 64
     config.epochs = args.epochs
     config.data.name = "cifar10"

@@ -84,8 +84,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="a row of the table, from 1; or arguments of the config file; repeatable",
     )
     parser.add_argument("--arms", default="", help="A,B: these alone")
-    parser.add_argument("--seeds", default="", help="default: 0,1,2, or the config file's")
-    parser.add_argument("--members", type=int, help="of each population; default: the config's")
+    parser.add_argument(
+        "--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's"
+    )
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
     parser.add_argument("--to", choices=("local", "slurm", "table"), default="local")
     parser.add_argument(
@@ -127,8 +128,6 @@ def run(flags: argparse.Namespace, say: Say) -> int:
     """Run the command; returns the exit code."""
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
-    if flags.members is not None and flags.members < 1:
-        raise InputError(f"--members={flags.members}: a population has at least 1 member")
     results = Results(flags.results)
     if flags.docs:
         return _write_docs(results, say)
@@ -250,7 +249,6 @@ def _train(
         folders(flags.data_dir),
         command(flags),
         say,
-        flags.members or 0,
     )
     if added := queue.collect():
         say(f"{added} finished runs of {flags.workdir} have their lines now")
@@ -330,7 +328,6 @@ def command(flags: argparse.Namespace) -> str:
     parts = ["python launch/reproduce.py", flags.name]
     parts += [f"--row={row}" for row in flags.row]
     parts += [f"--arms={flags.arms}"] if flags.arms else []
-    parts += [f"--members={flags.members}"] if flags.members else []
     parts += ["--small"] if flags.small else []
     parts += [f"--seeds={flags.seeds}"] if flags.seeds else []
     parts += ["--file=FILE"] if flags.file else []
@@ -343,9 +340,15 @@ def _seeds(text: str) -> list[int]:
     """The seeds of the command line; none for those of the rows."""
     if not text:
         return []
-    seeds = [int(seed) for seed in text.split(",") if re.fullmatch("[0-9]{1,10}", seed)]
-    if len(seeds) < len(text.split(",")) or max(seeds) >= 2**32:
-        raise InputError(f"--seeds={text} is not a list of integers below 2^32, such as 0,1,2")
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch("([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        if not first <= last < 2**32:
+            raise InputError(
+                f"--seeds={text} is not a list of integers below 2^32, such as 0,1,2 or 0-63"
+            )
+        seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
     return seeds

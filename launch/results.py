@@ -1,8 +1,8 @@
 """results/*.jsonl: a line for each finished run, the only source of the numbers in docs/.
 
-A line is a record with the comparison that it belongs to and the command that trained it. The line
-of a population has all its members: their number and the list of their scores, null for one that
-diverged, instead of a seed, a score and a curve.
+A line is a record with the comparison that it belongs to and the command that trained it. Lines of
+many small networks from before have them all: their number and the list of their scores, null for
+one that diverged, instead of a seed, a score and a curve.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from launch.registry import Spec
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.record import Record, Trained
-from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
 
@@ -50,48 +48,18 @@ class Line(Record, _Listed):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MembersLine(Trained, _Listed):
-    """All members of a population.
+    """The runs of seeds 0 to `members` − 1 in one line, as earlier versions wrote them.
 
     Attributes:
-        members: M.
-        values: of each member in the units of tables; None for one that diverged.
-        chunk: members trained at once.
+        members: number of the runs.
+        values: of each in the units of tables; None for one that diverged.
     """
 
     members: int
     values: tuple[float | None, ...]
-    chunk: int = 0
-
-    @classmethod
-    def of(cls, found: Members, members: int, **about: Any) -> MembersLine:
-        """The line of a population whose members are trained.
-
-        Args:
-            found: where they are.
-            members: how many of them count.
-            about: the fields of the comparison.
-        """
-        records, choice, seconds = found.records(members), found.choice, 0.0
-        for chunk in found.chunks(members):
-            seconds += chunk.about.seconds
-            about_chunk, (steps, _) = chunk.about, next(iter(chunk.curve.values()))
-        values = [records[seed].value if seed in records else None for seed in range(members)]
-        return cls(
-            arm=found.arm,
-            members=members,
-            score=about_chunk.score,
-            values=tuple(None if value is None else round(value, 6) for value in values),
-            examples=about_chunk.count,
-            steps=int(steps[-1]),
-            chunk=choice.size if choice else 0,
-            seconds=seconds,
-            data=about_chunk.data,
-            **vars(about_chunk.origin),
-            **about,
-        )
 
     def runs(self) -> list[Line]:
-        """A run for each member that has a score."""
+        """A line for each that has a score."""
         own = {field.name for field in dataclasses.fields(Line)}
         shared = {name: value for name, value in vars(self).items() if name in own}
         shared["seconds"] = self.seconds / max(self.members, 1)
@@ -112,7 +80,6 @@ class Results:
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = Place.of(str(folder))
         self._lines: dict[tuple[str, bool], list[Line]] = {}
-        self._populations: list[MembersLine] = []
         for name in self.folder.names():
             if name.endswith(".jsonl"):
                 for number, line in enumerate(Lines(self.folder / name).read(), 1):
@@ -122,9 +89,7 @@ class Results:
         if "digest" not in line:  # such as throughput: it isn't a run
             return
         if "members" in line:
-            population = from_json(MembersLine, line, where, unknown_fields=True)
-            self._populations.append(population)
-            runs = population.runs()
+            runs = from_json(MembersLine, line, where, unknown_fields=True).runs()
         else:
             runs = [from_json(Line, line, where, unknown_fields=True)]
         for run in runs:
@@ -146,24 +111,12 @@ class Results:
             found.setdefault(line.seed, line)
         return found
 
-    def members(self, spec: Spec, digest: str) -> int:
-        """How many members the largest population of a configuration has; 0 for none."""
-        wanted = (spec.key, spec.small, digest)
-        return max(
-            (
-                line.members
-                for line in self._populations
-                if (line.config, line.small, line.digest) == wanted
-            ),
-            default=0,
-        )
-
     def seeds(self, spec: Spec, arms: Iterable[str]) -> int:
         """For how many seeds all these arms have a line, of whatever digest."""
         seeds = [{line.seed for line in self.of(spec) if line.arm == arm} for arm in arms]
         return len(set.intersection(*seeds)) if seeds else 0
 
-    def append(self, spec: Spec, line: Line | MembersLine) -> None:
+    def append(self, spec: Spec, line: Line) -> None:
         """Add a line; it is on disk when this returns."""
         name = f"{pathlib.PurePath(spec.config).stem}{'_small' * spec.small}.jsonl"
         plain = json.loads(json.dumps(dataclasses.asdict(line)))

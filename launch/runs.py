@@ -9,13 +9,12 @@ from ml_collections import ConfigDict
 
 from launch.marks import Mark, marks_of
 from launch.registry import Entry, Spec
-from launch.results import Line, MembersLine, Results
+from launch.results import Line, Results
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
@@ -28,28 +27,27 @@ READY = 4
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run that may have a line in the results, or all members of a population.
+    """Runs of an arm that may have lines in the results: one, or all that train together.
 
     Attributes:
-        spec: its comparison.
+        spec: their comparison.
         arm: of it.
-        seed: of the run.
-        members: of the population, 0 for a run.
+        seeds: of the runs.
     """
 
     spec: Spec
     arm: str
-    seed: int = 0
-    members: int = 0
+    seeds: tuple[int, ...]
 
     def __str__(self) -> str:
-        which = f"{self.members} members" if self.members else f"seed {self.seed}"
+        first, *others = self.seeds
+        which = f"{len(self.seeds)} seeds" if others else f"seed {first}"
         return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} {which}"
 
     @property
     def only(self) -> str:
-        """The run as main.py's --only names it."""
-        return self.arm if self.members else f"{self.arm}/{self.seed}"
+        """The runs as main.py's --only names them."""
+        return self.arm if len(self.seeds) > 1 else f"{self.arm}/{self.seeds[0]}"
 
 
 class Queue:
@@ -64,7 +62,6 @@ class Queue:
         data: folder by name of the data set, "" for all others.
         command: recorded in the lines.
         say: prints a line.
-        members: of populations; as many as the configuration says unless given.
 
     Raises:
         InputError: for an arm that no row has, or a row whose configuration can't be read.
@@ -80,10 +77,9 @@ class Queue:
         data: Mapping[str, str],
         command: str,
         say: Say = print,
-        members: int = 0,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
-        self._seeds, self._data, self._members = tuple(seeds), data, members
+        self._seeds, self._data = tuple(seeds), data
         self.init: dict[Spec, tuple[str, ...]] = {}
         self._own_seeds = {entry.spec: entry.seeds for entry in entries}
         for entry in entries:
@@ -108,15 +104,18 @@ class Queue:
         }
 
     def jobs(self) -> list[Job]:
-        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2."""
+        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
+
+        Where runs train together, all seeds of an arm are one job.
+        """
         left = [
-            Job(spec, arm, *((0, members) if (members := self.configs[spec].members) else (seed,)))
+            Job(spec, arm, tuple(self.configs[spec].seeds) if self._together(spec) else (seed,))
             for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
             for spec in self.arms
             for arm in self.arms[spec]
             if seed in self.configs[spec].seeds
         ]
-        return [job for job in dict.fromkeys(left) if not self._has_line(job)]
+        return [job for job in dict.fromkeys(left) if self._lacking(job)]
 
     def folder(self, spec: Spec) -> Place:
         """The workdir of a comparison."""
@@ -185,8 +184,6 @@ class Queue:
     def _config(self, spec: Spec) -> ConfigDict:
         config = spec.load(self.init[spec])
         config.seeds = self._seeds or self._own_seeds[spec] or config.seeds
-        if config.members and self._members:
-            config.members = self._members
         return self.with_data(config)
 
     def _flags(self, job: Job) -> tuple[str, ...]:
@@ -196,7 +193,6 @@ class Queue:
             *spec.flags,
             f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
             *([f"--config.data.dir={folder}"] if folder else []),
-            *([f"--config.members={job.members}"] if job.members else []),
             f"--workdir={self.folder(spec)}",
             f"--only={job.only}",
         )
@@ -206,14 +202,16 @@ class Queue:
         record = configs.to_json(self.configs[spec])
         return claim is not None and configs.difference(claim.config, record) is None
 
-    def _has_line(self, job: Job) -> bool:
-        mark = self.marks[job.spec][job.arm].result
-        if job.members:
-            return self.results.members(job.spec, mark) >= job.members
-        return job.seed in self.results.runs(job.spec, job.arm, mark)
+    def _together(self, spec: Spec) -> bool:
+        return bool(self.configs[spec].together > 1)
 
-    def _collected(self, job: Job) -> bool:
-        """Add the line of a run that is finished; whether it is."""
+    def _lacking(self, job: Job) -> list[int]:
+        """The seeds of a job that have no line."""
+        mark = self.marks[job.spec][job.arm].result
+        return sorted({*job.seeds} - self.results.runs(job.spec, job.arm, mark).keys())
+
+    def _collected(self, job: Job) -> int:
+        """Add the lines of the runs that are finished; how many."""
         config = configs.arms(self.configs[job.spec])[job.arm]
         about = {
             "config": job.spec.key,
@@ -224,16 +222,8 @@ class Queue:
             "command": self.command,
             "weights": job.spec.weights.mark if job.spec.weights else None,
         }
-        workdir = self.folder(job.spec)
-        line: Line | MembersLine
-        if job.members:
-            members = Members.of(workdir, job.arm)
-            if members.trained < job.members:
-                return False
-            line = MembersLine.of(members, job.members, **about)
-        elif record := Run.of(workdir, job.arm, job.seed).record():
-            line = Line(**vars(record), **about)
-        else:
-            return False
-        self.results.append(job.spec, line)
-        return True
+        runs = [Run.of(self.folder(job.spec), job.arm, seed) for seed in self._lacking(job)]
+        records = [record for run in runs if (record := run.record())]
+        for record in records:
+            self.results.append(job.spec, Line(**vars(record), **about))
+        return len(records)

@@ -152,8 +152,8 @@ TABLES = {
         ),
         small=SMALL_POPULATION,
         doubt="the paper looks at the weights of such networks and prints no score of theirs: the "
-        "arms are ours, each with as many members as --members says. The runs used jaxlib 0.10.2, "
-        "which computes some sums wrong on CPUs; members 0 to 31 of row 2 again with 0.10.1: "
+        "arms are ours, of as many networks as --seeds names. The runs used jaxlib 0.10.2, "
+        "which computes some sums wrong on CPUs; seeds 0 to 31 of row 2 again with 0.10.1: "
         "mimetic to default +2.12 [+1.73, +2.51], the same interval as theirs with 0.10.2; of the "
         "96 scores of default, mimetic and its noise none differs by more than 0.01",
     ),
@@ -179,7 +179,7 @@ FIGURES = {
         rows=(_population("convnext", "default"), _population("vit", "default")),
         small=SMALL_POPULATION,
         doubt="3-4 layers, width 16-32, expansion 2; neither epochs nor the order in which weights "
-        "are unrolled are stated. --members=10000 has as many networks",
+        "are unrolled are stated. --seeds=0-9999 has as many networks",
     ),
     "figure1_whole": Figure(
         "covariance of MLP weights over 10,000 small networks, all entries",

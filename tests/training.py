@@ -12,11 +12,11 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.train import comparison as comparisons
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.journal import History, RunJournal
+from mimetic_jax.train.journal import History, Journal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.tasks import task_module
+from mimetic_jax.train.tasks import task_of
 
 
 def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) -> Comparison:
@@ -44,7 +44,7 @@ _KEPT = 12
 
 def program_of(config: ConfigDict, info: Any, mesh: Mesh) -> Program:
     """The program of an arm on described data."""
-    return Program(config, *task_module(config.task).build(config, info, mesh), mesh)
+    return Program(config, *task_of(config.task).build(config, info, mesh), mesh)
 
 
 def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:
@@ -61,12 +61,13 @@ class _Killed(BaseException):
 @contextlib.contextmanager
 def killed(after: int) -> Iterator[None]:
     """Kill the run inside the block, as a signal would, once it has taken more steps than these."""
-    original = RunJournal.count
+    original = Journal.count
 
-    def count(self: RunJournal, history: History, *rest: Any) -> None:
-        original(self, history, *rest)
+    def count(self: Journal, history: History, seconds: float) -> dict[Run, str]:
+        wrong = original(self, history, seconds)
         if self.step > after:
             raise _Killed
+        return wrong
 
-    with mock.patch.object(RunJournal, "count", count), pytest.raises(_Killed):
+    with mock.patch.object(Journal, "count", count), pytest.raises(_Killed):
         yield

@@ -22,8 +22,6 @@ from jax.experimental import topologies
 from mimetic_jax.analysis.chips import CHIPS
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.train.arm import Arm
-from mimetic_jax.train.chunk import rounded, wanted
-from mimetic_jax.train.cluster.mesh import MEMBERS
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 
@@ -162,12 +160,12 @@ def collectives(text: str) -> collections.Counter[str]:
 
 
 def _lowered(arm: Arm) -> jax.stages.Lowered:
-    program, arrays = arm.program, arm.program.feed.shapes()
-    if devices := program.mesh.shape.get(MEMBERS):
-        return program.lower_together(rounded(wanted(arm.config), devices), arrays)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    count, scale = (jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.int32, jnp.float32))
-    return program.run_steps.lower(program.shapes, arrays, key, key, count, scale)
+    program, arrays, runs = arm.program, arm.program.feed.shapes(), arm.config.together
+    lanes = () if runs == 1 else (program.lanes(runs),)
+    key = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), lanes))
+    count, scales = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct(lanes, jnp.float32)
+    steps = program.run_steps if runs == 1 else program.run_together
+    return steps.lower(program.shapes_of(runs), arrays, key, key, count, scales)
 
 
 def _compiled(lowered: jax.stages.Lowered, target: Target) -> str:

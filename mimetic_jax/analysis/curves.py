@@ -24,7 +24,7 @@ from mimetic_jax.train.controls import controls
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import AnyPath, Place
-from mimetic_jax.train.work import finished_records
+from mimetic_jax.train.store.runs import Run
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
@@ -42,10 +42,11 @@ def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
         raise InputError(f"no comparison in {place}: config.json is missing")
     arms = of_arms(claim.config)
     own = controls(arms)
-    results = [
-        ArmResult(arm, finished_records(place, claim.config, arm), control=own.get(arm, ""))
-        for arm in arms
-    ]
+    results = []
+    for arm in arms:
+        runs = {seed: Run.of(place, arm, seed).record() for seed in claim.config["seeds"]}
+        finished = {seed: record for seed, record in runs.items() if record}
+        results.append(ArmResult(arm, finished, control=own.get(arm, "")))
     if not any(result.reached for result in results):
         raise InputError(f"no finished run in {place}: nothing to draw")
     return claim.config["name"], [result for result in results if result.reached]

@@ -17,10 +17,9 @@ from mimetic_jax.train.program import Program
 def describe(comparison: Comparison) -> str:
     """What `--mode=plan` prints: steps, schedule, parameters, FLOPs, memory and writes."""
     config = comparison.config
-    runs = f"{config.members} members" if config.members else f"{len(config.seeds)} seeds"
     lines = [
         f"{config.name}: {comparison.info}",
-        f"{len(comparison.arms)} arms x {runs} on {jax.device_count()} "
+        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
     planned: dict[int, float] = {}  # FLOPs by program, which arms share
@@ -39,7 +38,7 @@ def _lines(arm: Arm, flops: float) -> list[str]:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes.params))
     state = program.shapes
     memory = (
-        f"  {'of each member' if config.members else 'per device'} on mesh "
+        f"  per device{' and run' if config.together > 1 else ''} on mesh "
         f"{dict(program.mesh.shape)}: parameters "
         f"{_megabytes(bytes_per_device((state.params, state.model_state, state.ema)))}, optimizer "
         f"{_megabytes(bytes_per_device(state.opt_state))}, data "

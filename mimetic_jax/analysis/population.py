@@ -21,7 +21,6 @@ from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.chunks import Members
 from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
@@ -237,25 +236,18 @@ def report(
     Returns:
         A table in units of the variances before training; and PATH.png and PATH.csv.
     """
-    population, arm = Members.of(workdir, name), comparison.arms[name]
-    if not population.trained:
+    runs = [run for run in comparison.runs(workdir, name) if run.finished()]
+    if not runs:
         return None
+    initial, final = zip(*(pair for _, *pair in comparison.weights(runs)), strict=True)
     states = {
         state: from_population(
-            _weights(population, arm.config.members or None, field), **arm.program.leaves
+            [jax.tree.map(lambda *leaves: np.stack(leaves), *trees)],
+            **comparison.arms[name].program.leaves,
         )
-        for state, field in (("initial", "initial"), ("trained", "final"))
+        for state, trees in (("initial", initial), ("trained", final))
     }
     return _text(states["trained"], states["initial"]), draw(path, states, **options)
-
-
-def _weights(population: Members, members: int | None, field: str) -> Iterator[dict[str, Any]]:
-    """The weights of each chunk, without the members that diverged."""
-    for chunk in population.chunks(members):
-        kept = np.all(
-            [np.isfinite(x).reshape(len(x), -1).all(1) for x in chunk.final.values()], axis=0
-        )
-        yield {path: array[kept] for path, array in getattr(chunk, field).items()}
 
 
 def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:

@@ -120,12 +120,11 @@ def _facts(config: Mapping[str, Any]) -> dict[str, str]:
     optimizer = config["optimizer"]
     length = f"{config['epochs']:g} epochs" if config["epochs"] else f"{config['steps']:,} steps"
     model = ", ".join(f"{k} {v}" for k, v in config["model"].items() if k != "name" and v)
-    members, seeds = config.get("members"), ", ".join(map(str, config["seeds"]))
-    runs = f"{members} members" if members else f"seeds {seeds}"
+    seeds = ", ".join(map(str, config["seeds"]))
     return {
         "data": " from ".join(filter(None, (config["data"]["name"], config["data"].get("dir")))),
         "model": f"{config['model']['name']} ({model})" if model else config["model"]["name"],
-        "training": f"{length} of {config['batch']} examples; {runs}",
+        "training": f"{length} of {config['batch']} examples; seeds {seeds}",
         "optimizer": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
         f"{optimizer['schedule']}, weight decay {optimizer['weight_decay']:g}",
     }

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Hashable
-from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.train.program import Program
+from mimetic_jax.train.tasks.task import Task
 
 
-class Source:
-    """The data that arms train on, described until it is loaded.
+class ArmData:
+    """The data set that arms train on, described until it is loaded.
 
     Args:
         task: of the configuration.
@@ -23,7 +23,7 @@ class Source:
         given: data as an object, instead of what the configuration names.
     """
 
-    def __init__(self, task: ModuleType, config: ConfigDict, given: Any = None) -> None:
+    def __init__(self, task: type[Task], config: ConfigDict, given: Any = None) -> None:
         self._task, self._config = task, config
         self._dataset = None if given is None else task.load(config, given)
         self.info = task.describe(config, self._dataset)
@@ -36,7 +36,7 @@ class Source:
             self.info = self._task.describe(self._config, self._dataset)
 
     @property
-    def dataset(self) -> Any:
+    def loaded(self) -> Any:
         """The data set, loaded once."""
         self.load()
         return self._dataset
@@ -44,13 +44,13 @@ class Source:
     def placed(self, feed: Feed) -> Any:
         """The data set where a feed wants it; placed at the first call."""
         if feed.placement not in self._placed:
-            self._placed[feed.placement] = feed.place(self.dataset)
+            self._placed[feed.placement] = feed.place(self.loaded)
         return self._placed[feed.placement]
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Differs where examples do."""
-        return self.dataset.fingerprint()
+        return self.loaded.fingerprint()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +60,16 @@ class Arm:
     Attributes:
         name: of the arm.
         config: of the comparison, with the arm's overrides.
-        source: one object for all arms on the same data.
+        dataset: one object for all arms on the same data.
         program: one object for all arms that differ in their starts alone.
     """
 
     name: str
     config: ConfigDict
-    source: Source
+    dataset: ArmData
     program: Program
 
     @property
     def data(self) -> Any:
         """The arm's data where its program wants it."""
-        return self.source.placed(self.program.feed)
+        return self.dataset.placed(self.program.feed)

@@ -6,40 +6,45 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax.base.errors import InputError, blaming
+from mimetic_jax.base.errors import InputError, blaming, unknown
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
+from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.models import fields_of
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train import config as configs
-from mimetic_jax.train.arm import Arm, Source
+from mimetic_jax.train.arm import Arm, ArmData
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.cluster.mesh import mesh_of
-from mimetic_jax.train.cluster.processes import check_same, is_first, wait_for_all
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.cluster.processes import (
+    agreed,
+    check_processes_agree,
+    is_first,
+    wait_for_all,
+)
 from mimetic_jax.train.controls import controls
-from mimetic_jax.train.group import Group
-from mimetic_jax.train.journal import Diverged, Journal
-from mimetic_jax.train.loop import Loop
+from mimetic_jax.train.group import Group, restored
+from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.progress import Say, progress_of
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.start import source_digest, source_path
+from mimetic_jax.train.start import initial_state, source_digest, source_path
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.store.claim import Claim, check_fingerprint
+from mimetic_jax.train.store.claim import Claim, Made, check_fingerprint
+from mimetic_jax.train.store.lock import locked
 from mimetic_jax.train.store.places import Place
-from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.tasks import task_module
-from mimetic_jax.train.work import Unit, Work, check_at_once, finished_records, work_of
+from mimetic_jax.train.store.runs import Run, write_group
+from mimetic_jax.train.tasks import task_of
 from mimetic_jax.tree import paths
 
 
@@ -88,30 +93,31 @@ class Comparison:
         self._devices = jax.devices() if devices is None else devices
         self._progress = progress_of(say if is_first() else lambda line: None)
         self.say: Say = self._progress.say
-        self._task = task_module(config.task)
+        self._task = task_of(config.task)
         self.arms: dict[str, Arm] = {}
         self._programs: dict[tuple[str, Any], Program] = {}
-        sources: dict[str, Source] = {}
+        data_sets: dict[str, ArmData] = {}
         for name, arm in configs.arms(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError("it trains on other data: arms of a comparison share them")
-                if (key := _key(arm, "data")) not in sources:
-                    sources[key] = Source(self._task, arm, data)
-                self.arms[name] = self._arm(name, arm, sources[key])
+                if (key := _key(arm, "data")) not in data_sets:
+                    data_sets[key] = ArmData(self._task, arm, data)
+                self.arms[name] = self._arm(name, arm, data_sets[key])
         self._report_fields()
         self._report_rules()
 
     @property
     def info(self) -> Any:
         """What is known of the first arm's data."""
-        return next(iter(self.arms.values())).source.info
+        return next(iter(self.arms.values())).dataset.info
 
     def train(self, workdir: Place | str, only: str = "") -> Results:
         """Train what isn't finished, arm by arm within a seed.
 
-        Up to `config.together` runs that share a program train at once.
+        Up to `config.together` runs that share a program train at once, as a group. A group that
+        was stopped continues as it was; arms and seeds that join later make groups of their own.
 
         Args:
             workdir: of the comparison.
@@ -125,16 +131,16 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        work = self.claimed(workdir, only)
+        runs = self.claimed(workdir, only)
         with preemption.listening():
-            diverged = self.train_all(work)
+            diverged = self.train_all(runs)
         if diverged:
             self.say(str(self.table(workdir)))
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def claimed(self, workdir: Place | str, only: str = "") -> Work:
-        """Load the data, and claim the workdir for this comparison: what there is to train in it.
+    def claimed(self, workdir: Place | str, only: str = "") -> list[Run]:
+        """Load the data, and claim the workdir for this comparison; returns its runs.
 
         Args:
             workdir: of the comparison.
@@ -144,81 +150,134 @@ class Comparison:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
         need("training", "train")
-        work = self.work(workdir, only)
-        self.recognize(work.workdir)
+        runs, place = self.runs(workdir, only), Place.of(workdir)
+        self.recognize(place)
         self.open()  # missing data is reported before the workdir is touched
-        claim = self._claim(work)
-        check_same(config=claim.config, code=source_version(), data=claim.data)
+        claim = self._claim(place, runs)
+        check_processes_agree(config=claim.config, code=source_version(), data=claim.data)
         if is_first():
-            claim.write(work.workdir)
+            claim.write(place)
         wait_for_all("workdir")
-        return self.work(workdir, only)  # of arms whose data is loaded
+        return runs
 
-    def train_all(self, work: Work) -> list[str]:
-        """Train what isn't finished; returns the runs whose loss ceased to be finite.
+    def runs(self, workdir: Place | str, only: str = "") -> list[Run]:
+        """The runs of a workdir, all arms of a seed before the next seed; see `train` for `only`.
+
+        Raises:
+            InputError: there is no such run.
+        """
+        every = [Run.of(workdir, arm, seed) for seed in self.config.seeds for arm in self.arms]
+        chosen = [run for run in every if only in ("", run.arm, f"{run.arm}/{run.seed}")]
+        if not chosen:
+            known = [*self.arms, *(f"{run.arm}/{run.seed}" for run in every)]
+            raise unknown("run", only, known, "--mode=plan")
+        return chosen
+
+    def train_all(self, runs: Sequence[Run]) -> list[str]:
+        """Train what isn't finished of runs; returns those whose loss ceased to be finite.
 
         Raises:
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        diverged, left = [], work.unfinished()
-        for unit in work.units():
+        diverged, left = [], {run for run in runs if not run.finished()}
+        for group in self._groups(runs):
+            number = f"[{runs.index(next(run for run in group if run in runs)) + 1}/{len(runs)}]"
+            others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+            label = f"{number} {group[0]}{others}"
+            if agreed(all(run.finished() for run in group)):
+                self.say(f"{label}: finished before")
+                continue
             if preemption.should_stop():
                 raise preemption.Preempted("stopped between two runs")
-            left.difference_update(unit.runs)
-            waiting = sum(self.arms[arm].program.steps for arm, _ in left)
-            diverged += self._train(work, unit, waiting)
+            left.difference_update(group)
+            waiting = sum(self.arms[run.arm].program.steps for run in left)
+            diverged += [str(run) for run in self._train(group, label, waiting)]
         return diverged
 
-    def _train(self, work: Work, unit: Unit, waiting: int) -> list[str]:
-        """Train runs at once; returns those whose loss ceased to be finite."""
-        began, stopped = time.perf_counter(), []
-        self.say(f"{unit.label}: starts")
-        self._progress.prepare(unit.label, waiting)
+    def _groups(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+        """Runs that train at once: those of each group that began, then up to `together` more.
 
-        def diverged(journal: Journal, error: Diverged) -> None:
-            self.say(str(error))
-            stopped.append(journal.label)
+        Which runs train at once enters their numbers in the last bits, so a group stays as it is.
+        """
+        groups: list[list[Run]] = []
+        filling: dict[Program, list[Run]] = {}
+        known = set[Run]()
+        for run in runs:
+            if run in known:
+                continue
+            if run.began or run.finished():
+                groups.append(list(run.group))
+                known.update(run.group)
+                continue
+            program = self.arms[run.arm].program
+            if len(filling.get(program, ())) in (0, self.config.together):
+                filling[program] = []
+                groups.append(filling[program])
+            filling[program].append(run)
+        for run in known:
+            if run.arm not in self.arms:
+                raise InputError(f"{run} belongs to a group that began: the config lacks its arm")
+        return [tuple(group) for group in groups]
+
+    def _train(self, runs: Sequence[Run], label: str, waiting: int) -> list[Run]:
+        """Train a group; returns the runs whose loss ceased to be finite."""
+        began = time.perf_counter()
+        self.say(f"{label}: starts")
+        self._progress.prepare(label, waiting)
 
         def note(line: str) -> None:
             self.say(f"  {line}")
 
         try:
             with contextlib.ExitStack() as held:
-                journals, lanes = work.journals(unit, held, note)
-                Loop(
-                    Group(unit.arm.program, unit.arm.data, journals, lanes),
-                    say=note,
-                    diverged=diverged,
-                    progress=self._progress,
-                ).run()
+                for run in runs if is_first() else ():
+                    held.enter_context(locked(run.folder, note))
+                if is_first():
+                    write_group(runs)
+                group = Group(runs, self.arms, [self.made(run) for run in runs], note)
+                held.callback(group.close)
+                diverged = train(group, note, self._progress)
         except OSError as error:
             raise InputError(
-                f"{unit.label}: {error}; once that is fixed, the same command continues from the "
+                f"{label}: {error}; once that is fixed, the same command continues from the "
                 "newest checkpoint"
             ) from error
         finally:
             self._progress.end()
-        if not stopped:
-            self.say(f"{unit.label}: done in {time.perf_counter() - began:.1f} s")
-        return stopped
+        if not diverged:
+            self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
+        return list(diverged)
 
-    def work(self, workdir: Place | str, only: str = "") -> Work:
-        """What there is to train in a workdir, and what is finished; see `train` for `only`."""
-        return work_of(self.config, self.arms, Place.of(workdir), self.say, only)
+    def made(self, run: Run) -> Made:
+        """What makes the checkpoints of a run."""
+        arm = self.arms[run.arm]
+        return Made(
+            code=source_version(),
+            config=configs.to_json(arm.config),
+            data=arm.dataset.fingerprint,
+            source=source_digest(arm.config, run.arm, run.seed),
+            arm=run.arm,
+            seed=run.seed,
+        )
 
     def table(self, workdir: Place | str) -> Results:
         """The results of what is finished so far, whose table is written into the workdir."""
-        work = self.work(workdir)
-        claim = self.recognize(work.workdir)
-        found, own = {}, controls(configs.of_arms(configs.to_json(self.config)))
-        for arm in self.arms:
-            records = finished_records(work.workdir, self.config, arm)
-            for record in records.values():
-                where = f"{arm} seed {record.seed} of workdir {workdir}"
-                check_fingerprint(where, "data", record.data, claim.data.get(arm, record.data))
-            if records:
-                found[arm] = ArmResult(arm, records, control=own.get(arm, ""))
-        results = Results(work.workdir, found, work.files)
+        claim, own = (
+            self.recognize(workdir),
+            controls(configs.of_arms(configs.to_json(self.config))),
+        )
+        records: dict[str, dict[int, Record]] = {arm: {} for arm in self.arms}
+        for run in self.runs(workdir):
+            if record := run.record():
+                where = f"{run} of workdir {workdir}"
+                check_fingerprint(where, "data", record.data, claim.data.get(run.arm, record.data))
+                records[run.arm][run.seed] = record
+        found = {
+            arm: ArmResult(arm, finished, control=own.get(arm, ""))
+            for arm, finished in records.items()
+            if finished
+        }
+        results = Results(Place.of(workdir), found)
         try:
             results.write()
         except OSError as error:
@@ -227,30 +286,34 @@ class Comparison:
 
     def evaluate(self, workdir: Place | str) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""
-        work = self.work(workdir)
-        self.recognize(work.workdir)
-        runs = work.runs()
+        self.recognize(workdir)
         self.open()
         lines = []
-        for run in runs:
+        for run in sorted(self.runs(workdir), key=lambda run: [*self.arms].index(run.arm)):
             state, arm = self.restored(run), self.arms[run.arm]
             if state is None:
                 lines.append(f"{run}: no checkpoint")
                 continue
-            result = arm.program.test(state.variables, arm.data)
-            lines.append(f"{run}, step {int(state.step)}: {result}")
+            (found,) = arm.program.evaluate(state.variables, arm.data)
+            lines.append(f"{run}, step {int(state.step)}: {found}")
         return "\n".join(lines)
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest checkpoint, if it has any."""
-        if not run.checkpoints.exists():
-            return None
-        checkpoints = Checkpoints(run.checkpoints)
-        try:
-            found = checkpoints.restore(self.arms[run.arm].program.shapes)
-        finally:
-            checkpoints.close()
-        return found[0] if found else None
+        states = restored(run.group, self.arms[run.arm])
+        return states[run.group.index(run)] if states else None
+
+    def weights(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Any, Any]]:
+        """The parameters of trained runs on the host, before the first step and after the last.
+
+        Those before it aren't stored: the seed draws them again.
+        """
+        for group in dict.fromkeys(run.group for run in runs):
+            for run, state in zip(group, restored(group, self.arms[group[0].arm]), strict=True):
+                if run in runs:
+                    arm = self.arms[run.arm]
+                    start = initial_state(arm.program, arm.config, run.arm, run.seed, self.say)
+                    yield run, jax.device_get(start.params), jax.device_get(state.params)
 
     def open(self) -> None:
         """Load the data of all arms; where its sizes aren't those published, build programs anew.
@@ -259,11 +322,11 @@ class Comparison:
             InputError: if the data is missing, damaged or too small.
         """
         changed = []
-        for source in {id(arm.source): arm.source for arm in self.arms.values()}.values():
-            published = source.info
-            source.load()
-            if (info := source.info) != published:
-                changed.append(source)
+        for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
+            published = dataset.info
+            dataset.load()
+            if (info := dataset.info) != published:
+                changed.append(dataset)
                 self.say(
                     f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
                     f"examples there, {published.num_train:,} and {published.num_test:,} expected"
@@ -272,7 +335,7 @@ class Comparison:
             before, self.arms = self.arms, {}
             for name, arm in before.items():
                 with blaming(f"arm {name}" if self.config.arms else ""):
-                    self.arms[name] = self._arm(name, arm.config, arm.source)
+                    self.arms[name] = self._arm(name, arm.config, arm.dataset)
 
     def recognize(self, workdir: Place | str) -> Claim:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
@@ -280,44 +343,45 @@ class Comparison:
         Raises:
             InputError: it belongs to another one.
         """
-        record = Claim(configs.to_json(self.config), {})
-        work = self.work(workdir)
-        if before := Claim.read(work.workdir):
-            return record.joined(before, work.workdir)
-        for name, folder, config in work.configs():
-            if config is None:
-                raise InputError(
-                    f"{folder} is finished, but neither {work.workdir}/config.json nor a "
-                    "checkpoint has its config: restore it, or choose another --workdir"
-                )
-            configs.check_same(folder, config, configs.to_json(self.arms[name].config))
-        return record
+        workdir, ours = Place.of(workdir), Claim(configs.to_json(self.config), {})
+        if before := Claim.read(workdir):
+            return ours.joined(before, workdir)
+        if (workdir / "runs").names():
+            raise InputError(
+                f"{workdir} has runs, but not their config.json: restore it, or choose another "
+                "--workdir"
+            )
+        return ours
 
-    def _claim(self, work: Work) -> Claim:
-        """The claim of this comparison, with the data that is loaded and the starts of its runs."""
+    def _claim(self, workdir: Place, runs: Sequence[Run]) -> Claim:
+        """The claim of this comparison, with the data that is loaded and the starts of runs."""
         sources: dict[str, str] = {}
-        for name, seed in sorted(work.unfinished()):
-            config = self.arms[name].config
-            if config.init_from and (path := source_path(config, name, seed)) not in sources:
-                sources[path] = source_digest(config, name, seed) or ""
-        data = {name: arm.source.fingerprint for name, arm in self.arms.items()}
+        for run in runs:
+            config = self.arms[run.arm].config
+            path = source_path(config, run.arm, run.seed) if config.init_from else ""
+            if path and path not in sources and not run.finished():
+                sources[path] = source_digest(config, run.arm, run.seed) or ""
+        data = {name: arm.dataset.fingerprint for name, arm in self.arms.items()}
         claim = Claim(configs.to_json(self.config), data, sources)
-        before = Claim.read(work.workdir)
-        return claim.joined(before, work.workdir) if before else claim
+        before = Claim.read(workdir)
+        return claim.joined(before, workdir) if before else claim
 
-    def _arm(self, name: str, config: ConfigDict, source: Source) -> Arm:
+    def _arm(self, name: str, config: ConfigDict, dataset: ArmData) -> Arm:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
-        key = _key(config, "program"), source.info
+        key = _key(config, "program"), dataset.info
         if key not in self._programs:
-            mesh = mesh_of(config, self._devices)
-            task, feed = self._task.build(config, source.info, mesh)
-            check_at_once(config, feed, config.data.name)
+            axes = config.mesh
+            mesh = make_mesh(
+                axes.data, axes.fsdp, axes.tensor, runs=axes.runs, devices=self._devices
+            )
+            task, feed = self._task.build(config, dataset.info, mesh)
+            _check_together(config, feed)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
             self._programs[key] = Program(config, task, feed, mesh)
         program = self._programs[key]
         if config.scheme:
             program.plan(config.scheme)
-        return Arm(name, config, source, program)
+        return Arm(name, config, dataset, program)
 
     def _report_fields(self) -> None:
         """Name the fields that were written for another model than `model.name`."""
@@ -355,6 +419,21 @@ def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:
     if model is not None:
         config.model = Config(fields_of(model))
     return config
+
+
+def _check_together(config: ConfigDict, feed: Feed) -> None:
+    """Check that runs can train at once, where a configuration asks for it.
+
+    Raises:
+        InputError: if the data is streamed, or several processes train as one.
+    """
+    if config.together > 1 and not feed.resident:
+        raise InputError(
+            f"together {config.together} needs data that is held on the devices: "
+            f"{config.data.name} is streamed"
+        )
+    if config.together > 1 and (processes := jax.process_count()) > 1:
+        raise InputError(f"together {config.together} needs a single process, not {processes}")
 
 
 def _key(config: ConfigDict, what: str) -> str:

@@ -124,8 +124,10 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     for section, field in (("optimizer", "decay_rules"), ("optimizer", "rate_rules")):
         _check_expressions(f"{section}.{field}", config[section][field])
     _check_expressions("mesh.rules", config.mesh.rules)
-    if config.members:
-        _check_population(config)
+    if config.together % config.mesh.runs:
+        raise InputError(
+            f"mesh.runs {config.mesh.runs} doesn't divide the {config.together} runs of together"
+        )
     if config.tensorboard:
         need("tensorboard=True", "tensorboard")
 
@@ -138,18 +140,6 @@ def _check_expressions(name: str, rules: Iterable[tuple[str, Any]]) -> None:
             raise InputError(
                 f"{name}: {expression!r} is not a regular expression: {error}"
             ) from error
-
-
-def _check_population(config: ConfigDict) -> None:
-    """Check for fields that a population can't have: its members share one program."""
-    for name, value in (
-        ("init_from", config.init_from),
-        ("optimizer.plateau", config.optimizer.plateau),
-        ("tensorboard", config.tensorboard),
-        ("ema", config.ema),
-    ):
-        if value:
-            raise InputError(f"members {config.members}: a population takes no {name}={value}")
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:
@@ -232,7 +222,7 @@ def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def check_same(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def check_continues(where: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Check that what was trained with one configuration may be continued with another.
 
     Args:

@@ -184,6 +184,7 @@ class MeshAxes(Section):
     )
     fsdp: int = field(1, "devices over which parameters are sharded", DEVICES)
     tensor: int = field(1, "devices over which heads and hidden units are sharded", DEVICES)
+    runs: int = field(1, "devices over which runs that train together are sharded", DEVICES)
     rules: tuple[tuple[str, Placement], ...] = field(
         (), "((regular expression of paths, placement), …); empty: the model's own"
     )
@@ -208,11 +209,14 @@ class OfComparison(Section):
     seeds: tuple[int, ...] = field(
         (0,), "each arm is trained once per seed: 0-7, range(8) or (0, 1); 8 is seed 8 alone", SEED
     )
-    members: int = field(
-        0, "members of a population per arm, with seeds 0 to members - 1; 0: none", Range(0, 10**6)
+    together: int = field(1, "runs of a program that train at once, as a group", Range(1, 10**4))
+    log_every: int = field(50, "steps between two log lines", Range(1, 2**31 - 1))
+    checkpoint_every: int = field(
+        0, "steps, a multiple of log_every; 0: only after the last", STEPS
     )
-    chunk: int = field(0, "members trained at once; 0: as memory allows", Range(0, 10**6))
-    together: int = field(1, "runs of a program trained at once", Range(1, 10**4))
+    keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6))
+    keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS)
+    tensorboard: bool = field(False, "also write metrics for TensorBoard")
     arms: Mapping[str, Any] = field(None, "overrides of these fields by arm; none: one arm")
 
 
@@ -247,16 +251,9 @@ class Fields(OfComparison):
     optimizer: Optimizer = section(Optimizer)
     mesh: MeshAxes = section(MeshAxes)
     eval: Evaluations = section(Evaluations)
-    log_every: int = field(50, "steps between two log lines", Range(1, 2**31 - 1), NOTHING)
-    checkpoint_every: int = field(
-        0, "steps, a multiple of log_every; 0: only after the last", STEPS, NOTHING
-    )
-    keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6), NOTHING)
-    keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS, NOTHING)
     max_dispatch: int = field(
         50, "steps per dispatch, which the device runs without the host", AT_ONCE, MACHINE
     )
-    tensorboard: bool = field(False, "also write metrics for TensorBoard", affects=NOTHING)
 
 
 TASKS: dict[str, tuple[type[Section], str, dict[str, Any]]] = {

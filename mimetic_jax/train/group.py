@@ -1,106 +1,125 @@
-"""Groups: runs that train at once, because they share a program and a loop."""
+"""Groups: K ≥ 1 runs that train together, because they share a program."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.data.feed.feed import Session
-from mimetic_jax.train.journal import History, Journal, Tested
-from mimetic_jax.train.program import Program
-from mimetic_jax.train.state import TrainState, order_key, stream, streams
-from mimetic_jax.train.step import Metrics
+from mimetic_jax.train.arm import Arm
+from mimetic_jax.train.cluster.processes import wait_for_all
+from mimetic_jax.train.journal import History, Journal, Saved
+from mimetic_jax.train.progress import Say
+from mimetic_jax.train.start import initial_state
+from mimetic_jax.train.state import TrainState, order_key, stream
+from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.claim import Made
+from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
 
 
 class Group:
-    """The states of K ≥ 1 runs on the devices, each in a slot of its own from first step to last.
+    """The states of K runs on the devices, their journal and their checkpoints.
 
-    One run alone has its own program. Several are stacked: a run that ended or diverged keeps its
-    slot, in which the device goes on for nothing, since with the same slots the others' results
-    don't depend on it to the last bit, and nothing compiles again.
+    Each run has a lane from first step to last. The lane of a run that diverged goes on for
+    nothing: with the same lanes the others' results don't depend on it, and nothing compiles again.
 
     Attributes:
         program: of all runs.
-        journals: of the runs; several of one run each, or one of all members of a chunk.
-        size: number of slots.
+        config: of the first run's arm; read is what all of a group share.
+        journal: what is recorded.
 
     Args:
-        program, journals: see above.
-        data: placed by the program's feed.
-        lanes: seeds by slot; those of the journals unless given.
+        runs: the K runs.
+        arms: of the comparison by name.
+        made: what makes each run.
+        say: prints a line.
     """
 
     def __init__(
-        self,
-        program: Program,
-        data: Any,
-        journals: Sequence[Journal],
-        lanes: Sequence[int] | None = None,
+        self, runs: Sequence[Run], arms: Mapping[str, Arm], made: Sequence[Made], say: Say
     ) -> None:
-        self.program, self.journals, self._data = program, journals, data
-        self._alone = len(journals) == 1 and lanes is None
-        seeds = lanes or [seed for journal in journals for seed in journal.seeds]
-        states = [journal.start() for journal in journals]
-        self._stacked = lanes is None and not self._alone  # by us, run by run
-        self._states = program.stack(states) if self._stacked else states[0]
-        if self._alone:
-            self._keys = tuple(stream(seeds[0], name) for name in ("data", "dropout"))
+        first = arms[runs[0].arm]
+        self.config, self.program, self._data = first.config, first.program, first.data
+        self.journal = Journal(runs, made, self.config, self.program)
+        self._keys = self.program.keys([run.seed for run in runs])
+        wait_for_all("run folder")  # process 0 makes it
+        keep = self.config.keep_checkpoints
+        best = functools.partial(self.journal.best, self.config.keep_best)
+        self._checkpoints = Checkpoints(runs[0].checkpoints, keep, best)
+        shapes = self.program.shapes_of(len(runs))
+        if restored := self._checkpoints.restore(shapes):
+            self._states, record = restored
+            where = f"a checkpoint in {runs[0].folder}"
+            saved = from_json(Saved, record, where)
+            for one, found in zip(made, saved.made, strict=True):
+                one.check(found, where, say)
+            step = int(np.ravel(self._states.step)[0])
+            self.journal.resume(saved, step)
+            say(f"continues at step {step}")
         else:
-            self._keys = tuple(
-                jax.device_put(streams(seeds, name), program.by_member)
-                for name in ("data", "dropout")
+            self.journal.begin()
+            starts = (
+                initial_state(self.program, arms[run.arm].config, run.arm, run.seed, say)
+                for run in runs
             )
-        self.size = len(seeds)
+            self._states = self.program.stacked(starts, len(runs))
 
-    def session(self) -> Session:
-        """The data of the steps that are left."""
-        first, feed = self.journals[0], self.program.feed
-        key = order_key(stream(first.seeds[0], "data"))
-        return feed.session(self._data, key, first.step, self.program.steps)
-
-    def steps(self, arrays: Any, count: int, rate_scales: Sequence[float]) -> Metrics:
+    def steps(self, arrays: Any, count: int) -> Any:
         """Take steps in one dispatch; the metrics are on their way.
 
         Args:
             arrays: of the feed's session.
             count: of steps; 0 compiles.
-            rate_scales: factor of the learning rate by journal.
         """
-        program = self.program
-        if self._alone:
-            run, scales = program.run_steps, jnp.float32(rate_scales[0])
-        else:
-            run = program.together(self.size, arrays)
-            scales = np.resize(np.asarray(rate_scales, np.float32), self.size)
-            scales = jax.device_put(scales, program.by_member)
-        self._states, history = run(self._states, arrays, *self._keys, jnp.int32(count), scales)
-        return history
+        scales = self.journal.rate_scales
+        self._states, metrics = self.program.take(self._states, arrays, self._keys, count, scales)
+        return metrics
 
-    def history(self, metrics: Metrics, count: int) -> History:
+    def history(self, metrics: Any, count: int) -> History:
         """Metrics of a dispatch of so many steps on the host, [K, steps]."""
-        host = jax.device_get(metrics)
-        return {name: np.atleast_2d(values)[:, :count] for name, values in host.items()}
+        runs, host = len(self.journal.runs), jax.device_get(metrics)
+        return {name: np.atleast_2d(values)[:runs, :count] for name, values in host.items()}
 
-    def test(self) -> list[Tested]:
-        """A test of each run."""
-        variables, averages = self._states.variables, self._states.ema
-        results = self._tested(variables)
-        averaged: Sequence[Evaluation | None]
-        averaged = self._tested(averages) if averages is not None else [None] * len(results)
-        return list(zip(results, averaged, strict=True))
+    def evaluate(self) -> tuple[list[Evaluation], list[Evaluation]]:
+        """A test of each run, and of its averaged parameters where there are any."""
+        states, runs = self._states, len(self.journal.runs)
+        every = [states.variables, *([] if states.ema is None else [states.ema])]
+        found, *averaged = (self.program.evaluate(each, self._data, runs) for each in every)
+        return found, averaged[0] if averaged else []
 
-    def _tested(self, variables: Any) -> Sequence[Evaluation]:
-        if self._alone:
-            return [self.program.test(variables, self._data)]
-        return self.program.test_together(variables, self._data)
+    def session(self) -> Session:
+        """The data of the steps that are left."""
+        feed, journal = self.program.feed, self.journal
+        key = order_key(stream(journal.runs[0].seed, "data"))
+        return feed.session(self._data, key, journal.step, self.program.steps)
 
-    def state(self, journal: int) -> TrainState:
-        """The state of a journal's runs: of a run as it is when it trains alone."""
-        if self._stacked:
-            return self.program.member(self._states, jnp.int32(journal))
-        return self._states
+    def save(self) -> None:
+        """Start writing a checkpoint."""
+        self._checkpoints.save(self._states, self.journal.saved(), self.journal.step)
+
+    def wait(self) -> None:
+        """Return once the checkpoints are written."""
+        self._checkpoints.wait()
+
+    def close(self) -> None:
+        """Wait for the checkpoints, and release the folders."""
+        self._checkpoints.close()
+        self.journal.close()
+
+
+def restored(group: Sequence[Run], arm: Arm) -> list[TrainState]:
+    """The states of a group's newest checkpoint, run by run; none without any checkpoint."""
+    if not group[0].checkpoints.exists():
+        return []
+    checkpoints = Checkpoints(group[0].checkpoints)
+    try:
+        found = checkpoints.restore(arm.program.shapes_of(len(group)))
+    finally:
+        checkpoints.close()
+    return [arm.program.lane(found[0], i) for i in range(len(group))] if found else []

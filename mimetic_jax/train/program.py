@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from mimetic_jax.schemes import Scheme
 from mimetic_jax.train.cluster import mesh as meshes
 from mimetic_jax.train.config import schedule_of
 from mimetic_jax.train.optimizer import make_optimizer
-from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream
+from mimetic_jax.train.state import TrainState, augmentation_key, order_key, stream, streams
 from mimetic_jax.train.step import Metrics, make_train_step
 from mimetic_jax.train.tasks.task import Evaluation, Task
 from mimetic_jax.tree.rewrite import Plan, plan, rewrite
@@ -40,12 +41,8 @@ class Program:
             configuration's or else the model's own, and numbers of heads.
         sharding_rules: likewise.
         shapes: the state's shapes and dtypes, with shardings: what a checkpoint restores into.
-        run_steps: some steps of one run, see `_run_steps`.
-        init_together: variables of several runs as the model draws them, of a key each.
-        states_of: their states before the first step, of their variables.
-        by_member: the sharding of an array with an entry per run.
-        stack: the states of runs, one after the other, as `together` takes them.
-        member: the state of one of them, by its index.
+        run_steps: some steps of one run, compiled: see `_run_steps`.
+        run_together: the same of several; states, keys and factors have an axis of runs in front.
 
     Args:
         config: of an arm, checked; only fields that affect programs are read.
@@ -98,37 +95,26 @@ class Program:
         )
         everywhere, self._batched = NamedSharding(mesh, P()), NamedSharding(mesh, meshes.BATCH)
         self._everywhere = everywhere
-        self._init_variables = jax.jit(self.task.init, out_shardings=placed.variables)
+        self._draw = jax.jit(self.task.init, out_shardings=placed.variables)
         self._init_optimizer = jax.jit(self.optimizer.init, out_shardings=placed.opt_state)
         self.run_steps = jax.jit(
             self._run_steps, donate_argnums=0, out_shardings=(placed, everywhere)
         )
-        # Several runs at once. Where the mesh has an axis for them, each device has its own.
-        axis = meshes.MEMBERS if meshes.MEMBERS in mesh.shape else None
-        self._over_members = functools.partial(jax.vmap, spmd_axis_name=axis)
-        self.by_member = NamedSharding(mesh, P(axis))
-        stacked = jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed)
-        self._stacked = stacked
-        self._run_together = jax.jit(
-            self._over_members(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
+        # Several runs: the same function, mapped over an axis in front, which "runs" of the mesh
+        # shards where it has that axis.
+        axis = meshes.RUNS if meshes.RUNS in mesh.shape else None
+        self._over_runs = functools.partial(jax.vmap, spmd_axis_name=axis)
+        self._by_run = NamedSharding(mesh, P(axis))
+        self._placed = jax.tree.map(lambda where: NamedSharding(mesh, P(axis, *where.spec)), placed)
+        self.run_together = jax.jit(
+            self._over_runs(self._run_steps, in_axes=(0, None, 0, 0, None, 0)),
             donate_argnums=0,
-            out_shardings=(stacked, self.by_member),
+            out_shardings=(self._placed, self._by_run),
         )
-        self.stack = jax.jit(
-            lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
-            out_shardings=stacked,
-        )
-        self.member = jax.jit(
-            lambda states, index: jax.tree.map(lambda leaf: leaf[index], states),
-            out_shardings=placed,
-        )
-        self.init_together = jax.jit(lambda keys: jax.lax.map(self.task.init, keys))
-        self.states_of = jax.jit(jax.vmap(self.state_of))
-        self._together: dict[int, Any] = {}
 
     def draw(self, seed: int) -> dict[str, Any]:
         """The model's variables by its own initialization."""
-        return self._init_variables(stream(seed, "init"))
+        return self._draw(stream(seed, "init"))
 
     def initial_state(
         self,
@@ -144,13 +130,10 @@ class Program:
             variables: to start from; the model's own draw unless given.
         """
         variables = self.draw(seed) if variables is None else variables
-        params = self.rewritten(stream(seed, "scheme"), variables["params"], scheme)
+        key, grid = stream(seed, "scheme"), self.task.grid()
+        params = rewrite(key, variables["params"], scheme, **self.leaves, grid=grid)
         state = self.state_of({**variables, "params": params}, self._init_optimizer)
         return state.replace(step=place(np.zeros((), np.int32), self._everywhere))
-
-    def rewritten(self, key: jax.Array, params: Any, scheme: Scheme | tuple[Scheme, ...]) -> Any:
-        """The parameters as the scheme starts them; may be traced."""
-        return rewrite(key, params, scheme, **self.leaves, grid=self.task.grid())
 
     def state_of(self, variables: dict[str, Any], init_optimizer: Any = None) -> TrainState:
         """The state before the first step, of the model's variables; may be traced."""
@@ -170,65 +153,89 @@ class Program:
         """
         return plan(self.shapes.params, scheme, **self.leaves, grid=self.task.grid())
 
-    def test(self, variables: Any, data: Any) -> Evaluation:
-        """Means over the test set, every example counted once."""
-        return self.task.evaluation(self.feed.test(self.task.count, variables, data))
+    def lanes(self, runs: int) -> int:
+        """The length of the axis of so many runs: what the mesh's axis "runs" divides."""
+        return runs + -runs % self.mesh.shape.get(meshes.RUNS, 1)
 
-    def together(self, members: int, arrays: Any) -> Any:
-        """`run_steps` of so many runs at once, compiled: its memory can be asked for.
+    def keys(self, seeds: Sequence[int]) -> tuple[jax.Array, jax.Array]:
+        """The keys of data and dropout that `take` is called with; without an axis of one run."""
+        if len(seeds) == 1:
+            return stream(seeds[0], "data"), stream(seeds[0], "dropout")
+        seeds = [*seeds, *[seeds[-1]] * (self.lanes(len(seeds)) - len(seeds))]
+        data, dropout = (
+            jax.device_put(streams(seeds, n), self._by_run) for n in ("data", "dropout")
+        )
+        return data, dropout
 
-        States, keys, factors of the learning rate and metrics have a leading axis, and each run is
-        what `run_steps` makes of it.
+    def stacked(self, states: Iterable[TrainState], runs: int) -> TrainState:
+        """The states of so many runs with an axis in front; of one run, its state as it is."""
+        if runs == 1:
+            return next(iter(states))
+        every = [jax.device_get(state) for state in states]
+        every += [every[-1]] * (self.lanes(runs) - runs)
+        return jax.tree.map(
+            lambda where, *leaves: place(np.stack(leaves), where), self._placed, *every
+        )
 
-        Args:
-            members: C.
-            arrays: of the feed's session.
-        """
-        if members not in self._together:
-            self._together[members] = self.lower_together(members, arrays).compile()
-        return self._together[members]
-
-    def lower_together(self, members: int, arrays: Any) -> jax.stages.Lowered:
-        """`together` before it is compiled."""
-        key = self.stacked(members, jax.eval_shape(lambda: jax.random.key(0)))
-        states = jax.tree.map(
+    def shapes_of(self, runs: int) -> TrainState:
+        """Shapes and shardings of `stacked`."""
+        if runs == 1:
+            return self.shapes
+        return jax.tree.map(
             lambda leaf, where: jax.ShapeDtypeStruct(
-                (members, *leaf.shape), leaf.dtype, sharding=where
+                (self.lanes(runs), *leaf.shape), leaf.dtype, sharding=where
             ),
             self.shapes,
-            self._stacked,
-        )
-        return self._run_together.lower(
-            states,
-            arrays,
-            key,
-            key,
-            jax.ShapeDtypeStruct((), jnp.int32),
-            self.stacked(members, jax.ShapeDtypeStruct((), jnp.float32)),
+            self._placed,
         )
 
-    def stacked(self, members: int, tree: Any) -> Any:
-        """The shapes of so many runs' arrays, of the shapes of one run's."""
+    def lane(self, states: TrainState, run: int) -> TrainState:
+        """The state of one of several runs, or of one alone."""
+        if states.step.ndim == 0:
+            return states
         return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                (members, *leaf.shape), leaf.dtype, sharding=self.by_member
-            ),
-            tree,
+            lambda leaf, one: jax.device_put(leaf[run], one.sharding), states, self.shapes
         )
 
-    def test_together(self, variables: Any, data: Any) -> list[Evaluation]:
-        """`test` of each run of stacked variables."""
-        sums = self.feed.test(self.count_together, variables, data)
-        members = len(next(iter(sums.values())))
+    def take(
+        self,
+        states: TrainState,
+        arrays: Any,
+        keys: tuple[jax.Array, jax.Array],
+        count: int,
+        rate_scales: Sequence[float],
+    ) -> tuple[TrainState, Metrics]:
+        """Take `count` ≤ max_dispatch steps of each run; metrics [K, max_dispatch], or of one run.
+
+        Args:
+            states: of `stacked`, which are gone afterwards.
+            arrays: of the feed's session.
+            keys: of `keys`.
+            count: of steps.
+            rate_scales: the factor of each run's learning rate.
+        """
+        if len(rate_scales) == 1:
+            scale = jnp.float32(rate_scales[0])
+            return self.run_steps(states, arrays, *keys, jnp.int32(count), scale)
+        scales = np.resize(np.asarray(rate_scales, np.float32), self.lanes(len(rate_scales)))
+        scales = jax.device_put(scales, self._by_run)
+        return self.run_together(states, arrays, *keys, jnp.int32(count), scales)
+
+    def evaluate(self, variables: Any, data: Any, runs: int = 1) -> list[Evaluation]:
+        """A test of each of so many runs: means over the test set, every example counted once."""
+        if runs == 1:
+            return [self.task.evaluation(self.feed.test(self.task.sums, variables, data))]
+        sums = self.feed.test(self._sums, variables, data)
         return [
-            self.task.evaluation({name: values[member] for name, values in sums.items()})
-            for member in range(members)
+            self.task.evaluation({name: values[run] for name, values in sums.items()})
+            for run in range(runs)
         ]
 
-    def count_together(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
-        """The sums that `test` takes over a batch, of each run of stacked variables."""
-        count = self._over_members(self.task.count, in_axes=(0, None, None))
-        return count(variables, examples, weights)
+    def _sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+        """`Task.sums` of each of several runs."""
+        return self._over_runs(self.task.sums, in_axes=(0, None, None))(
+            variables, examples, weights
+        )
 
     def _run_steps(
         self,

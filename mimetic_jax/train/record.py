@@ -134,7 +134,7 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained(Origin):
-    """A training of one arm, of a run or of the members of a population.
+    """A training of one arm.
 
     Attributes:
         arm: its name.

@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.runs import Run
 
 DEFAULT = "default"
 """The arm that others are compared with, where a comparison has it."""
@@ -157,13 +158,10 @@ class Results:
     Attributes:
         workdir: where they are.
         arms: the results of those that have any, in the order of the table.
-        files: the paths of a run's files by arm and seed, and by what they hold: "metrics" and
-            "checkpoints", or "members" of a population.
     """
 
     workdir: Place
     arms: Mapping[str, ArmResult]
-    files: Callable[[str, int], Mapping[str, Place]] = dataclasses.field(compare=False)
 
     def __str__(self) -> str:
         return table(list(self.arms.values()))
@@ -186,7 +184,8 @@ class Results:
             del fields["curve"]
             elsewhere = {f"{record.score}_{x}": y for x, y in fields.pop("elsewhere").items()}
             first = {name: fields.pop(name) for name in ("arm", "seed", "score", "value")}
-            files = {name: str(at) for name, at in self.files(record.arm, record.seed).items()}
+            run = Run.of(self.workdir, record.arm, record.seed)
+            files = {"metrics": str(run.metrics.place), "checkpoints": str(run.checkpoints)}
             rows.append({**first, **elsewhere, **fields, **files})
         return rows
 

@@ -88,8 +88,11 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
     if record is None:
         raise InputError(f"init_from {found.place} has no checkpoint")
     # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
-    about = {name: record[name] for name in ("made", "evaluations")}
-    about["made"] = {**about["made"], "code": None}
+    lane = found.run.group.index(found.run)
+    about = {
+        "made": {**record["made"][lane], "code": None},
+        "evaluations": [[step, values[lane]] for step, values in record["evaluations"]],
+    }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -110,9 +113,10 @@ class _Source:
             found = cls(Place(place.path.parent.parent), file=False, step=int(place.name))
         else:
             found = cls(place, file=False)
-        if not place.exists():
+        there = place if found.step is None else found.run.checkpoints / str(found.step)
+        if not there.exists():
             raise InputError(f"init_from {place} doesn't exist")
-        if not found.file and not found.run.checkpoints.is_folder():
+        if not found.file and not found.run.began:
             raise InputError(
                 f"init_from {place} is neither a run's folder (WORKDIR/runs/ARM/SEED) nor a "
                 f"{' or '.join(_FILES)} file"
@@ -185,7 +189,11 @@ def warm_start(
 
 def _checkpoint(source: _Source) -> dict[str, Any]:
     """The variables of a run by path."""
-    return dict(paths.flatten(read_variables(source.run.checkpoints, source.step))[0])
+    group = source.run.group
+    variables = dict(paths.flatten(read_variables(source.run.checkpoints, source.step))[0])
+    if len(group) == 1:
+        return variables
+    return {path: leaf[group.index(source.run)] for path, leaf in variables.items()}
 
 
 def _side_by_side(name: str, array: np.ndarray) -> np.ndarray:

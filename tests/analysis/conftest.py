@@ -32,9 +32,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture(scope="session")
 def population(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Two members of a ViT of one block after a step."""
+    """Two seeds of a ViT of one block after a step, trained together."""
     config = default()
-    config.members, config.batch, config.steps, config.eval.batch = 2, 32, 1, 72
+    config.seeds, config.together = (0, 1), 2
+    config.batch, config.steps, config.eval.batch = 32, 1, 72
     config.model.update(width=8, depth=1, heads=2, patch=4, mlp_ratio=1.0)
     found = Trained(quiet(config), tmp_path_factory.mktemp("population") / "workdir")
     found.comparison.train(found.workdir)

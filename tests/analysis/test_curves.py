@@ -81,7 +81,7 @@ def test_unfinished_runs_are_left_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_members_of_a_population_are_seeds(population):
+def test_runs_that_trained_together_are_seeds(population):
     _, (result,) = curves.read(population.workdir)
     assert (result.arm, list(result.reached)) == ("run", [0, 1])
     assert curves.spread(result)[0].tolist() == [0, 1]

@@ -126,7 +126,7 @@ def test_the_digest_is_of_what_a_result_depends_on():
     arms = {name: digest_of(arm) for name, arm in tiny().items()}
     assert len(set(arms.values())) == 3
     same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
-    same |= {"members": 64, "chunk": 8}
+    same |= {"together": 8, "mesh.runs": 2}
     assert digest_of(tiny(**same)["mimetic"]) == arms["mimetic"]
     for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
         assert digest_of(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
@@ -182,38 +182,36 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_population_is_one_line_with_all_members(tmp_path):
-    """It is trained once, found again by whoever asks for no more, and drawn from its weights."""
+def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
+    """They are trained once, found again by whoever asks, and drawn from their weights."""
     (entry,) = registry.entries("tests/tiny", 1)
-    flags = ("--config.members=2", "--config.steps=2")
+    flags = ("--config.together=2", "--config.steps=2")
     entry = dataclasses.replace(entry, spec=Spec(TINY, "", flags))
 
-    def queue(folder, members=0):
-        rest = {}, "a command", lambda line: None, members
+    def queue(folder, seeds=(0, 1)):
         results, workdir = Results(tmp_path / folder), Place.of(tmp_path / "runs")
-        return runs.Queue([entry], (0, 1), ("default",), results, workdir, *rest)
+        rest = {}, "a command", lambda line: None
+        return runs.Queue([entry], seeds, ("default",), results, workdir, *rest)
 
     first = queue("results")
     (job,) = first.jobs()
-    assert str(job).endswith("default 2 members")
+    assert str(job).endswith("default 2 seeds")
     assert first.train([job]) == []
-    (line,) = map(json.loads, next((tmp_path / "results").iterdir()).read_text().splitlines())
-    assert (line["members"], len(line["values"]), line["steps"]) == (2, 2, 2)
+    lines = next((tmp_path / "results").iterdir()).read_text().splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [0, 1]
     again = queue("results")
     assert again.jobs() == []
-    mark = again.marks[entry.spec]["default"].result
-    found = again.results.runs(entry.spec, "default", mark)
-    assert [found[seed].value for seed in (0, 1)] == line["values"]
-    assert [job.members for job in queue("results", 3).jobs()] == [3]
-    assert queue("others").collect() == 1
+    assert [job.seeds for job in queue("results", (0, 1, 2)).jobs()] == [(0, 1, 2)]
+    assert queue("others").collect() == 2
     drawn = list(draw._of_arms(tmp_path / "figure", again, [entry], {}))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
 
-@pytest.mark.parametrize("count", ["0", "-3"])
-def test_a_population_has_members(count, capsys):
-    assert ended(["mlp/figure1", f"--members={count}"]) == 2
-    assert "has at least 1 member" in capsys.readouterr().err
+def test_seeds_may_be_ranges():
+    assert reproduce._seeds("0-2,7") == [0, 1, 2, 7]
+    for text in ("3-1", "x", "0,0-1", "1-"):
+        with pytest.raises(InputError, match="--seeds="):
+            reproduce._seeds(text)
 
 
 @pytest.mark.slow

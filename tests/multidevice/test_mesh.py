@@ -25,7 +25,7 @@ from mimetic_jax.schemes import (
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.tasks import task_module
+from mimetic_jax.train.tasks import task_of
 from tests.training import program_of
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
@@ -58,7 +58,7 @@ def ten_steps(*axes):
     placed = p.feed.place(data.load_dataset("digits"))
     state = p.initial_state(0, SCHEME)
     state, history = p.run_steps(state, placed.train, stream(0, "data"), stream(0, "dropout"), 10)
-    return np.asarray(history["loss"]), p.test(state.variables, placed)
+    return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 
 @pytest.mark.parametrize("mesh", EACH)
@@ -97,7 +97,7 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     random = np.random.default_rng(0)
     tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
     corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
-    task = task_module(text_config().task)
+    task = task_of(text_config().task)
     info = task.describe(text_config(), corpus)
     devices = jax.devices()[: data_axis * fsdp * tensor]
     mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
@@ -106,7 +106,7 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     state = p.initial_state(0, (mimetic_language(),))
     arrays = p.feed.session(placed, jax.random.key(0), 0, 10).arrays()
     state, history = p.run_steps(state, arrays, stream(0, "data"), stream(0, "dropout"), 10)
-    return np.asarray(history["loss"]), p.test(state.variables, placed)
+    return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_vmap_over_seeds_on_eight_devices_does_not_hang():
 def test_checkpoints_move_between_meshes(tmp_path):
     state = program(2, 4).initial_state(0, SCHEME)
     saved = Checkpoints(tmp_path / "checkpoints", 2)
-    saved.save(state, {})
+    saved.save(state, {}, 0)
     saved.close()
     for mesh in ((2, 2, 2), (1, 1)):
         opened = Checkpoints(tmp_path / "checkpoints", 2)
@@ -277,7 +277,7 @@ def test_bad_meshes():
         program(2, 1, 4)
     config = text_config()
     config.model.update(width=18, heads=2)
-    info = task_module(config.task).describe(config)  # of 10,000 words
+    info = task_of(config.task).describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
         program_of(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
     tree = {"kernel": jnp.zeros((6, 5))}

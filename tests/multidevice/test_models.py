@@ -8,7 +8,7 @@ from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.tasks import task_module
+from mimetic_jax.train.tasks import task_of
 from tests.training import program_of
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
@@ -31,7 +31,7 @@ def trained(name, *axes, accumulate=1):
     config.model = model(name, **MODELS[name])
     if name == "mamba":
         config.data.length = 5
-        dataset, info = None, task_module("recall").describe(config)
+        dataset, info = None, task_of("recall").describe(config)
     else:
         dataset, info = data.load_dataset("digits"), data.describe("digits")
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])
@@ -39,7 +39,8 @@ def trained(name, *axes, accumulate=1):
     placed = program.feed.place(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
     state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 3)
-    tested = [program.test(each, placed).values["loss"] for each in (state.variables, state.ema)]
+    results = [program.evaluate(each, placed)[0] for each in (state.variables, state.ema)]
+    tested = [result.values["loss"] for result in results]
     return np.asarray(history["loss"]), state, tested
 
 

@@ -50,7 +50,7 @@ def test_arms_override_what_they_name(tiny):
         ({"model": {"widht": 3}}, "did you mean 'width'"),
         ({"model": {"width": "wide"}}, "arm bad: .*width"),
         ({"seeds": (0, 1)}, "arm bad sets seeds, which all arms of a comparison share"),
-        ({"members": 16, "batch": 8}, "arm bad sets members, which all arms"),
+        ({"together": 16, "batch": 8}, "arm bad sets together, which all arms"),
         (3, "arm bad is 3, not the fields that it overrides"),
         ({"scheme": ("mimetic",)}, "arm bad: 'mimetic' is not a scheme"),
         ({"scheme": (Mimetic,)}, r"arm bad: Mimetic is not a scheme: call it, Mimetic\(\)"),
@@ -91,7 +91,7 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
         ({"name": " "}, "name is empty: the workdir is runs/NAME"),
         ({"optimizer.schedule": "triangle"}, "the triangle schedule takes no warm-up: 2 steps"),
         ({"label_smoothing": 0.1, "task": "text"}, "label_smoothing 0.1 is for images, not for t"),
-        ({"members": 3, "ema": 0.9}, "members 3: a population takes no ema=0.9"),
+        ({"together": 3, "mesh.runs": 2}, "mesh.runs 2 doesn't divide the 3 runs of together"),
     ],
 )
 def test_checks(tiny, overrides, words):

@@ -101,7 +101,7 @@ def test_a_field_takes_nothing_else():
         ("model.depth", 2**31, "model.depth 2147483648 is not an integer of"),
         ("data.size", 2**31, "data.size 2147483648 is not an integer of"),
         ("epochs", 1e12, "epochs 1000000000000.0 is not"),
-        ("members", 5 * 10**9, "members 5000000000 is not"),
+        ("together", 5 * 10**9, "together 5000000000 is not"),
         ("task", "image", "did you mean 'images'"),
         ("batchh", 3, "unknown config field 'batchh': .*did you mean 'batch'"),
         ("optimizer.momentum", 0.9, "unknown config field 'optimizer.momentum'"),
@@ -142,12 +142,6 @@ IMAGENET = {"data.name": "imagenet2012", "data.size": 8, "eval.batch": 8}
         ("images", {"data.repeats": 3}, "data.repeats 3: repeated augmentation is for streamed"),
         ("images", {"data.name": "cifar10", "data.dir": "/nowhere"}, "no cifar10 in"),
         ("images", {"data.name": "imagenet2012"}, "imagenet2012 needs the folder that holds it"),
-        ("images", {"members": 3, "init_from": "runs/x"}, "takes no init_from=runs/x"),
-        (
-            *("images", {"members": 3, "optimizer.plateau": "halve"}),
-            "takes no optimizer.plateau=halve",
-        ),
-        ("images", {"members": 3, **IMAGENET}, "streamed"),
         (
             *("images", {"together": 4, **IMAGENET}),
             "together 4 needs data that is held on the devices: imagenet2012 is streamed",
@@ -221,10 +215,10 @@ def test_a_program_reads_only_fields_that_affect_programs(tiny):
     """Otherwise two arms could share a program that isn't that of one of them."""
     from mimetic_jax.train.cluster.mesh import make_mesh
     from mimetic_jax.train.program import Program
-    from mimetic_jax.train.tasks import task_module
+    from mimetic_jax.train.tasks import task_of
 
     config, found = tiny(), set()
-    task = task_module(config.task)
+    task = task_of(config.task)
     info, mesh = task.describe(config), make_mesh()
     seen = Seen(config).noting(found)
     Program(seen, *task.build(seen, info, mesh), mesh)

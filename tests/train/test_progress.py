@@ -88,11 +88,11 @@ def test_a_run_on_a_terminal(tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_members_of_a_population_share_the_live_line(tiny, tmp_path, monkeypatch):
+def test_runs_that_train_together_share_the_live_line(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
-    quiet(tiny(members=2, scheme=()), print).train(tmp_path)
+    quiet(tiny(seeds=(0, 1), together=2, scheme=()), print).train(tmp_path)
     live, lines = shown(terminal)
-    assert any("[1/1] run members 0 to 1 of 2  step 6/12  loss " in text for text in live)
-    assert lines[0] == "[1/1] run members 0 to 1 of 2: starts"
+    assert any("[1/2] run seed 0 and 1 more  step 6/12  loss " in text for text in live)
+    assert lines[0] == "[1/2] run seed 0 and 1 more: starts"
     assert not any("ETA" in line for line in lines)
     assert any(re.match(r"step     12/12  accuracy % [\d.]+ ± [\d.]+$", line) for line in lines)

@@ -196,14 +196,19 @@ def test_a_step_without_a_finite_gradient_stops_the_run(tiny, tmp_path, monkeypa
 
 
 def test_other_data_are_not_trained_on(tiny, workdir):
+    """Whether config.json has the fingerprint of before, or only the checkpoint."""
     comparison = quiet(tiny())
     comparison.open()
-    (workdir / "config.json").unlink()
     metrics = Run.of(workdir, "run", 0).metrics
     metrics.rewrite(line for line in metrics.read() if line["step"] <= 8)  # as if it was killed
-    comparison.arms["run"].source.fingerprint = "0123456789abcdef"
-    with pytest.raises(InputError, match=r"with other data \(fingerprint \w+ there, 0123"):
-        comparison.train(workdir)
+    before = comparison.arms["run"].dataset.fingerprint
+    comparison.arms["run"].dataset.fingerprint = "0123456789abcdef"
+    for place in ("workdir", "a checkpoint in"):
+        words = rf"{place} .* with other data \(fingerprint {before} there, 0123"
+        with pytest.raises(InputError, match=words):
+            comparison.train(workdir)
+        path = workdir / "config.json"
+        path.write_text(path.read_text().replace(before, "0123456789abcdef"))
 
 
 @pytest.mark.slow

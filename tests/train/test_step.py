@@ -76,7 +76,7 @@ def test_padding_counts_nothing():
     task = digits_task()
     variables = initial(task).variables
     weights = jnp.ones(16).at[10:].set(0)
-    count = jax.jit(task.count)
+    count = jax.jit(task.sums)
     padded = count(variables, (PIXELS, LABELS), weights)
     alone = count(variables, (PIXELS[:10], LABELS[:10]), jnp.ones(10))
     assert int(padded["count"]) == 10

@@ -1,9 +1,7 @@
-"""Groups of runs with folders of their own: each is the run alone, wherever it stops."""
+"""Groups: each run that trains with others is the run alone, wherever the group stops."""
 
 import contextlib
 import functools
-import os
-import signal
 from unittest import mock
 
 import jax
@@ -13,15 +11,14 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax import InputError
-from mimetic_jax.train.cluster.preemption import Preempted
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.journal import RunJournal
-from mimetic_jax.train.program import Program
+from mimetic_jax.train.journal import Journal
+from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import augmentation_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
+from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
-from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.work import check_at_once
+from mimetic_jax.train.store.runs import Run, write_group
 from tests.training import quiet
 
 CLOCKS = ("seconds", "examples_per_second", "record")
@@ -115,19 +112,21 @@ def killed_at(number, owner, method):
 @pytest.mark.parametrize(
     "kill",
     [
-        pytest.param(lambda: killed_at(6, RunJournal, "count"), marks=pytest.mark.slow),
-        lambda: killed_at(4, Checkpoints, "save"),  # one run's at step 8 is written
-        pytest.param(lambda: killed_at(6, Checkpoints, "save"), marks=pytest.mark.slow),
+        pytest.param(lambda: killed_at(1, Journal, "count"), marks=pytest.mark.slow),
+        pytest.param(lambda: killed_at(4, Journal, "count"), marks=pytest.mark.slow),
+        lambda: killed_at(2, Checkpoints, "save"),
+        pytest.param(lambda: killed_at(1, Journal, "finish"), marks=pytest.mark.slow),
     ],
-    ids=["a step", "a checkpoint", "the last checkpoint"],
+    ids=["the first steps", "a step", "a checkpoint", "the end"],
 )
 def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
-    """Bit for bit, also where the runs continue at different steps."""
+    """Bit for bit, and as the group that it was, whatever `together` is by then."""
     config = batch_norm(tiny)
     config.together = 2
     whole = trained(config, undisturbed)  # by the first of these tests
     with kill():
         trained(config, tmp_path)
+    config.together = 1
     found = trained(config, tmp_path)
     assert found.keys() == whole.keys()
     for run, (state, recorded) in found.items():
@@ -135,39 +134,44 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
         assert recorded == whole[run][1]
 
 
-def test_when_one_run_is_finished_the_others_have_no_step_left(tiny, tmp_path, undisturbed):
+def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
     config = batch_norm(tiny)
     config.together = 2
-    whole = trained(config, undisturbed)
-    with killed_at(2, RunJournal, "finish"):
+    whole, lines = trained(config, undisturbed), Lines.append
+
+    def killed(self, record):
+        if "record" in record and "/1/" in str(self.place):
+            raise KeyboardInterrupt
+        lines(self, record)
+
+    with mock.patch.object(Lines, "append", killed), pytest.raises(KeyboardInterrupt):
         trained(config, tmp_path)
     assert [Run.of(tmp_path, "run", seed).finished() for seed in (0, 1)] == [True, False]
-    with mock.patch.object(Program, "_run_steps", side_effect=AssertionError):
-        Comparison(config, say=lambda line: None).train(tmp_path)  # by a program of its own
-    assert_close(trained(config, tmp_path), whole)
-
-
-def test_a_run_continues_alone_or_with_others(tiny, tmp_path, undisturbed):
-    """Alone to step 4, with another to step 6, where both stop, then each alone."""
-    config = batch_norm(tiny)
-    with killed_at(3, RunJournal, "count"):
-        trained(config, tmp_path)
-    config.together = 2
-    original = Program.test_together
-
-    def told(self, variables, data):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, variables, data)
-
-    with (
-        mock.patch.object(Program, "test_together", told),
-        pytest.raises(Preempted, match="stopped at step 2, 6, which is saved"),
-    ):
-        quiet(config).train(tmp_path)
-    config.together = 1
+    first = Run.of(tmp_path, "run", 0).record()
     found = trained(config, tmp_path)
+    assert Run.of(tmp_path, "run", 0).record() == first
+    for run, (state, recorded) in found.items():
+        jax.tree.map(np.testing.assert_array_equal, state, whole[run][0])
+        assert recorded == whole[run][1]
+
+
+def test_weights_before_and_after_are_those_of_the_run(tiny, tmp_path, undisturbed):
+    """The seed draws the first ones again; the last are a lane of the group's checkpoint."""
+    config = batch_norm(tiny)
     config.together = 2
-    assert_close(found, trained(config, undisturbed))
+    trained(config, undisturbed)
+    comparison, run = quiet(config), Run.of(undisturbed, "run", 1)
+    ((found, initial, final),) = comparison.weights([run])
+    assert found == run
+    program = comparison.arms["run"].program
+    jax.tree.map(np.testing.assert_array_equal, initial, program.initial_state(1, ()).params)
+    jax.tree.map(np.testing.assert_array_equal, final, comparison.restored(run).params)
+    student = batch_norm(tiny)
+    student.init_from, student.seeds = str(run.folder), (5,)
+    start = initial_state(program, student, "run", 5, lambda line: None).params
+    for name in ("conv", "norm"):
+        for leaf, taken in zip(*map(jax.tree.leaves, (final.get(name), start.get(name))), strict=1):
+            np.testing.assert_array_equal(leaf, taken)
 
 
 @pytest.mark.slow
@@ -188,7 +192,7 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     with pytest.raises(InputError, match="the loss of run seed 1 is no longer finite"):
         comparison.train(tmp_path)
     assert any("run seed 1: the loss is" in line and "at step 5" in line for line in said)
-    assert int(comparison.restored(Run.of(tmp_path, "run", 1)).step) == 4
+    assert not Run.of(tmp_path, "run", 1).finished()
     run = Run.of(tmp_path, "run", 0)
     found = {("run", 0): (comparison.restored(run), records(run))}
     assert_close(found, {("run", 0): whole["run", 0]})
@@ -199,8 +203,8 @@ def groups(monkeypatch):
     """What would be trained at once, in order; nothing is trained."""
     found = []
 
-    def trained_at_once(self, work, unit, waiting):
-        found.append(list(unit.runs))
+    def trained_at_once(self, runs, label, waiting):
+        found.append([(run.arm, run.seed) for run in runs])
         return []
 
     monkeypatch.setattr(Comparison, "_train", trained_at_once)
@@ -210,33 +214,31 @@ def groups(monkeypatch):
 
 def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypatch):
     config = tiny(seeds=(0, 1), together=3)
-    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+    config.arms.a, config.arms.b = {"scheme": ()}, {}
     config.arms.wide = {"model": {"width": 32}}
     quiet(config).recognize(str(tmp_path)).write(Place(tmp_path))
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
-    assert groups == [[("a", 0), ("a", 1)], [("wide", 0), ("wide", 1)], [("b", 1)]]
+    assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
     groups.clear()
     quiet(config).train(tmp_path, only="b/1")
     assert groups == [[("b", 1)]]
 
 
-def test_groups_are_the_same_after_a_stop(tiny, tmp_path, groups, monkeypatch):
-    """A run that diverged is tried again: it must not move the others into other groups."""
-    config = tiny(seeds=(0, 1, 2), together=2)
-    config.arms.a, config.arms.b = {"scheme": ()}, {"log_every": 4}
+def test_what_joins_later_makes_groups_of_its_own(tiny, tmp_path, groups):
+    config = tiny(seeds=(0, 1), together=2)
+    quiet(config).claimed(tmp_path)
+    began = [Run.of(tmp_path, "run", seed) for seed in (0, 1)]
+    for run in began:
+        run.folder.make()
+    write_group(began)
+    assert [run.group for run in began] == [tuple(began)] * 2
+    config.seeds, config.together = (1, 2, 3, 0, 4), 4
     quiet(config).train(tmp_path)
-    first, *others = groups
-    assert (first, len(others)) == ([("a", 0), ("b", 0)], 2)
-    groups.clear()
-    monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
-    quiet(config).train(tmp_path)
-    assert groups == [[("a", 0)], *others]
+    assert groups == [[("run", 0), ("run", 1)], [("run", 2), ("run", 3), ("run", 4)]]
 
 
 def test_runs_of_several_processes_cannot_train_at_once(tiny, monkeypatch):
-    feed = quiet(tiny()).arms["run"].program.feed
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    for field in ("together", "members"):
-        with pytest.raises(InputError, match=f"{field} 2 needs a single process, not 2"):
-            check_at_once(tiny(**{field: 2}), feed, "digits")
+    with pytest.raises(InputError, match="together 2 needs a single process, not 2"):
+        Comparison(tiny(together=2), say=lambda line: None)

@@ -4,18 +4,15 @@ import json
 import shutil
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.journal import RunJournal
+from mimetic_jax.train.group import Group
 from mimetic_jax.train.record import ACCURACY, Origin, Record
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.store.chunks import About, Choice, Chunk, Members
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
@@ -74,53 +71,28 @@ def finished_runs(comparison, workdir):
         metrics.append({"step": 12, "eval_count": 1, "record": record_of(seed).to_json()})
 
 
-def members(comparison, workdir):
-    """A workdir of a population of three; nothing is trained for it."""
-    comparison.recognize(workdir).write(Place(workdir))
-    found = Members.of(workdir, "run")
-    found.folder.make()
-    found.choose(Choice(3, {}))
-    steps, values = np.array([0, 12]), np.linspace(0, 1, 6).reshape(3, 2)
-    curve = {"accuracy": (steps, values), "loss": (steps, 2 - values)}
-    kernel = {"kernel": np.ones((3, 2))}
-    about = About(360, 1.5, Origin(), "a fingerprint", "accuracy")
-    found.save(Chunk(np.arange(3), curve, kernel, kernel, about))
-
-
 @pytest.fixture(scope="module")
-def kinds(tmp_path_factory):
-    """By kind of workdir: its comparison, how to write it, and its table."""
-    found = {}
-    for kind, overrides, write in (
-        ("runs", {"seeds": (0, 1)}, finished_runs),
-        ("members", {"members": 3, "scheme": ()}, members),
-    ):
-        config = default()
-        config.steps, config.optimizer.warmup = 12, 2
-        config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-        config.update(overrides)
-        comparison = quiet(config)
-        workdir = tmp_path_factory.mktemp(kind) / "workdir"
-        write(comparison, workdir)
-        found[kind] = comparison, write, str(comparison.table(workdir))
-    return found
+def described(tmp_path_factory):
+    """A comparison of two runs, and its table."""
+    config = default()
+    config.steps, config.optimizer.warmup, config.seeds = 12, 2, (0, 1)
+    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+    comparison = quiet(config)
+    workdir = tmp_path_factory.mktemp("runs") / "workdir"
+    finished_runs(comparison, workdir)
+    return comparison, str(comparison.table(workdir))
 
 
-FILES = {
-    "runs": ("config.json", "runs/run/0/metrics.jsonl"),
-    "members": ("config.json", "population/run/members_00000000-00000002.npz"),
-}
-CASES = [(kind, name) for kind, names in FILES.items() for name in names]
 LEGAL = {("runs/run/0/metrics.jsonl", damage) for damage in ("empty", "deep", "other fields")}
 """No run yet, one whose first line a kill has torn, and one that isn't finished."""
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, name):
-    comparison, write, table = kinds[kind]
+@pytest.mark.parametrize("name", ["config.json", "runs/run/0/metrics.jsonl"])
+def test_a_damaged_file_is_named_and_nothing_is_deleted(described, tmp_path, name):
+    comparison, table = described
     for damage in DAMAGE:
         workdir = tmp_path / damage
-        write(comparison, workdir)
+        finished_runs(comparison, workdir)
         (workdir / name).write_bytes(DAMAGE[damage])
         if (name, damage) in LEGAL:
             assert str(comparison.table(str(workdir))) != table
@@ -129,11 +101,11 @@ def test_a_damaged_file_is_named_and_nothing_is_deleted(kinds, tmp_path, kind, n
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_choice_of_a_chunk_is_named(tmp_path, damage):
-    folder = Members.of(str(tmp_path), "run").folder
-    folder.make()
-    (folder.path / "chunk.json").write_bytes(DAMAGE[damage])
-    refused(lambda to: Members.of(str(to), "run").choice, tmp_path, "chunk.json")
+def test_a_damaged_list_of_a_group_is_named(tmp_path, damage):
+    run = Run.of(str(tmp_path), "run", 0)
+    run.folder.make()
+    (run.folder.path / "group.json").write_bytes(DAMAGE[damage])
+    refused(lambda to: Run.of(str(to), "run", 0).group, tmp_path, "group.json")
 
 
 def edited(workdir, edit):
@@ -234,25 +206,22 @@ def test_a_precision_of_products_is_recorded_and_not_mixed(tiny):
     assert found == "matmul_precision is None there and highest here"
 
 
-def journal_of(comparison, workdir):
-    """The journal of a run, without the lock of its folder."""
-    work = comparison.claimed(str(workdir))
-    arm, run = comparison.arms["run"], Run.of(str(workdir), "run", 0)
-    made = work.made(arm, 0)
-    return RunJournal(run, made, arm.config, arm.program, print, lambda: None)
+def group_of(comparison, workdir):
+    """The group of a run, without the lock of its folder."""
+    comparison.claimed(str(workdir))
+    run = Run.of(str(workdir), "run", 0)
+    return Group([run], comparison.arms, [comparison.made(run)], lambda line: None)
 
 
 @pytest.fixture
 def stopped(tiny, tmp_path):
     """A workdir whose run stopped at step 4; nothing is trained for it."""
-    comparison = quiet(tiny())
-    journal = journal_of(comparison, tmp_path)
-    shapes = comparison.arms["run"].program.shapes
-    state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), shapes)
-    journal.step = 4
-    journal.run.metrics.append({"step": 4, "loss": 2.3})
-    journal.save(state.replace(step=state.step + 4))
-    journal.close()
+    group = group_of(quiet(tiny()), tmp_path)
+    group.journal.step = 4
+    group.journal.runs[0].metrics.append({"step": 4, "loss": 2.3})
+    group._states = group._states.replace(step=group._states.step + 4)
+    group.save()
+    group.close()
     return tmp_path
 
 
@@ -263,48 +232,21 @@ def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
     claim = json.loads(path.read_text())
     path.unlink()
     other = quiet(tiny(batch=16))
-    words = "belongs to a different config .batch is 32 there and 16 here.: choose another"
     for call in (other.train, other.table, other.evaluate):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match="has runs, but not their config"):
             call(str(stopped))
     assert not path.exists()
     path.write_text(json.dumps({**claim, "config": configs.to_json(other.config)}))
+    words = "belongs to a different config .batch is 32 there and 16 here.: choose another"
     with pytest.raises(InputError, match=words):
         other.train(str(stopped))
     assert run.metrics.place.read() == before
 
 
 def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stopped):
-    (stopped / "config.json").unlink()
-    comparison = quiet(tiny(together=2, seeds=(0, 1), keep_best=1))
-    journal = journal_of(comparison, stopped)
-    assert int(journal.start().step) == 4
-    journal.close()
-
-
-def test_a_finished_run_without_any_config_is_refused(tiny, tmp_path):
-    run = Run.of(str(tmp_path), "run", 0)
-    run.metrics.append({"step": 12, "record": record_of(0).to_json()})
-    with pytest.raises(InputError, match=r"is finished, but neither .* has its config"):
-        quiet(tiny()).train(str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-
-
-def test_members_of_another_config_are_not_continued(tiny, tmp_path):
-    """Whether config.json is gone or is that of the new config."""
-    config = tiny(members=2, scheme=())
-    comparison = quiet(config)
-    made = comparison.claimed(str(tmp_path)).made(comparison.arms["run"], None).to_json()
-    found = Members.of(str(tmp_path), "run")
-    found.folder.make()
-    found.choose(Choice(1, {**made, "config": {**made["config"], "batch": 64}}))
-    words = "belongs to a different config .batch is 64 there and 32 here.: choose another"
-    with pytest.raises(InputError, match=words):
-        comparison.train(str(tmp_path))
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(InputError, match=words):
-        comparison.table(str(tmp_path))
-    assert found.choice.made["config"]["batch"] == 64
+    group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_best=1)), stopped)
+    assert group.journal.step == 4
+    group.close()
 
 
 def test_a_record_says_which_run_it_is():

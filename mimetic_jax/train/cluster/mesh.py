@@ -11,7 +11,6 @@ import flax.linen as nn
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.models.traits import Placement
@@ -20,8 +19,8 @@ from mimetic_jax.tree import paths
 BATCH = P(("data", "fsdp"))
 """A batch is sharded over both axes: every device computes, whichever holds the parameters."""
 
-MEMBERS = "member"
-"""The axis of a population's mesh: each device trains members of its own."""
+RUNS = "runs"
+"""The axis over which the runs of a group are sharded: each device trains some of them."""
 
 
 def make_mesh(
@@ -29,17 +28,20 @@ def make_mesh(
     fsdp: int = 1,
     tensor: int = 1,
     *,
+    runs: int = 1,
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """A mesh of three axes.
+    """A mesh of three axes, and of a fourth in front where `runs` isn't 1.
 
     "data" holds replicas, "fsdp" shards parameters that are gathered where they are used, "tensor"
-    shards heads and hidden units, each of which is computed on one device.
+    shards heads and hidden units, each of which is computed on one device. "runs" shards runs that
+    train together, which exchange nothing.
 
     Args:
         data: size of the first axis; −1 for what the others leave.
         fsdp: size of the second.
         tensor: size of the third.
+        runs: size of that in front.
         devices: all of JAX's unless given.
 
     Raises:
@@ -50,51 +52,22 @@ def make_mesh(
         {'data': 1, 'fsdp': 1, 'tensor': 1}
     """
     devices = jax.devices() if devices is None else devices
-    count = len(devices)
-    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}"
-    if fsdp < 1 or tensor < 1 or (data < 1 and data != -1):
+    count, fixed = len(devices), fsdp * tensor * runs
+    sizes = f"data {data} x fsdp {fsdp} x tensor {tensor}" + f" x runs {runs}" * (runs != 1)
+    if min(fsdp, tensor, runs) < 1 or (data < 1 and data != -1):
         raise InputError(f"mesh axes must be positive (data may be -1): {sizes}")
-    rows = count // (fsdp * tensor) if data == -1 else data
-    if rows * fsdp * tensor != count:
+    rows = count // fixed if data == -1 else data
+    if rows * fixed != count:
         raise InputError(f"a mesh of {sizes} doesn't fit {count} devices")
+    axes = {RUNS: runs} if runs > 1 else {}
+    axes |= {"data": rows, "fsdp": fsdp, "tensor": tensor}
     # Auto axes: GSPMD propagates from the few shardings we state.
     return jax.make_mesh(
-        (rows, fsdp, tensor),
-        ("data", "fsdp", "tensor"),
-        axis_types=(AxisType.Auto,) * 3,
+        tuple(axes.values()),
+        tuple(axes),
+        axis_types=(AxisType.Auto,) * len(axes),
         devices=devices,
     )
-
-
-def population_mesh(*, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh whose devices each train members of a population, without communication.
-
-    Args:
-        devices: all of JAX's unless given.
-
-    Example:
-        >>> dict(population_mesh(devices=jax.devices()[:1]).shape)
-        {'member': 1, 'data': 1, 'fsdp': 1, 'tensor': 1}
-    """
-    devices = jax.devices() if devices is None else devices
-    return jax.make_mesh(
-        (len(devices), 1, 1, 1),
-        (MEMBERS, "data", "fsdp", "tensor"),
-        axis_types=(AxisType.Auto,) * 4,
-        devices=devices,
-    )
-
-
-def mesh_of(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh of a configuration: of its axes, or for the members of a population.
-
-    Raises:
-        InputError: as `make_mesh`.
-    """
-    if config.members:
-        return population_mesh(devices=devices)
-    axes = config.mesh
-    return make_mesh(axes.data, axes.fsdp, axes.tensor, devices=devices)
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Sequence[tuple[str, Placement]]) -> Any:

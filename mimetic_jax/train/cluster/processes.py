@@ -87,7 +87,7 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
-def check_same(**things: Any) -> None:
+def check_processes_agree(**things: Any) -> None:
     """Check that all processes have the same config, code and data.
 
     Raises:

@@ -21,7 +21,7 @@ from mimetic_jax.train.store.places import Place
 
 
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of a group.
 
     Every checkpoint holds the state and a small record: what the host must remember, such as the
     seconds trained.
@@ -44,20 +44,20 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
         self._manager = ocp.CheckpointManager(self._path, options=options)
 
-    def save(self, state: TrainState, record: dict[str, Any], step: int | None = None) -> None:
+    def save(self, state: TrainState, record: dict[str, Any], step: int) -> None:
         """Start writing the state; returns once the arrays are copied.
 
         Args:
-            state: of a run, or of members that are all at the same step.
+            state: of a run, or of a group.
             record: what the host must remember.
-            step: of the members; a run's is in its state.
+            step: that the state has taken.
 
         Raises:
             InputError: if this or, here or in `wait` and `close`, the write before failed.
         """
         with self._reporting():
             self._manager.save(
-                int(state.step) if step is None else step,
+                step,
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(state),
                     record=ocp.args.JsonSave(record),

@@ -1,4 +1,4 @@
-"""To what a workdir, a checkpoint and a file of members belong, so that nothing else joins them."""
+"""What a workdir and a checkpoint belong to, so that nothing else continues them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import from_json
-from mimetic_jax.train.config import check_same
+from mimetic_jax.train.config import check_continues
 from mimetic_jax.train.store.places import Place, damaged
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Made:
-    """What made a checkpoint, or members of a population.
+    """What makes a run, as its checkpoints record it.
 
     Attributes:
         code: the version of this package.
@@ -23,7 +23,7 @@ class Made:
         data: the fingerprint of the data.
         source: digest of the weights that `init_from` names, if any.
         arm: its name.
-        seed: of the run; None of members.
+        seed: of the run.
     """
 
     code: str
@@ -31,7 +31,7 @@ class Made:
     data: str
     source: str | None = None
     arm: str
-    seed: int | None = None
+    seed: int
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -53,7 +53,7 @@ class Made:
                 f"{where} is of arm {other.arm} seed {other.seed}, not of {self.arm} seed "
                 f"{self.seed}: move it back"
             )
-        check_same(where, other.config, self.config)
+        check_continues(where, other.config, self.config)
         check_fingerprint(where, "data", other.data, self.data)
         check_fingerprint(where, "init_from", other.source, self.source)
         if other.code != self.code:
@@ -112,7 +112,7 @@ class Claim:
         Raises:
             InputError: they have other configurations, data or starts.
         """
-        check_same(f"workdir {workdir}", other.config, self.config)
+        check_continues(f"workdir {workdir}", other.config, self.config)
         for arm in self.data.keys() & other.data.keys():
             where = f"arm {arm} of workdir {workdir}"
             check_fingerprint(where, "data", other.data[arm], self.data[arm])

@@ -21,7 +21,7 @@ def locked(folder: Place | str, say: Callable[[str], None] = print) -> Iterator[
     """Hold the folder's lock, which is made with the folder if it is missing.
 
     Args:
-        folder: of a run or of members.
+        folder: of a run.
         say: prints a line where the file system has no locks.
 
     Raises:

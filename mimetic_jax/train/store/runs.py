@@ -1,14 +1,17 @@
-"""The folder of a run in a workdir."""
+"""The folder of a run in a workdir, and the runs that it trains with."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.base.typed import converted
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.places import Place, damaged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +30,34 @@ class Run:
         return f"{self.arm} seed {self.seed}"
 
     @property
+    def group(self) -> tuple[Run, ...]:
+        """The runs that it trains with, itself among them: they share the folder of the first.
+
+        Raises:
+            InputError: group.json is damaged.
+        """
+        place = self.folder / "group.json"
+        if not place.exists():
+            return (self,)
+        try:
+            listed = converted("runs", tuple[tuple[str, int], ...], json.loads(place.read()))
+        except (ValueError, RecursionError):  # an InputError too
+            raise damaged(place, "no list of runs") from None
+        workdir = self.folder.parent.parent.parent
+        found = tuple(Run.of(workdir, arm, seed) for arm, seed in listed)
+        if self not in found:
+            raise InputError(f"{place} doesn't name {self}: move it back where it was trained")
+        return found
+
+    @property
+    def began(self) -> bool:
+        """Whether it has a group, or trains alone."""
+        return (self.folder / "group.json").exists() or (self.folder / "checkpoints").exists()
+
+    @property
     def checkpoints(self) -> Place:
-        return self.folder / "checkpoints"
+        """The folder of its group's checkpoints."""
+        return self.group[0].folder / "checkpoints"
 
     @property
     def metrics(self) -> Lines:
@@ -60,3 +89,11 @@ class Run:
                 "other seed"
             )
         return found
+
+
+def write_group(runs: Sequence[Run]) -> None:
+    """Record that these runs train together, for good; one that trains alone needs no record."""
+    if len(runs) > 1:
+        text = json.dumps([[run.arm, run.seed] for run in runs])
+        for run in runs:
+            (run.folder / "group.json").write(f"{text}\n")

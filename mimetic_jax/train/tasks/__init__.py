@@ -1,21 +1,15 @@
-"""What a program trains: a model with its loss, for images, text and recall.
-
-A task is a module of this package with three functions of a configuration:
-
-- `describe(config, dataset=None)`: what is known of the data set, as published or as loaded.
-- `load(config)`: the data set, whose `fingerprint()` differs where examples do.
-- `build(config, info, mesh)`: the `Task` and the `Feed` that belong together.
-"""
-
-from types import ModuleType
+"""What a program trains: a model with its loss, for images, text and recall."""
 
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.tasks import images, recall, text
+from mimetic_jax.train.tasks.images import ImageTask
+from mimetic_jax.train.tasks.recall import RecallTask
+from mimetic_jax.train.tasks.task import Task
+from mimetic_jax.train.tasks.text import TextTask
 
-TASKS: dict[str, ModuleType] = {"images": images, "recall": recall, "text": text}
+TASKS: dict[str, type[Task]] = {"images": ImageTask, "recall": RecallTask, "text": TextTask}
 
 
-def task_module(name: str) -> ModuleType:
+def task_of(name: str) -> type[Task]:
     """The task of a configuration, `config.task`.
 
     Raises:

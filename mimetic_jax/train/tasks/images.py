@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,89 @@ class ImageTask(Task):
                 f"{shape[0]}x{shape[1]}: set data.size, or data.eval_fraction to 1"
             )
 
+    @classmethod
+    def describe(cls, config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
+        """The data set as the configuration uses it: as published, or as loaded.
+
+        Raises:
+            InputError: for fields that don't fit the data set.
+        """
+        own = config.data.name in datasets.OWN_SIDES
+        if dataset is not None and not own and config.data.name not in datasets.names():
+            info = datasets.info_of(dataset)
+        elif own:
+            info = datasets.describe_own(
+                config.data.name, config.data.dir, config.data.size, dataset
+            )
+        else:
+            info = datasets.describe(config.data.name)
+            if info.included:
+                check_unused(info.name, config.data.dir, "folder or folder_streamed")
+        if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
+            raise InputError(
+                f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
+            )
+        if (config.data.classes or info.num_classes) == 1:
+            raise InputError(
+                f"{info.name} has one class, which leaves nothing to learn: give two or more (of a "
+                "folder, the one that has a folder per class)"
+            )
+        for name in ("mean", "std"):
+            if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
+                channels = info.image_shape[-1]
+                raise InputError(f"data.{name} has {count} numbers for {channels} channels")
+        num_train = round(config.data.subset * info.num_train)
+        tested = round(config.data.held_out * num_train)
+        info = dataclasses.replace(
+            info,
+            mean=tuple(config.data.mean) or info.mean,
+            std=tuple(config.data.std) or info.std,
+            num_classes=config.data.classes or info.num_classes,
+            num_train=num_train - tested,
+            num_test=tested or info.num_test,
+        )
+        return info if dataset is None else datasets.sized(info, dataset)
+
+    @classmethod
+    def load(cls, config: ConfigDict, given: Any = None) -> Any:
+        """The data set of a configuration, resident or streamed; or an `ImageDataset` given.
+
+        With `data.held_out` the test images are a part of the training images.
+
+        Raises:
+            InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
+                name of a published set, with which results would be confused.
+        """
+        return _loaded(config, given).held_out(config.data.held_out)
+
+    @classmethod
+    def build(cls, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[Self, Feed]:
+        """The task, and the feed of resident images or of streamed ones."""
+        if config.batch > info.num_train:
+            raise InputError(
+                f"batch {config.batch} is larger than the {info.num_train} train images"
+            )
+        task = cls(config, info, mesh)
+        sharding = NamedSharding(mesh, BATCH)
+        sizes = config.batch, config.eval.batch
+        if not info.streamed:
+            if config.data.repeats > 1:
+                raise InputError(
+                    f"data.repeats {config.data.repeats}: repeated augmentation is for streamed "
+                    f"images, and {info.name} is held in memory"
+                )
+            return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
+        augment = config.data.augment
+        view = datasets.View(
+            task.info.image_shape[0],
+            config.data.eval_fraction,
+            scale=tuple(augment.crop_scale) or (1.0, 1.0),
+            ratio=tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
+            interpolation=augment.interpolation,
+        )
+        options = {"repeats": config.data.repeats, "threads": config.data.threads}
+        return task, StreamedImages(info.num_train, view, *sizes, sharding, **options)
+
     def prepare(
         self, key: jax.Array, step: jax.Array, examples: Examples
     ) -> tuple[jax.Array, jax.Array]:
@@ -90,7 +173,7 @@ class ImageTask(Task):
         right = logits.argmax(-1) == targets.argmax(-1)
         return value, ({"loss": value, "accuracy": right.mean()}, model_state)
 
-    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         """`correct` and `count` as int32, exact for any number of examples; the sum of `loss`."""
         images, labels = examples
         logits, _ = self.outputs(variables, self.view(images))
@@ -139,58 +222,6 @@ def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datas
     return datasets.Augmentation(size=config.data.size, **fields)
 
 
-def describe(config: ConfigDict, dataset: Any = None) -> datasets.DatasetInfo:
-    """The data set as the configuration uses it: as published, or as loaded.
-
-    Raises:
-        InputError: for fields that don't fit the data set.
-    """
-    own = config.data.name in datasets.OWN_SIDES
-    if dataset is not None and not own and config.data.name not in datasets.names():
-        info = datasets.info_of(dataset)
-    elif own:
-        info = datasets.describe_own(config.data.name, config.data.dir, config.data.size, dataset)
-    else:
-        info = datasets.describe(config.data.name)
-        if info.included:
-            check_unused(info.name, config.data.dir, "folder or folder_streamed")
-    if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
-        raise InputError(
-            f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
-        )
-    if (config.data.classes or info.num_classes) == 1:
-        raise InputError(
-            f"{info.name} has one class, which leaves nothing to learn: give two or more (of a "
-            "folder, the one that has a folder per class)"
-        )
-    for name in ("mean", "std"):
-        if (count := len(config.data[name])) not in (0, info.image_shape[-1]):
-            raise InputError(f"data.{name} has {count} numbers for {info.image_shape[-1]} channels")
-    num_train = round(config.data.subset * info.num_train)
-    tested = round(config.data.held_out * num_train)
-    info = dataclasses.replace(
-        info,
-        mean=tuple(config.data.mean) or info.mean,
-        std=tuple(config.data.std) or info.std,
-        num_classes=config.data.classes or info.num_classes,
-        num_train=num_train - tested,
-        num_test=tested or info.num_test,
-    )
-    return info if dataset is None else datasets.sized(info, dataset)
-
-
-def load(config: ConfigDict, given: Any = None) -> Any:
-    """The data set of a configuration, resident or streamed; or arrays given as an `ImageDataset`.
-
-    With `data.held_out` the test images are a part of the training images.
-
-    Raises:
-        InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
-            name of a published set, with which results would be confused.
-    """
-    return _loaded(config, given).held_out(config.data.held_out)
-
-
 def _loaded(config: ConfigDict, given: Any) -> Any:
     settings = config.data
     if given is None:
@@ -203,29 +234,3 @@ def _loaded(config: ConfigDict, given: Any) -> Any:
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
         raise InputError(f"{given.name} is a known data set: give yours another name")
     return given.part(settings.subset)
-
-
-def build(config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[ImageTask, Feed]:
-    """The task, and the feed of resident images or of streamed ones."""
-    if config.batch > info.num_train:
-        raise InputError(f"batch {config.batch} is larger than the {info.num_train} train images")
-    task = ImageTask(config, info, mesh)
-    sharding = NamedSharding(mesh, BATCH)
-    sizes = config.batch, config.eval.batch
-    if not info.streamed:
-        if config.data.repeats > 1:
-            raise InputError(
-                f"data.repeats {config.data.repeats}: repeated augmentation is for streamed "
-                f"images, and {info.name} is held in memory"
-            )
-        return task, ResidentImages(info, *sizes, config.max_dispatch, sharding)
-    augment = config.data.augment
-    view = datasets.View(
-        task.info.image_shape[0],
-        config.data.eval_fraction,
-        scale=tuple(augment.crop_scale) or (1.0, 1.0),
-        ratio=tuple(augment.crop_ratio) if augment.crop_scale else (1.0, 1.0),
-        interpolation=augment.interpolation,
-    )
-    options = {"repeats": config.data.repeats, "threads": config.data.threads}
-    return task, StreamedImages(info.num_train, view, *sizes, sharding, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,44 @@ class RecallTask(Task):
         self.sequences = sequences
         self.per_step = config.batch * self.length
 
+    @classmethod
+    def describe(cls, config: ConfigDict, dataset: Any = None) -> Any:
+        """The sequences of a configuration, by the fields that its set has.
+
+        Raises:
+            InputError: for another set, or numbers that don't fit.
+        """
+        fields = config.data.to_dict()
+        if (name := fields.pop("name")) not in SETS:
+            raise unknown("data", name, SETS)
+        known = SETS[name].__dataclass_fields__
+        return SETS[name](**{field: value for field, value in fields.items() if field in known})
+
+    @classmethod
+    def load(cls, config: ConfigDict, given: Any = None) -> Any:
+        """The sequences of a configuration: nothing is read."""
+        return cls.describe(config)
+
+    @classmethod
+    def build(cls, config: ConfigDict, info: Any, mesh: Mesh) -> tuple[Self, Generated]:
+        """The task, and the feed that draws its sequences."""
+        sequences = cls.describe(config)  # of this arm, where `info` may be another's
+        tests = {
+            _named(times)[0]: lambda key, times=times: sequences.example(key, times)
+            for times in sequences.times
+        }
+        feed = Generated(
+            sequences.example,
+            config.batch,
+            sequences.num_test,
+            config.eval.batch,
+            STEPS_PER_EPOCH,
+            config.max_dispatch,
+            NamedSharding(mesh, BATCH),
+            tests,
+        )
+        return cls(config, sequences, mesh), feed
+
     def init(self, key: jax.Array) -> dict[str, Any]:
         """As `Task.init`, after a check that the model takes the longest test sequences."""
         longest = jnp.zeros((1, self.sequences.inputs(self.sequences.times[-1])), jnp.int32)
@@ -58,7 +96,7 @@ class RecallTask(Task):
         accuracy = (right & asked).sum() / count
         return value, ({"loss": value, "accuracy": accuracy}, model_state)
 
-    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         """Over answers: `correct` and `count` as int32, and the sum of `loss`."""
         output, _ = self.outputs(variables, examples[0])
         losses, right, asked = self._answers(variables["params"], output, examples)
@@ -112,41 +150,3 @@ class RecallTask(Task):
 def _named(times: int) -> tuple[str, str]:
     """The prefix of the sums at a multiple of the length, and the suffix of its numbers."""
     return ("", "") if times == 1 else (f"x{times}_", f"_x{times}")
-
-
-def describe(config: ConfigDict, dataset: Any = None) -> Any:
-    """The sequences of a configuration, by the fields that its set has.
-
-    Raises:
-        InputError: for another set, or numbers that don't fit.
-    """
-    fields = config.data.to_dict()
-    if (name := fields.pop("name")) not in SETS:
-        raise unknown("data", name, SETS)
-    known = SETS[name].__dataclass_fields__
-    return SETS[name](**{field: value for field, value in fields.items() if field in known})
-
-
-def load(config: ConfigDict) -> Any:
-    """The sequences of a configuration: nothing is read."""
-    return describe(config)
-
-
-def build(config: ConfigDict, info: Any, mesh: Mesh) -> tuple[RecallTask, Generated]:
-    """The task, and the feed that draws its sequences."""
-    sequences = describe(config)  # of this arm, where `info` may be another's
-    tests = {
-        _named(times)[0]: lambda key, times=times: sequences.example(key, times)
-        for times in sequences.times
-    }
-    feed = Generated(
-        sequences.example,
-        config.batch,
-        sequences.num_test,
-        config.eval.batch,
-        STEPS_PER_EPOCH,
-        config.max_dispatch,
-        NamedSharding(mesh, BATCH),
-        tests,
-    )
-    return RecallTask(config, sequences, mesh), feed

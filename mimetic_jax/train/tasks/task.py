@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError, error_text
-from mimetic_jax.data.feed.feed import Examples, Sums
+from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.models import Model
 from mimetic_jax.train.cluster.mesh import sharded_activations
 from mimetic_jax.train.record import Score
@@ -44,7 +44,7 @@ class Evaluation:
 
 
 class Task:
-    """A model with its loss. Subclasses give the loss, the test and their words.
+    """A model with its loss. Subclasses give the data, the loss, the test and their words.
 
     Attributes:
         score: the number that is compared.
@@ -80,6 +80,21 @@ class Task:
         (self._outputs,) = outputs.values()
         self.batch = config.batch
 
+    @classmethod
+    def describe(cls, config: ConfigDict, dataset: Any = None) -> Any:
+        """What is known of the data set of a configuration, as published or as loaded."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, config: ConfigDict, given: Any = None) -> Any:
+        """The data set, or what is given instead; its `fingerprint()` differs where examples do."""
+        raise NotImplementedError
+
+    @classmethod
+    def build(cls, config: ConfigDict, info: Any, mesh: Mesh) -> tuple[Self, Feed]:
+        """The task and the feed that belong together."""
+        raise NotImplementedError
+
     def prepare(self, key: jax.Array, step: jax.Array, examples: Examples) -> Any:
         """The batch that `loss` takes; where it is augmented, by one key per step and example."""
         return examples
@@ -90,12 +105,12 @@ class Task:
         """Mean loss of a batch, with (means by name, new model state); the key is for dropout."""
         raise NotImplementedError
 
-    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         """Sums over test examples, each counted by its weight, and the `count` of them."""
         raise NotImplementedError
 
     def evaluation(self, sums: dict[str, Any]) -> Evaluation:
-        """The means that sums of `count` give."""
+        """The means that `sums` over the test set give."""
         raise NotImplementedError
 
     def batch_shapes(self) -> Any:

@@ -41,6 +41,33 @@ class TextTask(Task):
         self.score = BITS if info.level == "char" else PERPLEXITY
         self.chunk_bytes = 2**27  # of logits on a device
 
+    @classmethod
+    def describe(cls, config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
+        """The text of a configuration: as published, or as loaded; a user's text as it is."""
+        info = texts.describe(config.data.name, config.data.dir, dataset)
+        if info.vocabulary == 1:
+            raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
+        return info
+
+    @classmethod
+    def load(cls, config: ConfigDict, given: Any = None) -> texts.Corpus:
+        """The text of a configuration."""
+        return texts.load_text(config.data.name, config.data.dir)
+
+    @classmethod
+    def build(cls, config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[Self, TokenRows]:
+        """The task, and the feed of the text's windows."""
+        feed = TokenRows(
+            info,
+            config.batch,
+            config.eval.batch,
+            config.data.length,
+            config.data.valid,
+            config.max_dispatch,
+            NamedSharding(mesh, BATCH),
+        )
+        return cls(config, info, mesh), feed
+
     def loss(
         self, params: Any, model_state: Any, batch: Examples, key: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Any]]:
@@ -53,7 +80,7 @@ class TextTask(Task):
         value = (losses * weights).sum() / jnp.maximum(weights.sum(), 1)
         return value, ({"loss": value}, model_state)
 
-    def count(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
+    def sums(self, variables: Any, examples: Examples, weights: jax.Array) -> Sums:
         """The summed `loss`, and the `count` of targets as int32."""
         inputs, targets = examples
         output, _ = self.outputs(variables, inputs)
@@ -112,30 +139,3 @@ class TextTask(Task):
 
     def _units(self, loss: float) -> float:
         return loss / math.log(2) if self.info.level == "char" else math.exp(min(loss, 700))
-
-
-def describe(config: ConfigDict, dataset: texts.Corpus | None = None) -> texts.TextInfo:
-    """The text of a configuration: as published, or as loaded; a user's text as it is."""
-    info = texts.describe(config.data.name, config.data.dir, dataset)
-    if info.vocabulary == 1:
-        raise InputError(f"{info.name} has one token alone, which leaves nothing to learn")
-    return info
-
-
-def load(config: ConfigDict) -> texts.Corpus:
-    """The text of a configuration."""
-    return texts.load_text(config.data.name, config.data.dir)
-
-
-def build(config: ConfigDict, info: texts.TextInfo, mesh: Mesh) -> tuple[TextTask, TokenRows]:
-    """The task, and the feed of the text's windows."""
-    feed = TokenRows(
-        info,
-        config.batch,
-        config.eval.batch,
-        config.data.length,
-        config.data.valid,
-        config.max_dispatch,
-        NamedSharding(mesh, BATCH),
-    )
-    return TextTask(config, info, mesh), feed

@@ -95,15 +95,15 @@ def test_ctrl_c_of_one_of_several_processes_is_a_sigterm(handlers, monkeypatch):
 
 def told_at_test(monkeypatch, number, told=signal.SIGTERM):
     """A signal to this process while it tests for the so-manieth time."""
-    original, tests = Program.test, []
+    original, tests = Program.evaluate, []
 
-    def test(self, params, data):
+    def evaluate(self, *arguments):
         tests.append(None)
         if len(tests) == number:
             os.kill(os.getpid(), told)
-        return original(self, params, data)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(Program, "test", test)
+    monkeypatch.setattr(Program, "evaluate", evaluate)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def test_alone_there_is_nothing_to_agree_on():
     assert processes.agreed(True)
     assert not processes.agreed(False)
     processes.wait_for_all("anything")
-    processes.check_same(config={"a": 1})
+    processes.check_processes_agree(config={"a": 1})
 
 
 def test_the_process_that_differs_is_named(monkeypatch):
@@ -39,4 +39,4 @@ def test_the_process_that_differs_is_named(monkeypatch):
     monkeypatch.setattr(processes.jax, "process_count", lambda: 3)
     monkeypatch.setattr(processes.multihost_utils, "process_allgather", gather)
     with pytest.raises(InputError, match="the code of process 2 differs from that of process 0"):
-        processes.check_same(config={"a": 1}, code="0.1", data=["digits"])
+        processes.check_processes_agree(config={"a": 1}, code="0.1", data=["digits"])

@@ -31,7 +31,7 @@ def folder(tmp_path):
     """Checkpoints of steps 1, 2, 3, of which 2 are kept."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", 2)
     for step in (1, 2, 3):
-        checkpoints.save(state(step), {"seconds": float(step)})
+        checkpoints.save(state(step), {"seconds": float(step)}, step)
     checkpoints.close()
     return tmp_path / "checkpoints"
 
@@ -112,7 +112,7 @@ def test_the_record_of_the_newest_can_be_read_alone(folder):
 def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
     checkpoints = Checkpoints(folder)
     with full_disk(20_000):
-        checkpoints.save(state(4), {"seconds": 4.0})
+        checkpoints.save(state(4), {"seconds": 4.0}, 4)
         with pytest.raises(InputError, match=r"couldn't be written .*File too large"):
             checkpoints.wait()
     checkpoints.close()
@@ -122,6 +122,6 @@ def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
 def test_the_best_stay_beside_the_newest(tmp_path):
     checkpoints = Checkpoints(tmp_path, also=lambda steps: [s for s in steps if s == 3])
     for step in range(1, 7):
-        checkpoints.save(state(step), {"seconds": 0.0})
+        checkpoints.save(state(step), {"seconds": 0.0}, step)
     checkpoints.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "5", "6"]

@@ -71,7 +71,7 @@ def test_answers_alone_count(make):
     @jax.jit
     def all_of_it(variables):
         loss = task.loss(variables["params"], {}, (inputs, targets), jax.random.key(1))
-        sums = task.count(variables, (inputs, targets), weights)
+        sums = task.sums(variables, (inputs, targets), weights)
         logits = task.model.module.apply(variables, inputs, method="logits")
         return logits, loss, sums
 

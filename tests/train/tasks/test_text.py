@@ -72,7 +72,7 @@ def test_evaluation_is_the_protocol_in_numpy(text):
     program, data = comparison.arms["run"].program, comparison.arms["run"].data
     variables = program.initial_state(0, ()).variables
     params = variables["params"]
-    sums = program.feed.test(program.task.count, variables, data)
+    sums = program.feed.test(program.task.sums, variables, data)
     model = jax.jit(lambda inputs: program.task.model.module.apply(variables, inputs))
     embedding = np.asarray(params["embedding"], np.float64)
     for prefix in ("", "test_"):
