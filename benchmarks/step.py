@@ -25,7 +25,6 @@ from benchmarks.gpu import peers
 from benchmarks.gpu.throughput import synthetic
 from benchmarks.timing import medians
 from configs.default import default
-from mimetic_jax.analysis.plan import flops_per_step
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
@@ -108,7 +107,7 @@ def main() -> None:
         count = config.batch * (config.data.length if config.task == "text" else 1)
         print(
             f"{name:<18}{count / own:7.0f} {unit}/s, PyTorch eager {count / peer:.0f}, "
-            f"ratio {peer / own:.2f}; {flops_per_step(program) / own / 1e9:.0f} GFLOP/s, "
+            f"ratio {peer / own:.2f}; {program.flops_per_step / own / 1e9:.0f} GFLOP/s, "
             f"a product {2 * 1024**3 / product / 1e9:.0f}"
         )
 

@@ -12,7 +12,7 @@ from launch.registry import Entry, Spec
 from launch.results import Results
 from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.config import arms, to_json
+from mimetic_jax.train.config import arms_of, to_json
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult
@@ -46,7 +46,7 @@ def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
         weights: that `init_from` or a scheme names, if any; their content counts in place of their
             path.
     """
-    found, records = {}, {name: to_json(arm) for name, arm in arms(config).items()}
+    found, records = {}, {name: to_json(arm) for name, arm in arms_of(config).items()}
     own = controls(records)
     for name, record in records.items():
         del record["arms"]

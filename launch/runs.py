@@ -212,7 +212,7 @@ class Queue:
 
     def _collected(self, job: Job) -> int:
         """Add the lines of the runs that are finished; how many."""
-        config = configs.arms(self.configs[job.spec])[job.arm]
+        config = configs.arms_of(self.configs[job.spec])[job.arm]
         about = {
             "config": job.spec.key,
             "small": job.spec.small,

@@ -169,4 +169,4 @@ def test_released_arms_leave_biases(trees) -> None:
 )
 def test_groups_pass_the_checks_of_a_comparison(get_config, text) -> None:
     config = get_config(text)
-    assert list(Comparison(config, say=lambda line: None).arms) == list(configs.arms(config))
+    assert list(Comparison(config, say=lambda line: None).arms) == list(configs.arms_of(config))

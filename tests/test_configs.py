@@ -159,7 +159,7 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     """The first arm and its program, with data of two batches."""
     config = get(spec)
     config.update_from_flattened_dict(overrides)
-    arm = next(iter(configs.arms(config).values()))
+    arm = next(iter(configs.arms_of(config).values()))
     info = dataclasses.replace(data.describe(arm.data.name), num_train=2 * arm.batch)
     return arm, training.program_of(arm, info, make_mesh(-1, 1))
 
@@ -295,9 +295,9 @@ def test_deit_schedule(golden: Any) -> None:
 def test_structured_schedule_cools_down(golden: Any) -> None:
     """310 epochs; under sqrt scaling the same but for 7e-4 instead of 1e-3 above the end."""
     expected = golden("schedules")["deit_epoch_lr"]
-    linear = configs.arms(get("imagenet_structured:row=linear3,init=impulse"))["impulse"]
+    linear = configs.arms_of(get("imagenet_structured:row=linear3,init=impulse"))["impulse"]
     np.testing.assert_allclose(rates(linear, np.arange(310)), expected, rtol=1e-5)
-    sqrt = configs.arms(get("imagenet_structured:row=sqrt1,init=impulse"))["impulse"]
+    sqrt = configs.arms_of(get("imagenet_structured:row=sqrt1,init=impulse"))["impulse"]
     scaled = 1e-5 + (expected[5:] - 1e-5) * (5e-4 * 2**0.5 - 1e-5) / (1e-3 - 1e-5)
     np.testing.assert_allclose(rates(sqrt, np.arange(5, 310)), scaled, rtol=1e-5)
 
@@ -537,7 +537,7 @@ def agree(config: ConfigDict, expected: dict[str, Any]) -> None:
 def test_batches_divide_over_eight_devices(spec: str) -> None:
     config = get(spec)
     task = task_of(config.task)
-    for arm in configs.arms(config).values():
+    for arm in configs.arms_of(config).values():
         _, feed = task.build(arm, task.describe(config), make_mesh(-1, 1))
         configs.check(arm, feed.steps_per_epoch, devices=8)
 
@@ -562,7 +562,7 @@ def test_what_timm_doesnt_decay(spec: str) -> None:
 
 
 def test_mixed_rows_of_the_structured_paper() -> None:
-    arms = configs.arms(get("imagenet_structured:row=all"))
+    arms = configs.arms_of(get("imagenet_structured:row=all"))
     assert len(arms) == 5 * len(imagenet_structured.ROWS)
     of = {name: (arm.optimizer.scaling, arm.data.repeats) for name, arm in arms.items()}
     assert of["impulse_sqrt1"] == ("sqrt", 1)
@@ -573,7 +573,7 @@ def test_mixed_rows_of_the_structured_paper() -> None:
 
 def test_every_comparison_has_the_default() -> None:
     for name in PAPERS:
-        assert "default" in configs.arms(get(name)), name
+        assert "default" in configs.arms_of(get(name)), name
 
 
 def test_the_sweep_is_around_zero() -> None:
@@ -581,7 +581,7 @@ def test_the_sweep_is_around_zero() -> None:
     config = get("convnext_cifar:init=sweep")
     width = config.model.width
     kernel = base_init(config.model.base).linear(jax.random.key(0), (width, 4 * width))
-    arms = configs.arms(config)
+    arms = configs.arms_of(config)
     b = sorted(arm.scheme[0].b for name, arm in arms.items() if name.startswith("b_"))
     absolute = np.array(b) * float(kernel.std())
     np.testing.assert_allclose(
@@ -605,8 +605,8 @@ def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> No
     kernel = draw(jax.random.key(0), (width, 4 * width), jnp.float32)
     assert float(kernel.std()) == pytest.approx(std, rel=0.02)
     init = "sweep" if spec == "convnext_cifar" else "constant_bias"
-    (shift,) = configs.arms(config)["mean_shift"].scheme
-    (bias,) = configs.arms(get(f"{spec}:init={init}"))["constant_bias"].scheme
+    (shift,) = configs.arms_of(config)["mean_shift"].scheme
+    (bias,) = configs.arms_of(get(f"{spec}:init={init}"))["constant_bias"].scheme
     assert isinstance(bias, schemes.ConstantBias)
     assert bias.value == pytest.approx(shift.b * std, rel=0.01)
 
@@ -614,7 +614,7 @@ def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> No
 @pytest.mark.parametrize("arm", ["norm_matched", "random", "impulse", "box"])
 def test_frozen_convmixers_train_the_published_number_of_parameters(arm: str) -> None:
     """540,938 at width 256: neither depthwise filters nor their biases, but batch norms."""
-    config = configs.arms(get(f"convmixer_cifar:init={arm}"))[arm]
+    config = configs.arms_of(get(f"convmixer_cifar:init={arm}"))[arm]
     params = compared(f"convmixer_cifar:init={arm}").arms[arm].program.shapes.params
     rules = config.optimizer.rate_rules
     trained = [
@@ -631,7 +631,7 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
     assert teacher.seeds == student.seeds
     assert (teacher.model.width, student.model.width) == (384, 192)
     assert student.init_from == f"runs/{teacher.name}/runs/{{arm}}/{{seed}}"
-    assert all(arm.scheme == () for arm in configs.arms(student).values())
+    assert all(arm.scheme == () for arm in configs.arms_of(student).values())
     command = record_of("weight_selection_vit")
     assert f"--workdir=runs/{teacher.name}\n" in command
     large, small = (

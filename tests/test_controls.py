@@ -45,7 +45,7 @@ def test_a_control_has_the_norms_of_its_arm(spec: Spec, init: tuple[str, ...]) -
     """And where they differ it is noise, not the same numbers."""
     config = small(spec.load(init))
     comparison = Comparison(config, say=lambda _: None)
-    found = controls(configs.of_arms(configs.to_json(config)))
+    found = controls(configs.recorded_arms(configs.to_json(config)))
     for name, control in found.items():
         ours, noise = (written(comparison, arm) for arm in (name, control))
         differs = False

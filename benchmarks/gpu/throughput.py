@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 
 from benchmarks.gpu import peers, process
 from benchmarks.timing import seconds_per_step
-from mimetic_jax.analysis.chips import peak_flops
-from mimetic_jax.analysis.plan import flops_per_step
+from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.sets.dataset import ImageDataset
 from mimetic_jax.data.text.corpus import Corpus
@@ -95,7 +94,7 @@ def throughput(config: ConfigDict, seconds: float) -> Line:
     comparison = Comparison(config, lambda line: None)
     arm, device = next(iter(comparison.arms.values())), jax.devices()[0]
     program = arm.program
-    flops, arrays = flops_per_step(program), synthetic(program, config)
+    flops, arrays = program.flops_per_step, synthetic(program, config)
     keys = stream(0, "data"), stream(0, "dropout")
     state = program.initial_state(0)
 

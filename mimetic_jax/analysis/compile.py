@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
 
-from mimetic_jax.analysis.chips import CHIPS
+from mimetic_jax.base.chips import CHIPS
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison

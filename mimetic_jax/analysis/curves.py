@@ -19,7 +19,7 @@ from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.exits import reported
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.config import of_arms
+from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.report import ArmResult, table
 from mimetic_jax.train.store.claim import Claim
@@ -40,7 +40,7 @@ def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
     claim = Claim.read(place)
     if claim is None:
         raise InputError(f"no comparison in {place}: config.json is missing")
-    arms = of_arms(claim.config)
+    arms = recorded_arms(claim.config)
     own = controls(arms)
     results = []
     for arm in arms:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ import numpy as np
 from mimetic_jax.base.table import paragraph
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.program import Program
 
 
 def describe(comparison: Comparison) -> str:
@@ -26,7 +24,7 @@ def describe(comparison: Comparison) -> str:
     for name, arm in comparison.arms.items():
         mark = id(arm.program)
         if mark not in planned:
-            planned[mark] = flops_per_step(arm.program)
+            planned[mark] = arm.program.flops_per_step
         lines += ["", f"arm {name}", *_lines(arm, planned[mark])]
     return "\n".join(paragraph(line, "      ") for line in lines)
 
@@ -60,36 +58,12 @@ def _lines(arm: Arm, flops: float) -> list[str]:
     return lines
 
 
-def flops_per_step(program: Program) -> float:
-    """FLOPs of one step's forward and backward pass, as XLA counts them before it optimizes."""
-    # Loops count once, however often they run: counted is the same step without any.
-    task = program.task.unrolled()
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    variables = jax.eval_shape(task.init, key)
-    params = variables.pop("params")
-    gradient = jax.jit(jax.grad(task.loss, has_aux=True))
-    # Counted on the CPU, as GPUs and TPUs report nothing before they compile; but lowered for a
-    # TPU: the CPU's depthwise convolutions are products with more arithmetic.
-    with jax.default_device(_cpu()):
-        traced = gradient.trace(params, variables, task.batch_shapes(), key)
-        lowered = traced.lower(lowering_platforms=("tpu",))
-        cost = lowered.cost_analysis() or {}
-    return float(cost.get("flops", math.nan))
-
-
 def bytes_per_device(tree: Any) -> int:
     """Bytes of a tree of sharded shapes on each device."""
     return sum(
         int(np.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
     )
-
-
-def _cpu() -> jax.Device | None:
-    try:
-        return jax.devices("cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
-        return None
 
 
 def _megabytes(count: float) -> str:

@@ -97,7 +97,7 @@ class Comparison:
         self.arms: dict[str, Arm] = {}
         self._programs: dict[tuple[str, Any], Program] = {}
         data_sets: dict[str, ArmData] = {}
-        for name, arm in configs.arms(config).items():
+        for name, arm in configs.arms_of(config).items():
             with blaming(f"arm {name}" if config.arms else ""):
                 check_declared(arm)
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
@@ -264,7 +264,7 @@ class Comparison:
         """The results of what is finished so far, whose table is written into the workdir."""
         claim, own = (
             self.recognize(workdir),
-            controls(configs.of_arms(configs.to_json(self.config))),
+            controls(configs.recorded_arms(configs.to_json(self.config))),
         )
         records: dict[str, dict[int, Record]] = {arm: {} for arm in self.arms}
         for run in self.runs(workdir):

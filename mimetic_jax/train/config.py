@@ -22,7 +22,7 @@ from mimetic_jax.train.settings import setting
 from mimetic_jax.tree.rules import Rule
 
 
-def arms(config: ConfigDict) -> dict[str, ConfigDict]:
+def arms_of(config: ConfigDict) -> dict[str, ConfigDict]:
     """The configuration of each arm: that of the comparison with the arm's overrides.
 
     Raises:
@@ -205,7 +205,7 @@ def _first_differing(
     return None
 
 
-def of_arms(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def recorded_arms(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The configuration of each arm as plain data, from that of the comparison by `to_json`."""
     if not record["arms"]:
         return {"run": record}

@@ -19,7 +19,7 @@ def controls(arms: Mapping[str, _Record]) -> dict[str, str]:
     """The control of each arm that has one, by name.
 
     Args:
-        arms: the records of a comparison's arms, as `config.of_arms` returns them.
+        arms: the records of a comparison's arms, as `config.recorded_arms` returns them.
 
     >>> from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
     >>> schemes = {

@@ -120,13 +120,16 @@ class Journal:
 
     def log(self) -> str:
         """Record the means of the steps since the last log line; returns those of all runs."""
+        speed = {"examples_per_second": self.speed}
+        if share := self._program.share_of_peak:
+            speed["mfu"] = self.speed * share
         means = {name: x.mean(1, dtype=np.float64) for name, x in self._joined().items()}
         self._window = []
         rate = self._program.schedule(self.step - 1)
         for i in self._going():
             values = {name: float(each[i]) for name, each in means.items()}
             values["learning_rate"] = float(rate * jnp.float32(self.rate_scales[i]))
-            self._record(i, {**values, "examples_per_second": self.speed, **self._clock()})
+            self._record(i, {**values, **speed, **self._clock()})
         shown = {name: float(each[self.finite].mean()) for name, each in means.items()}
         return self._program.task.progress(shown)
 

@@ -124,4 +124,5 @@ def _speed(group: Group) -> str:
     journal, program = group.journal, group.program
     examples = (program.steps - journal.step) * len(journal.runs) * program.task.per_step
     eta = clock(examples / journal.speed)
-    return f"{journal.speed:,.0f} {program.task.unit}/s  ETA {eta}"
+    mfu = f"  MFU {share:.0%}" if (share := journal.speed * program.share_of_peak) else ""
+    return f"{journal.speed:,.0f} {program.task.unit}/s{mfu}  ETA {eta}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+from mimetic_jax.base.chips import peak_flops
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums, place
 from mimetic_jax.schemes import Scheme
@@ -237,6 +239,31 @@ class Program:
             variables, examples, weights
         )
 
+    @functools.cached_property
+    def flops_per_step(self) -> float:
+        """FLOPs of one step's forward and backward pass, as XLA counts them, not optimized."""
+        # Loops count once, however often they run: counted is the same step without any.
+        task = self.task.unrolled()
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        variables = jax.eval_shape(task.init, key)
+        params = variables.pop("params")
+        gradient = jax.jit(jax.grad(task.loss, has_aux=True))
+        # Counted on the CPU, as GPUs and TPUs report nothing before they compile; but lowered for a
+        # TPU: the CPU's depthwise convolutions are products with more arithmetic.
+        with jax.default_device(_cpu()):
+            traced = gradient.trace(params, variables, task.batch_shapes(), key)
+            lowered = traced.lower(lowering_platforms=("tpu",))
+            cost = lowered.cost_analysis() or {}
+        return float(cost.get("flops", math.nan))
+
+    @functools.cached_property
+    def share_of_peak(self) -> float:
+        """The part of its devices' peak that an example per second takes; 0 if no peak is known."""
+        peak = peak_flops(self.mesh.devices.flat[0].device_kind)
+        if peak is None:
+            return 0.0
+        return self.flops_per_step / self.task.per_step / (peak * self.mesh.size)
+
     def _run_steps(
         self,
         state: TrainState,
@@ -273,3 +300,10 @@ class Program:
 
 def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
     return {name: tree for name, tree in variables.items() if name != "params"}
+
+
+def _cpu() -> jax.Device | None:
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None

@@ -14,8 +14,8 @@ import pytest
 from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import compile as compiling
-from mimetic_jax.analysis.chips import CHIPS
 from mimetic_jax.analysis.compile import Target
+from mimetic_jax.base.chips import CHIPS
 from mimetic_jax.train.comparison import Comparison
 
 ROOT = pathlib.Path(__file__).parents[2]

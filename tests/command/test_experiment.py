@@ -74,7 +74,7 @@ def test_fields_of_arms_are_set_by_dotted_names() -> None:
         "--config.arms.other.scheme=SinCos(), Mimetic(beta_qk=.5)",
     ):
         set_field(config, flag)
-    arms = configs.arms(config)
+    arms = configs.arms_of(config)
     rates = {name: arm.optimizer.learning_rate for name, arm in arms.items()}
     assert (rates["mimetic"], rates["fast"], rates["default"]) == (3e-3, 0.01, shared)
     assert (arms["fast"].model.width, tuple(arms["fast"].scheme)) == (32, ())

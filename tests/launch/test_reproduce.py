@@ -105,7 +105,7 @@ def test_flags_are_set_as_the_command_line_sets_them():
 def tiny(**changes):
     config = Spec(TINY, "").load(())
     config.update_from_flattened_dict(changes)
-    return configs.arms(config)
+    return configs.arms_of(config)
 
 
 def ended(call):

@@ -181,20 +181,20 @@ def test_labels_are_unique() -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
     for row, config in loaded(TABLES[name], TABLES[name].rows):
-        assert list(configs.arms(config)) == list(arms_of(row, TABLES[name])), row.label
+        assert list(configs.arms_of(config)) == list(arms_of(row, TABLES[name])), row.label
 
 
 @pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.rows])
 def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
     figure = FIGURES[name]
     for row in figure.rows:
-        arms = configs.arms(load(row, row.arms)).keys()
+        arms = configs.arms_of(load(row, row.arms)).keys()
         plotted = figure.options.get("series", figure.options.get("panels", {}))
         if row.label not in {label for points in plotted.values() for label in points}:
             assert {arm for points in plotted.values() for arm in points} <= arms
         assert set(figure.options.get("lines", ())) <= arms
         if figure.small:
-            assert configs.arms(load(row, row.arms, small=figure.small)).keys() == arms
+            assert configs.arms_of(load(row, row.arms, small=figure.small)).keys() == arms
 
 
 def test_figures_of_starts_name_a_configuration() -> None:
@@ -203,7 +203,7 @@ def test_figures_of_starts_name_a_configuration() -> None:
             file, _, text = figure.options["config"].partition(":")
             arguments, _, arms = text.partition(",init=")
             row = Row(name, arguments, config=file)
-            assert list(configs.arms(load(row, tuple(arms.split("+"))))) == arms.split("+")
+            assert list(configs.arms_of(load(row, tuple(arms.split("+"))))) == arms.split("+")
 
 
 def test_figures_are_drawn_by_known_functions() -> None:

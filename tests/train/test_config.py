@@ -33,14 +33,14 @@ def test_arms_override_what_they_name(tiny):
     config = tiny()
     config.arms.default = {"scheme": ()}
     config.arms.wide = {"model": {"width": 32}, "optimizer": {"learning_rate": 1}}
-    arms = configs.arms(config)
+    arms = configs.arms_of(config)
     assert list(arms) == ["default", "wide"]
     assert arms["default"].scheme == ()
     assert arms["wide"].model.width == 32
     assert arms["wide"].optimizer.learning_rate == 1.0
     assert arms["wide"].model.depth == config.model.depth
     assert config.model.width == 16
-    assert list(configs.arms(tiny())) == ["run"]
+    assert list(configs.arms_of(tiny())) == ["run"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_bad_arms(tiny, overrides, words):
     config = tiny()
     config.arms.bad = overrides
     with pytest.raises(InputError, match=words):
-        configs.arms(config)
+        configs.arms_of(config)
 
 
 @pytest.mark.parametrize("name", ["a/", "/tmp/x", "a b", "α", "", "a\n", "x" * 101, "~"])
@@ -69,7 +69,7 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
     config = tiny()
     config.arms = {name: {}}
     with pytest.raises(InputError, match="is not a name of letters, digits and _") as caught:
-        configs.arms(config)
+        configs.arms_of(config)
     assert "\n" not in str(caught.value)
 
 

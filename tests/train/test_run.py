@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.analysis.plan import bytes_per_device, describe, flops_per_step
+from mimetic_jax.analysis.plan import bytes_per_device, describe
 from mimetic_jax.schemes import Mimetic, SinCos
+from mimetic_jax.train import program as programs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
@@ -162,12 +163,24 @@ def test_plan_knows_the_arithmetic(tiny):
     # A forward and backward pass are about six FLOPs a parameter and token, and batch 32 of
     # 5 tokens; the small model's embeddings and softmax leave it within a factor of two.
     dense = 6 * parameters * 32 * 5
-    assert 0.5 < flops_per_step(program) / dense < 2
+    assert 0.5 < program.flops_per_step / dense < 2
     sizes = bytes_per_device(program.shapes.opt_state), bytes_per_device(program.shapes.params)
     assert sizes[0] == pytest.approx(2 * sizes[1], rel=0.01)
     text = describe(comparison)
     assert f"{parameters:,} parameters" in text
     assert "block_0/attention/query/kernel" in text
+
+
+@pytest.mark.slow
+def test_the_log_has_the_share_of_the_peak_where_it_is_known(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "peak_flops", lambda kind: 1e12)
+    comparison = Comparison(tiny(), say=(said := []).append)
+    comparison.train(tmp_path)
+    program = comparison.arms["run"].program
+    *_, line = (x for x in Run.of(tmp_path, "run", 0).metrics.read() if "loss" in x)
+    steps_per_second = line["examples_per_second"] / 32
+    assert line["mfu"] == pytest.approx(steps_per_second * program.flops_per_step / 1e12)
+    assert any("images/s  MFU " in text for text in said)
 
 
 def test_tensorboard_is_written_where_asked_for(tiny, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mimetic_jax.analysis.chips import peak_flops
+from mimetic_jax.base.chips import peak_flops
 
 
 @pytest.mark.parametrize(
