@@ -199,21 +199,19 @@ class Comparison:
 
         Which runs train at once enters their numbers in the last bits, so a group stays as it is.
         """
+        began = {run: list(run.group) for run in runs if run.began or run.finished()}
+        known = {run for group in began.values() for run in group}
         groups: list[list[Run]] = []
         filling: dict[Program, list[Run]] = {}
-        known = set[Run]()
         for run in runs:
-            if run in known:
-                continue
-            if run.began or run.finished():
-                groups.append(list(run.group))
-                known.update(run.group)
-                continue
-            program = self.arms[run.arm].program
-            if len(filling.get(program, ())) in (0, self.config.together):
-                filling[program] = []
-                groups.append(filling[program])
-            filling[program].append(run)
+            if run in began and began[run] not in groups:
+                groups.append(began[run])
+            elif run not in known:  # else its group is there, or comes with another of its runs
+                program = self.arms[run.arm].program
+                if len(filling.get(program, ())) in (0, self.config.together):
+                    filling[program] = []
+                    groups.append(filling[program])
+                filling[program].append(run)
         for run in known:
             if run.arm not in self.arms:
                 raise InputError(f"{run} belongs to a group that began: the config lacks its arm")
@@ -308,9 +306,10 @@ class Comparison:
 
         Those before it aren't stored: the seed draws them again.
         """
+        wanted = set(runs)
         for group in dict.fromkeys(run.group for run in runs):
             for run, state in zip(group, restored(group, self.arms[group[0].arm]), strict=True):
-                if run in runs:
+                if run in wanted:
                     arm = self.arms[run.arm]
                     start = initial_state(arm.program, arm.config, run.arm, run.seed, self.say)
                     yield run, jax.device_get(start.params), jax.device_get(state.params)

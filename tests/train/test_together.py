@@ -236,6 +236,10 @@ def test_what_joins_later_makes_groups_of_its_own(tiny, tmp_path, groups):
     config.seeds, config.together = (1, 2, 3, 0, 4), 4
     quiet(config).train(tmp_path)
     assert groups == [[("run", 0), ("run", 1)], [("run", 2), ("run", 3), ("run", 4)]]
+    (began[1].folder.path / "group.json").unlink()  # as if killed before it was written
+    groups.clear()
+    quiet(config).train(tmp_path)
+    assert groups == [[("run", 2), ("run", 3), ("run", 4)], [("run", 0), ("run", 1)]]
 
 
 def test_runs_of_several_processes_cannot_train_at_once(tiny, monkeypatch):
