@@ -183,7 +183,9 @@ class Queue:
 
     def _config(self, spec: Spec) -> ConfigDict:
         config = spec.load(self.init[spec])
-        config.seeds = self._seeds or self._own_seeds[spec] or config.seeds
+        # Where a config says that seeds train together, their number is its own too.
+        own = () if config.together > 1 else self._own_seeds[spec]
+        config.seeds = self._seeds or own or config.seeds
         return self.with_data(config)
 
     def _flags(self, job: Job) -> tuple[str, ...]:
