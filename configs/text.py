@@ -19,7 +19,7 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: level (char, word), width, depth, heads, length, steps, init.
 
     A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
-    at line ends, 90 %, 5 % and 5 %, at most 200,000 characters to test on. `length` is the number
+    at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. `length` is the number
     of tokens of a window. `init` is "all" for default, norm_matched and mimetic; or arms as in
     configs/ptb_char.py.
     """

@@ -15,7 +15,7 @@ LEVELS = {"text_char": "char", "text_word": "word"}
 
 _FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 _SHARES = (0.9, 0.95)  # of the characters, where the validation and the test text begin
-_MOST_TESTED = 200_000  # characters of each: a test of more would take longer than the training
+_MOST_TESTED = 100_000  # characters of each: a test of more would take longer than the training
 
 
 def load_own(name: str, data_dir: str | None) -> Corpus:
@@ -26,7 +26,7 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     files, also of folders below it, are joined in order of their names, each at the start of a
     line; hidden files are left out. That text, or that of a single file, is split at the nearest
     line ends in training, validation and test text. The latter two have 5 % of the characters
-    each, at most 200,000.
+    each, at most 100,000.
 
     Args:
         name: "text_char" for every character of the text, "text_word" for words separated by
