@@ -22,7 +22,6 @@ from mimetic_jax.schemes import (
     IDInit,
     Impulse,
     ImpulseBias,
-    ImpulseMixing,
     Independent,
     Layers,
     MeanShift,
@@ -478,90 +477,59 @@ def recall(model: str) -> tuple[Arms, Arms, Groups]:
     return compared, others, groups
 
 
-def league(kind: str, width: int, depth: int) -> Arms:
-    """Every initialization that fits a model of some kind, each by a scheme of one line.
+def league(kind: str, width: int) -> Arms:
+    """Every initialization that fits a "vit" or a "gpt" of width D, each by a scheme of one line.
 
     An arm norm_matched_NAME is the control of one that has structure: noise of its norms, with the
     same positions, zeros and learning rates.
-
-    Args:
-        kind: "vit", "gpt", "mixer" or "convnext".
-        width: D.
-        depth: L.
     """
-    return with_noise(
-        {
-            name: {**other, "scheme": schemes}
-            for name, (schemes, other) in _entrants(kind, width, depth).items()
-        }
-    )
-
-
-_Entrant: TypeAlias = tuple[tuple[Scheme, ...], Mapping[str, Any]]
-"""Schemes and other overrides."""
-
-
-def _entrants(kind: str, width: int, depth: int) -> dict[str, _Entrant]:
-    by_width = {"optimizer": {"rate_rules": mup(width)}}
-    shift, zeros = MeanShift(), ZeroOutputs()
-    found: dict[str, _Entrant] = {
-        "default": ((), {}),
-        "torch": ((), {"model": {"base": "torch"}}),
-        "normal": ((Independent(0.02, 0.0),), {}),
-        "gpt2": ((Independent.gpt2(),), {}),
-        "small": ((Independent(power=0.8),), {}),
-        "spectral": ((Independent(spectral=True),), {}),
-        "speedrun": ((Independent(0.5, uniform=True), zeros), {}),
-        "zero_outputs": ((zeros,), {}),
-        "mup": ((), by_width),
-        "complete_p": (
-            (CompleteP(BASE_DEPTH),),
-            {"optimizer": {"rate_rules": complete_p(width, depth)}},
-        ),
-        "orthogonal": ((Orthogonal(),), {}),
-        "sinusoidal": ((Sinusoidal(),), {}),
-        "idinit": ((IDInit(),), {}),
-        "mean_shift": ((shift,), {}),
-    }
-    if kind == "mixer":
-        found["impulse"] = ((ImpulseMixing(),), {})
-        found["impulse_mean_shift"] = ((ImpulseMixing(), shift), {})
-    if kind == "convnext":
-        found["conv"] = ((ConvMimetic(),), {})
-        found["conv_mean_shift"] = ((ConvMimetic(), shift), {})
-    if kind not in ("vit", "gpt"):
-        return found
-    before = (SinCos(),) if kind == "vit" else ()
+    is_gpt = kind == "gpt"
+    before = () if is_gpt else (SinCos(),)
     own, other = Mimetic(), mimetic_language()
-    if kind == "gpt":
+    if is_gpt:
         own, other = other, own
-    found |= {
-        "zero_out": ((ZeroOut(),), {}),
-        "uniform": ((UniformAttention(),), {}),
-        "t_fixup": ((TFixup(decoder=kind == "gpt"),), {}),
-        "zero": ((Zero(),), {}),
-        "dct": ((DCT(),), {}),
-        "conditioned": ((Conditioned(),), {}),
-        "mimetic": ((*before, own), {}),
-        "vision" if kind == "gpt" else "language": ((*before, other), {}),
-        "polar": ((*before, Polar(own)), {}),
-        "mimetic_zero_mlp": ((*before, zeros, own), {}),
-        "mimetic_mean_shift": ((*before, own, shift), {}),
-        "mimetic_mup": ((*before, own), by_width),
+    shift, zeros = MeanShift(), ZeroOutputs()
+    of_mup = {"optimizer": {"rate_rules": mup(width)}}
+    found: Arms = {
+        "default": {"scheme": ()},
+        "torch": {"scheme": (), "model": {"base": "torch"}},
+        "normal": {"scheme": (Independent(0.02, 0.0),)},
+        "gpt2": {"scheme": (Independent.gpt2(),)},
+        "small": {"scheme": (Independent(power=0.8),)},
+        "spectral": {"scheme": (Independent(spectral=True),)},
+        "speedrun": {"scheme": (Independent(0.5, uniform=True), zeros)},
+        "zero_outputs": {"scheme": (zeros,)},
+        "mup": {"scheme": (), **of_mup},
+        "orthogonal": {"scheme": (Orthogonal(),)},
+        "sinusoidal": {"scheme": (Sinusoidal(),)},
+        "idinit": {"scheme": (IDInit(),)},
+        "mean_shift": {"scheme": (shift,)},
+        "zero_out": {"scheme": (ZeroOut(),)},
+        "uniform": {"scheme": (UniformAttention(),)},
+        "t_fixup": {"scheme": (TFixup(decoder=is_gpt),)},
+        "zero": {"scheme": (Zero(),)},
+        "dct": {"scheme": (DCT(),)},
+        "conditioned": {"scheme": (Conditioned(),)},
+        "mimetic": {"scheme": (*before, own)},
+        "vision" if is_gpt else "language": {"scheme": (*before, other)},
+        "polar": {"scheme": (*before, Polar(own))},
+        "mimetic_zero_mlp": {"scheme": (*before, zeros, own)},
+        "mimetic_mean_shift": {"scheme": (*before, own, shift)},
+        "mimetic_mup": {"scheme": (*before, own), **of_mup},
     }
-    if kind == "gpt":
+    if is_gpt:
         strong = mimetic_language(beta_vo=-0.4)
-        return found | {"strong": ((strong,), {}), "strong_mup": ((strong,), by_width)}
-    return found | {"sincos": (before, {}), "impulse": ((_IMPULSE,), {})}
+        found |= {"strong": {"scheme": (strong,)}, "strong_mup": {"scheme": (strong,), **of_mup}}
+    else:
+        found |= {"sincos": {"scheme": before}, "impulse": {"scheme": (_IMPULSE,)}}
+    return with_noise(found)
 
 
-BASE_WIDTH, BASE_DEPTH = 16, 2
-"""Of µP and CompleteP here: at these sizes their learning rates are those of the default."""
-
-Rates: TypeAlias = tuple[tuple[str, float], ...]
+BASE_WIDTH = 16
+"""Of µP here: at this width its learning rates are those of the default."""
 
 
-def mup(width: int) -> Rates:
+def mup(width: int) -> tuple[tuple[str, float], ...]:
     """Learning rates of µP for Adam: those of hidden kernels fall as 1/D, all others stay.
 
     Its initial variances of hidden kernels, 1/fan_in, are Flax's own.
@@ -569,19 +537,6 @@ def mup(width: int) -> Rates:
     Reference: Tensor Programs V (Yang et al. 2022), table 8, with widths over a base width.
     """
     return ((r"(attention|mlp|token_mixing)/.*kernel$|head/kernel$", BASE_WIDTH / width),)
-
-
-def complete_p(width: int, depth: int) -> Rates:
-    """Learning rates of CompleteP for Adam: µP's, and where residual branches end also over L.
-
-    Reference: `schemes.CompleteP`.
-    """
-    ends, by_depth = r"(attention/out|(mlp|token_mixing)/fc2)", BASE_DEPTH / depth
-    return (
-        (rf"{ends}/kernel$", by_depth * BASE_WIDTH / width),
-        (rf"{ends}/bias$", by_depth),
-        *mup(width),
-    )
 
 
 _SSM = {"a": "decay", "delta": "step", "cb": "correlation", "conv": "noise"}

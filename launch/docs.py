@@ -16,7 +16,6 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import itertools
 import pathlib
 import re
 import textwrap
@@ -28,7 +27,7 @@ from launch.marks import counted, marks_of_lines
 from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import DEFAULT, ArmResult, markdown
+from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, probability_of_improvement
 from papers import TABLES
 
@@ -126,12 +125,6 @@ def _methods(name: str, results: Results) -> Iterator[tuple[Entry, str, list[str
             yield entry, arm, _ours(found[arm], found)
 
 
-def _lines(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; lines that end early go on with empty cells."""
-    columns = itertools.zip_longest(head, *lines, fillvalue="")
-    return markdown({name: cells for name, *cells in columns})
-
-
 def _published(name: str, results: Results) -> str:
     """What each row prints, beside ours: of the row's size, else scaled down."""
     ran = {(entry.number, entry.spec.small): found for entry, found in _rows(name, results)}
@@ -150,7 +143,7 @@ def _published(name: str, results: Results) -> str:
         elif printed:
             lines.append((label, ", ".join(printed), start + ", ".join(printed.values())))
         lines += [(label, other, tables.printed(score)) for other, score in row.others.items()]
-    return _lines(
+    return tables.lines(
         ("row", "arm", "published", "Δ default, ours", "Δ noise, ours", "n", "verdict"), lines
     )
 
@@ -159,7 +152,7 @@ def _papers(results: Results) -> str:
     """A line for each table of the papers: the published gains, and ours where it was trained."""
     lines: list[Sequence[str]] = []
     for name, table in TABLES.items():
-        method = _PAPERS.get(name.partition("/")[0])
+        method = _PAPERS.get(name.partition("/")[0], "")
         gains: dict[str, list[float]] = defaultdict(list)
         for row in table.rows:
             if method in row.published and DEFAULT in row.published:
@@ -174,7 +167,7 @@ def _papers(results: Results) -> str:
             lines.append((label, ranges.get(unit, ""), *cells, size, verdict))
             left.pop(unit, None)
         lines += [(f"{name}, {unit}", published) for unit, published in left.items()]
-    return _lines(
+    return tables.lines(
         ("table", "published gain", "Δ default, ours", "Δ noise, ours", "n", "scale", "verdict"),
         lines,
     )
@@ -197,7 +190,7 @@ def _questions(names: Sequence[str], results: Results) -> str:
         for name in names
         for entry, arm, cells in _methods(name, results)
     ]
-    return _lines(("setting", "arm", "Δ default", "Δ noise", "n", "verdict"), lines)
+    return tables.lines(("setting", "arm", "Δ default", "Δ noise", "n", "verdict"), lines)
 
 
 def _csv(results: Results) -> str:
@@ -210,10 +203,10 @@ def _csv(results: Results) -> str:
     writer.writerow([*head, "P(better than default)", "verdict", "commands"])
     for name, table in TABLES.items():
         if table.trials:
-            standings, rows = league.standings(name, results), entries(name)
+            standings = league.standings(name, results)
             for one in standings:
                 found = one.result, one.gain, one.structure, standings[0].result
-                writer.writerow(_csv_line(rows[one.row - 1], *found, results))
+                writer.writerow(_csv_line(one.entry, *found, results))
             continue
         for entry, arms in _rows(name, results):
             for ours in arms.values():

@@ -7,7 +7,8 @@ split where the data has one; they are lines of the results like any other.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,12 +17,11 @@ from launch.marks import counted, marks_of
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
-from mimetic_jax.train.report import ArmResult, markdown
+from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES, today, trained
 from papers.league import ENTRANTS as OF_LEAGUE
 from papers.league import LONG
-from papers.record import Table
 
 ENTRANTS = OF_LEAGUE | trained.ENTRANTS | today.ENTRANTS
 """What each arm of such a table is, in words; the others are their controls."""
@@ -29,12 +29,10 @@ ENTRANTS = OF_LEAGUE | trained.ENTRANTS | today.ENTRANTS
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """An arm of a task of the league.
+    """An arm in the row that it chose.
 
     Attributes:
-        task: the table, such as "league/digits".
-        arm: its name.
-        row: the number of the row that it chose, from 1.
+        entry: the row.
         edge: whether it didn't try both rows next to that one: its best may be beyond.
         result: its runs there.
         gain: over the default at the default's own best, with p corrected for the number of
@@ -42,9 +40,7 @@ class Standing:
         structure: over noise of its norms, likewise; None for an arm without such a control.
     """
 
-    task: str
-    arm: str
-    row: int
+    entry: Entry
     edge: bool
     result: ArmResult
     gain: Difference | None = None
@@ -168,22 +164,31 @@ def standings(task: str, results: Results) -> list[Standing]:
             trials = TABLES[task].trials
             runs = {seed: run for seed, run in result.runs.items() if seed not in trials}
             if runs:
-                edge = picked[arm].edge
-                found[arm] = Standing(task, arm, entry.number, edge, ArmResult(arm, runs))
-    default = found.get("default")
-    if default is None:
+                found[arm] = Standing(entry, picked[arm].edge, ArmResult(arm, runs))
+    if DEFAULT not in found:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
-    gains = holm([found[arm].result.versus(default.result) for arm in entrants])
     # Whatever rates they chose: those of one row say which arm is the control of which.
     marks = marks_of(rows[0].spec.load(rows[0].init), None)
-    noise = {arm: found.get(marks[arm].control) for arm in entrants}
-    structures = holm(
-        [found[arm].result.versus(of.result) if (of := noise[arm]) else None for arm in entrants]
+    gains, structures = (
+        holm(
+            [
+                found[arm].result.versus(found[other].result) if other in found else None
+                for arm, other in beside.items()
+            ]
+        )
+        for beside in (
+            dict.fromkeys(entrants, DEFAULT),
+            {arm: marks[arm].control for arm in entrants},
+        )
     )
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
         found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
     return [found[arm] for arm in rows[0].init if arm in found]
+
+
+def _of_entrants(task: str, results: Results) -> list[Standing]:
+    return [one for one in standings(task, results) if one.result.arm in ENTRANTS]
 
 
 def sensitivity(task: str, results: Results) -> str:
@@ -191,11 +196,11 @@ def sensitivity(task: str, results: Results) -> str:
 
     Empty with fewer than two runs of the default.
     """
-    default = next((one.result for one in standings(task, results) if one.arm == "default"), None)
+    default = next((one.result for one in standings(task, results)), None)
     if default is None or default.sd is None:
         return ""
     n = len(default.reached)
-    entrants = [arm for arm in entries(task)[0].init if arm in ENTRANTS and arm != "default"]
+    entrants = [arm for arm in entries(task)[0].init if arm in ENTRANTS and arm != DEFAULT]
     form = f".{default.score.digits}f"
     gain, corrected = (smallest_gain(default.sd, n, of) for of in (1, len(entrants)))
     return (
@@ -205,16 +210,42 @@ def sensitivity(task: str, results: Results) -> str:
     )
 
 
-def league(results: Results) -> list[Standing]:
-    """All arms of all tasks that have runs, but for the long ones; a line per arm and task."""
-    return [standing for task in _tasks() for standing in standings(task, results)]
+_HEAD = ("best at", "ours ± sd (n)", "Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict")
 
 
-def _tasks() -> Iterator[str]:
-    for name, table in TABLES.items():
-        paper, _, task = name.partition("/")
-        if table.trials and paper == "league" and task not in LONG:
-            yield name
+def task_table(task: str, results: Results) -> str:
+    """A task: each entrant with its rate, score, gains and verdict, the best first."""
+    shown = sorted(
+        _of_entrants(task, results),
+        key=lambda one: one.result.mean,
+        reverse=TABLES[task].higher,
+    )
+    return tables.lines(
+        ("initialization", *_HEAD), [(f"`{one.result.arm}`", *_cells(one)) for one in shown]
+    )
+
+
+def settings_table(tasks: Sequence[str], results: Results) -> str:
+    """Candidates by settings: each entrant of each of these tables that has all its seeds."""
+    lines = [
+        (task.partition("/")[2], f"`{one.result.arm}`", *_cells(one))
+        for task in tasks
+        for one in _of_entrants(task, results)
+        if len(one.result.reached) >= len(one.entry.seeds)
+    ]
+    return tables.lines(("setting", "candidate", *_HEAD), lines)
+
+
+def _cells(standing: Standing) -> tuple[str, ...]:
+    ours, gain, structure = standing.result, standing.gain, standing.structure
+    form = f".{ours.score.digits}f"
+    return (
+        standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge,
+        f"{ours.shown()} ({len(ours.reached)})",
+        f"{gain:{form}}" if gain else "",
+        f"{structure:{form}}" if structure else "",
+        standing.verdict,
+    )
 
 
 def league_table(results: Results) -> str:
@@ -223,94 +254,39 @@ def league_table(results: Results) -> str:
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
-    found = [standing for standing in league(results) if standing.arm in ENTRANTS]
-    by_task: dict[str, dict[str, Standing]] = {}
-    for standing in found:
-        by_task.setdefault(standing.task, {})[standing.arm] = standing
-    order = _order(found)
-    columns = {"initialization": [f"`{arm}`" for arm in order]}
-    for task, arms in by_task.items():
-        default = arms["default"].result
-        label = f"{task.partition('/')[2]}, {default.score.label}, n = {len(default.runs)}"
-        columns[label] = [_cell(arms.get(arm)) for arm in order]
-    return markdown(columns)
-
-
-def task_table(task: str, results: Results) -> str:
-    """A task of the league: each entrant with its rate, score, gains and verdict."""
-    table = TABLES[task]
-    columns: dict[str, list[str]] = {
-        name: []
-        for name in (
-            *("initialization", "best at", "ours ± sd (n)"),
-            *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
-        )
-    }
-    shown = sorted(
-        (one for one in standings(task, results) if one.arm in ENTRANTS),
-        key=lambda one: one.result.mean,
-        reverse=table.higher,
-    )
-    for standing in shown:
-        for column, cell in zip(columns.values(), _cells(standing, table), strict=True):
-            column.append(cell)
-    return markdown(columns)
-
-
-def settings_table(tasks: Sequence[str], results: Results) -> str:
-    """Candidates by settings: each entrant of each of these tables that has all its seeds."""
-    columns: dict[str, list[str]] = {
-        name: []
-        for name in (
-            *("setting", "candidate", "best at", "ours ± sd (n)"),
-            *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
-        )
-    }
-    for task in tasks:
-        for standing in standings(task, results):
-            whole = len(standing.result.reached) >= len(TABLES[task].seeds)
-            if standing.arm in ENTRANTS and whole:
-                cells = (task.partition("/")[2], *_cells(standing, TABLES[task]))
-                for column, cell in zip(columns.values(), cells, strict=True):
-                    column.append(cell)
-    return markdown(columns)
-
-
-def _cells(standing: Standing, table: Table) -> tuple[str, ...]:
-    ours, gain, structure = standing.result, standing.gain, standing.structure
-    form = f".{ours.score.digits}f"
-    return (
-        f"`{standing.arm}`",
-        table.rows[standing.row - 1].label.removeprefix("learning rate ") + "*" * standing.edge,
-        f"{ours.shown()} ({len(ours.reached)})",
-        f"{gain:{form}}" if gain else "",
-        f"{structure:{form}}" if structure else "",
-        standing.verdict,
+    tasks = [name for name in TABLES if name.startswith("league/") and name not in LONG]
+    found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
+    head = ["initialization"]
+    cells: dict[str, dict[str, str]] = defaultdict(dict)
+    beaten: dict[str, list[float]] = defaultdict(list)
+    for task, shown in found.items():
+        default = shown[0].result
+        head.append(f"{task.partition('/')[2]}, {default.score.label}, n = {len(default.runs)}")
+        for one in shown:
+            cells[one.result.arm][task] = _cell(one)
+            beaten[one.result.arm].append(_beaten(one, shown))
+    order = sorted(cells, key=lambda arm: -float(np.mean(beaten[arm])))
+    return tables.lines(
+        head, [(f"`{arm}`", *(cells[arm].get(task, "") for task in found)) for arm in order]
     )
 
 
-def _cell(standing: Standing | None) -> str:
+def _beaten(standing: Standing, of_task: Sequence[Standing]) -> float:
+    """The share of a task's arms that one beats by its mean."""
+    sign = 1 if standing.result.score.higher else -1
+    means = np.array([one.result.mean for one in of_task])
+    return float(np.mean(sign * means < sign * standing.result.mean))
+
+
+def _cell(standing: Standing) -> str:
     """Gain over the default, and in parentheses over noise; bold where it holds."""
-    if standing is None:
-        return ""
     score = standing.result.score
     form = f"+.{score.digits}f"
     if standing.gain is None:
         return f"{standing.result.mean:.{score.digits}f}"
     text = f"{standing.gain.mean:{form}}"
-    if standing.gain.n < len(TABLES[standing.task].seeds):
+    if standing.gain.n < len(standing.entry.seeds):
         text += f" n={standing.gain.n}"
     if standing.gain.side(score.higher):
         text = f"**{text}**"
     return text + (f" ({standing.structure.mean:{form}})" if standing.structure else "")
-
-
-def _order(found: Sequence[Standing]) -> list[str]:
-    """Entrants by their mean place: the share of a task's arms that they beat by their mean."""
-    beaten: dict[str, list[float]] = {}
-    for standing in found:
-        ours, score = standing.result.mean, standing.result.score
-        others = [one.result.mean for one in found if one.task == standing.task]
-        worse = sum((other < ours) if score.higher else (other > ours) for other in others)
-        beaten.setdefault(standing.arm, []).append(worse / len(others))
-    return sorted(beaten, key=lambda arm: -float(np.mean(beaten[arm])))

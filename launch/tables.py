@@ -81,6 +81,12 @@ def table(entries: Sequence[Entry], results: Results, marks: Marks, *, full: boo
     return "\n".join([markdown(columns), *([""] if notes else []), *notes])
 
 
+def lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of lines; those that end early go on with empty cells."""
+    columns = itertools.zip_longest(head, *cells, fillvalue="")
+    return markdown({name: column for name, *column in columns})
+
+
 def is_published(entry: Entry) -> bool:
     """Whether there is a published number for it: for a row as printed, not for a scaled one."""
     return not entry.spec.small and bool(entry.row.published or entry.row.others)

@@ -6,7 +6,7 @@ middle one was the default's best, and further ones as long as its best is at an
 small and trainings short: what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, Table, over_rates
+from papers.record import Figure, over_rates
 
 _ANY = {
     "default": "Flax: normal of fan_in^-1/2",
@@ -22,8 +22,6 @@ _ANY = {
     "sinusoidal": "sinusoidal kernels",
     "idinit": "IDInit: padded identities",
     "mean_shift": "a mean in the first layer of MLPs",
-}
-_ATTENTION = {
     "zero_out": "attention ends in zero",
     "uniform": "attention uniform of 1/2 D^-1/2",
     "t_fixup": "T-Fixup",
@@ -39,31 +37,21 @@ _ATTENTION = {
 _VIT = {
     "sincos": "positions of sines and cosines alone",
     "language": "mimetic attention, with the constants for text",
-    "impulse": "impulse attention",
 }
-
+_IMPULSE = {"impulse": "impulse attention"}
 _GPT = {
     "vision": "mimetic attention, with the constants for images",
     "strong": "mimetic attention for text with twice the -I in value/out: beta_vo=-0.4",
     "strong_mup": "the same with the rates of muP",
 }
 
-ENTRANTS = {
-    **_ANY,
-    **_ATTENTION,
-    **_VIT,
-    **_GPT,
-    "complete_p": "CompleteP: muP, and the ends of branches start and learn as 1/L",
-    "impulse_mean_shift": "impulse token mixing, and a mean in MLPs",
-    "conv": "filters with the covariance of trained ones",
-    "conv_mean_shift": "these filters, and a mean in MLPs",
-}
+ENTRANTS = {**_ANY, **_VIT, **_IMPULSE, **_GPT}
 """What each arm is, in words."""
 
 _STRUCTURED = {
     *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
     *("polar", "mimetic_zero_mlp", "mimetic_mean_shift", "mimetic_mup", "language", "vision"),
-    *("strong", "strong_mup", "impulse", "impulse_mean_shift", "conv", "conv_mean_shift"),
+    *("strong", "strong_mup", "impulse"),
 }
 """Those whose control is noise of their norms; entries of the others are independent already."""
 
@@ -73,69 +61,47 @@ def _of(*names: str) -> tuple[str, ...]:
     return (*names, *(f"norm_matched_{name}" for name in names if name in _STRUCTURED))
 
 
-LEADING = ("mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
-"""Those that train longer too: ahead on digits or text, without near copies of mimetic."""
+_ON_IMAGES = _of(*_ANY, *_VIT, *_IMPULSE)
+# An impulse takes as many positions as a head has channels, and the digits have half of them.
+_ON_DIGITS = _of(*_ANY, *_VIT)
+_ON_SEQUENCES = _of(*_ANY, *_GPT)
+_LEADING = _of("default", "mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
+"""Those ahead on digits or text, without near copies of mimetic."""
 
-_ARMS = {
-    "vit": _of(*_ANY, *_ATTENTION, *_VIT),
-    # An impulse takes as many positions as a head has channels, and the digits have half of them.
-    "small_vit": _of(*_ANY, *_ATTENTION, "sincos", "language"),
-    "gpt": _of(*_ANY, *_ATTENTION, *_GPT),
-    "deep_gpt": _of(*_ANY, *_ATTENTION, *_GPT, "complete_p"),
-    "mixer": _of(*_ANY, "impulse", "impulse_mean_shift"),
-    "convnext": _of(*_ANY, "conv", "conv_mean_shift"),
-    "leading": _of("default", *LEADING),
-}
-
-
-_Rates = tuple[str, ...]
-_LADDER: _Rates = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
+_LADDER = ("1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1")
 _LOW, _HIGH = _LADDER[2:5], _LADDER[3:6]
 
+_PYTHON = "Python's documentation, GPT 64/2,"
+_CIFAR = "5,000 images of CIFAR-10, 64 patches, ViT 48/2, mean pooling,"
+_BITS, _ACCURACY, _ANSWERS = "test bits/char", "accuracy %", "answers %"
 
-def _task(task: str, model: str, title: str, score: str, first: _Rates, seeds: int) -> Table:
-    return over_rates(
+_TASKS = {
+    "digits": (_ON_DIGITS, "8x8 digits, 16 patches, ViT 64/2, 150 steps", _ACCURACY, _HIGH, 8),
+    "text": (_ON_SEQUENCES, f"{_PYTHON} 400 steps", _BITS, _LOW, 5),
+    "copying": (_ON_SEQUENCES, "copying strings of 16, GPT 64/2, 60 steps", _ANSWERS, _HIGH, 5),
+    "recall": (_ON_SEQUENCES, "recall of 4 pairs, GPT 64/2, 300 steps", _ANSWERS, _LOW, 5),
+    "ptb": (_ON_SEQUENCES, "Penn Treebank by characters, GPT 64/2, 400 steps", _BITS, _LOW, 5),
+    "images": (_ON_IMAGES, f"{_CIFAR} 160 steps", _ACCURACY, _LOW, 5),
+    "long_text": (_LEADING, f"{_PYTHON} 2,000 steps", _BITS, _LOW, 5),
+    "long_images": (_LEADING, f"{_CIFAR} 20 epochs", _ACCURACY, _LOW, 5),
+}
+
+LONG = ("league/long_text", "league/long_images")
+"""Two of the tasks for longer, to see what is left of the gain: beside the league's own table."""
+
+TABLES = {
+    task: over_rates(
         title,
         "configs/league.py",
         score,
         _LADDER,
         first,
         arguments=f"task={task}",
-        arms=_ARMS[model],
+        arms=arms,
         seeds=seeds,
         trials=(100,),
     )
-
-
-_CIFAR = "5,000 images of CIFAR-10, 64 patches,"
-
-_TASKS = (
-    ("digits", "small_vit", "8x8 digits, 16 patches, ViT 64/2, 150 steps", "accuracy %", _HIGH, 8),
-    ("text", "gpt", "Python's documentation, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
-    ("deep", "deep_gpt", "Python's documentation, GPT 32/12, 400 steps", "test bits/char", _LOW, 5),
-    ("copying", "gpt", "copying strings of 16, GPT 64/2, 60 steps", "answers %", _HIGH, 5),
-    ("recall", "gpt", "recall of 4 pairs, GPT 64/2, 300 steps", "answers %", _LOW, 5),
-    ("ptb", "gpt", "Penn Treebank by characters, GPT 64/2, 400 steps", "test bits/char", _LOW, 5),
-    ("images", "vit", f"{_CIFAR} ViT 48/2, mean pooling, 160 steps", "accuracy %", _LOW, 5),
-    ("token", "vit", f"{_CIFAR} ViT 48/2, class token, 160 steps", "accuracy %", _LOW, 5),
-    ("mixer", "mixer", f"{_CIFAR} MLP-Mixer 48/2, 160 steps", "accuracy %", _HIGH, 5),
-    ("convnext", "convnext", f"{_CIFAR} ConvNeXt 48/2, 160 steps", "accuracy %", _HIGH, 5),
-)
-
-_LONG = (
-    (
-        *("long_text", "leading", "Python's documentation, GPT 64/2, 2,000 steps"),
-        *("test bits/char", _LOW, 5),
-    ),
-    (
-        *("long_images", "leading", f"{_CIFAR} ViT 48/2, mean pooling, 20 epochs"),
-        *("accuracy %", _LOW, 5),
-    ),
-)
-
-LONG = {task[0]: _task(*task) for task in _LONG}
-"""The same two tasks for longer, to see what is left of the gain."""
-
-TABLES = {task[0]: _task(*task) for task in _TASKS} | LONG
+    for task, (arms, title, score, first, seeds) in _TASKS.items()
+}
 
 FIGURES: dict[str, Figure] = {}

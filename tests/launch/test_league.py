@@ -90,7 +90,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     shown = capsys.readouterr().out
     assert shown.index("nine times of ten") < shown.index("| `mimetic`")
 
-    found = {one.arm: one for one in league.standings(TASK, results)}
+    found = {one.result.arm: one for one in league.standings(TASK, results)}
     values = {arm: [found[arm].result.reached[seed] for seed in seeds] for arm in ARMS}
     p = {
         arm: scipy.stats.ttest_rel(values[arm], values["default"]).pvalue
@@ -104,7 +104,9 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     )
     assert found["mimetic"].structure.n == len(seeds)
     assert found["gpt2"].structure is None
-    assert [one.edge for one in found.values()] == [one.arm == "gpt2" for one in found.values()]
+    assert [one.edge for one in found.values()] == [
+        one.result.arm == "gpt2" for one in found.values()
+    ]
     assert found["mimetic"].verdict == "structure"
     cell = f"**{found['mimetic'].gain.mean:+.2f}**"
     assert cell in league.league_table(results)
