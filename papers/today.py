@@ -19,7 +19,7 @@ ENTRANTS = {
 """What each arm is, in words, beside those of the league and of trained transformers."""
 
 _LADDER = (
-    *("5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
+    *("6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
     *("1.6e-2", "3.2e-2", "6.4e-2", "1.28e-1", "2.56e-1"),
 )
 _LEADING = (
