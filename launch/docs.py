@@ -155,7 +155,7 @@ def _papers(results: Results) -> str:
         method = _PAPERS.get(name.partition("/")[0], "")
         gains: dict[str, list[float]] = defaultdict(list)
         for row in table.rows:
-            if method in row.published and DEFAULT in row.published:
+            if method and {method, DEFAULT} <= row.published.keys():
                 gain = row.published[method] - row.published[DEFAULT]
                 gains[row.score or table.score].append(gain)
         ranges = {unit: _span(of_unit, unit) for unit, of_unit in gains.items()}
