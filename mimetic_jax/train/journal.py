@@ -33,12 +33,14 @@ class Saved:
         evaluations: (step, means by name of each run) of every test so far.
         window: metrics of the steps since the last log line, each [K, steps]: a stop between two
             log lines must keep what the next line is the mean of.
+        finite: whether the loss of each run was finite so far.
     """
 
     made: tuple[Mapping[str, Any], ...]
     seconds: float
     evaluations: tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]
     window: Mapping[str, Any]
+    finite: tuple[bool, ...]
 
 
 class Journal:
@@ -78,7 +80,7 @@ class Journal:
     def resume(self, saved: Saved, step: int) -> None:
         """Continue from a checkpoint; lines of later steps are dropped."""
         self.step, self.seconds = step, saved.seconds
-        self.evaluations = list(saved.evaluations)
+        self.evaluations, self.finite = list(saved.evaluations), list(saved.finite)
         window = {name: np.asarray(values, np.float32) for name, values in saved.window.items()}
         self._window = [window] if window else []
         self._lower_rates()
@@ -91,7 +93,8 @@ class Journal:
                 run.metrics.place.sync()
         window = {name: values.tolist() for name, values in self._joined().items()}
         made = tuple(one.to_json() for one in self._made)
-        return vars(Saved(made, self.seconds, tuple(self.evaluations), window))
+        evaluations, finite = tuple(self.evaluations), tuple(self.finite)
+        return vars(Saved(made, self.seconds, evaluations, window, finite))
 
     @property
     def speed(self) -> float:
@@ -117,6 +120,15 @@ class Journal:
                 examples = self._program.feed.describe_step(key, step)
                 wrong[run] = f"the loss is {loss}{gradient} at step {step}{examples}"
         return wrong
+
+    def lost(self) -> dict[Run, str]:
+        """The runs whose loss isn't finite any more, which the group's lanes go on without."""
+        going = self._going()
+        return {
+            run: f"the loss was no longer finite before step {self.step}"
+            for i, run in enumerate(self.runs)
+            if i not in going
+        }
 
     def log(self) -> str:
         """Record the means of the steps since the last log line; returns those of all runs."""
@@ -152,10 +164,10 @@ class Journal:
             The test in words, and what went wrong in runs that diverged in the last step.
         """
         lines, wrong = self._tested(found, averaged), {}
-        for i, run in enumerate(self.runs):
+        for i in self._going():
+            run = self.runs[i]
             if not np.isfinite(loss := found[i].values["loss"]):
-                if self.finite[i]:
-                    wrong[run] = f"after the last step, {self.step}, the test loss is {loss}"
+                wrong[run] = f"after the last step, {self.step}, the test loss is {loss}"
                 self.finite[i] = False
             elif is_first() and not run.finished():
                 record = Record.of(

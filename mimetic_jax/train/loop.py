@@ -36,7 +36,7 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
     feed, end, runs = program.feed, program.steps, len(journal.runs)
     every = evaluation_every(config.eval, feed.steps_per_epoch)
     cadences = (config.log_every, every, config.checkpoint_every)
-    wrong: dict[Run, str] = {}
+    wrong = _reported(journal.lost(), say)
 
     def due(every: int) -> bool:
         return bool(every) and journal.step % every == 0

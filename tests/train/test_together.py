@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 from unittest import mock
 
 import jax
@@ -11,14 +12,16 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax import InputError
+from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.journal import Journal
+from mimetic_jax.train.journal import Journal, Saved
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import augmentation_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run, write_group
+from mimetic_jax.train.tasks.task import Evaluation
 from tests.training import quiet
 
 CLOCKS = ("seconds", "examples_per_second", "record")
@@ -196,6 +199,22 @@ def test_a_run_that_diverges_stops_no_other(tiny, tmp_path, undisturbed):
     run = Run.of(tmp_path, "run", 0)
     found = {("run", 0): (comparison.restored(run), records(run))}
     assert_close(found, {("run", 0): whole["run", 0]})
+
+
+def test_a_loss_that_was_infinite_once_gives_no_record(tiny, tmp_path):
+    """Nor after a stop: a run alone would have ended there."""
+    comparison = quiet(tiny(seeds=(0, 1), together=2))
+    comparison.open()
+    runs, arm = comparison.runs(tmp_path), comparison.arms["run"]
+    made = [comparison.made(run) for run in runs]
+    before, after = (Journal(runs, made, arm.config, arm.program) for _ in range(2))
+    losses = np.array([[2.0, 1.0, 1.0], [2.0, np.inf, 1.0]])
+    assert list(before.count({"loss": losses, "grad_norm": np.ones((2, 3))}, 1.0)) == runs[1:]
+    after.resume(from_json(Saved, json.loads(json.dumps(before.saved())), "here"), before.step)
+    assert list(after.lost()) == runs[1:]
+    found = [Evaluation({"accuracy": 0.5, "loss": 1.0}, 10, "")] * 2
+    assert after.finish(found, [])[1] == {}
+    assert [run.finished() for run in runs] == [True, False]
 
 
 @pytest.fixture
