@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
@@ -72,6 +74,23 @@ def is_hidden(name: str) -> bool:
         name: relative to the folder of the data, with forward slashes.
     """
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def unread(root: Path, reads: Callable[[Path], bool]) -> str:
+    """How many files of a folder, hidden ones excepted, aren't read; "" for none.
+
+    >>> unread(Path("no such folder"), lambda file: True)
+    ''
+
+    Args:
+        root: the folder.
+        reads: whether a file of it is read.
+    """
+    found = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    other = [file for file in found if not is_hidden(file.relative_to(root).as_posix())]
+    counts = Counter(file.suffix.lower() or "no suffix" for file in other if not reads(file))
+    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in sorted(counts.items()))
+    return f"other files, left out: {counts.total():,} ({kinds})" if counts else ""
 
 
 def check_unused(name: str, data_dir: str | None, own: str) -> None:

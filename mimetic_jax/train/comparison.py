@@ -323,6 +323,8 @@ class Comparison:
         changed = []
         for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
             published = dataset.info
+            if left_out := getattr(published, "left_out", ""):  # drawn data have no files
+                self.say(f"{published.name}: {left_out}")
             dataset.load()
             if (info := dataset.info) != published:
                 changed.append(dataset)

@@ -131,10 +131,15 @@ def _walk(root: Path) -> list[tuple[str, tuple[str, ...], list[str]]]:
     for name, folders, files in os.walk(root, followlinks=True):
         folders[:] = [folder for folder in folders if not is_hidden(folder)]
         path = Path(name).relative_to(root)
-        images = [file for file in files if file.lower().endswith(_SUFFIXES)]
+        images = [file for file in files if is_image(Path(file))]
         images = sorted((file for file in images if not is_hidden(file)), key=composed)
         found.append(("/".join(path.parts), tuple(map(composed, path.parts)), images))
     return sorted(found, key=lambda folder: (folder[1], folder[0]))
+
+
+def is_image(file: Path) -> bool:
+    """Whether a file counts as an image, by its suffix."""
+    return file.suffix.lower() in _SUFFIXES
 
 
 def composed(name: str) -> str:

@@ -44,6 +44,7 @@ class DatasetInfo:
         read: (folder, info) → the train and the test split of published files of arrays; None if
             the folder has none of them.
         included: reads the splits of a set that needs no files.
+        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -60,11 +61,13 @@ class DatasetInfo:
     streamed: bool = False
     read: Callable[[Path, DatasetInfo], tuple[Split, Split] | None] | None = None
     included: Callable[[], tuple[Split, Split]] | None = None
+    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train and {self.num_test:,} test images of "
             f"{self.image_shape}, {self.num_classes} classes"
+            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 

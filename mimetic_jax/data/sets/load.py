@@ -11,9 +11,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.files.class_folders import ClassFolders
+from mimetic_jax.data.files.class_folders import ClassFolders, is_image
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.home import check_unused, existing, expanded, name_of
+from mimetic_jax.data.home import check_unused, existing, expanded, name_of, unread
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
     ImageDataset,
@@ -89,6 +89,7 @@ def describe_own(
         *dataset.sizes,
         source=str(data_dir),
         streamed=name == "folder_streamed",
+        left_out=unread(path, is_image),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
-from mimetic_jax.data.text.text_files import LEVELS, load_own
+from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
 
 _PYTHON_DOCS = "python_docs"
@@ -70,6 +70,8 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
         corpus = load_text(name, data_dir) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
         info = TextInfo(corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source)
+        if name in LEVELS and data_dir:
+            info = dataclasses.replace(info, left_out=other_files(data_dir))
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:

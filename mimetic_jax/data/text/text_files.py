@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import SPLITS, existing, expanded, is_hidden, name_of
+from mimetic_jax.data.home import SPLITS, existing, expanded, is_hidden, name_of, unread
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 
 LEVELS = {"text_char": "char", "text_word": "word"}
@@ -48,6 +48,15 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     path = existing(expanded(data_dir))
     stamps = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in _files(path)]
     return _read(name, path, tuple(stamps))
+
+
+def other_files(data_dir: str) -> str:
+    """How many files of a folder `load_own` doesn't read, hidden ones excepted; "" for none."""
+    path = existing(expanded(data_dir))
+    if path.is_file():
+        return ""
+    files = _files(path)
+    return unread(path, {*(_splits(path, files) or files)}.__contains__)
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens

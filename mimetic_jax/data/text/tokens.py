@@ -30,6 +30,7 @@ class TextInfo:
         source: the canonical release.
         files: its training, validation and test file, if it is read from these.
         folders: folders below `data_dir` that may hold the files.
+        left_out: how many files of the folder aren't read; "" for none.
     """
 
     name: str
@@ -41,11 +42,13 @@ class TextInfo:
     source: str
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    left_out: str = dataclasses.field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
             f"{self.name}, {self.num_train:,} train, {self.num_valid:,} validation and "
             f"{self.num_test:,} test tokens, {self.vocabulary:,} different ones"
+            f"{self.left_out and f'; {self.left_out}'}"
         )
 
 
