@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import dataclasses
 import functools
@@ -243,6 +244,8 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
                 assert field in flat
                 if value in ("FOLDER", "FILE_OR_FOLDER"):
                     value = own_data(name)
+                if field == "seeds":
+                    value = ast.literal_eval(experiment._listed(flag + "=" + value).split("=")[1])
                 typed = int(value) if type(flat[field]) is int else value
                 config.update_from_flattened_dict({field: typed})
             else:

@@ -52,7 +52,7 @@ def results():
 
 def results_of(workdir, arms):
     found = {arm.arm: arm for arm in arms}
-    return Results(Place(workdir), found, lambda arm, seed: {"metrics": f"{arm} {seed}"})
+    return Results(Place(workdir), found)
 
 
 def test_interval_is_students_t_over_pairs():
@@ -105,7 +105,8 @@ def test_rows_are_flat_and_name_the_files(tmp_path):
         ("b", 0, 40.0),
     ]
     assert rows[0]["recall_x2"] == 5.0
-    assert [row["metrics"] for row in rows] == ["a 0", "a 1", "b 0"]
+    files = [f"{tmp_path}/runs/{run}/metrics.jsonl" for run in ("a/0", "a/1", "b/0")]
+    assert [row["metrics"] for row in rows] == files
     values = [value for row in rows for value in row.values()]
     assert all(value is None or isinstance(value, str | int | float) for value in values)
 
