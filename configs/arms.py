@@ -48,6 +48,9 @@ Groups: TypeAlias = dict[str, Arms]
 _IMPULSE = Impulse(noise_vo="normal", zero_bias=True)
 """Beside `Mimetic`, from which it differs in query and key alone."""
 
+STRONG = mimetic_language(beta_vo=-0.4)
+"""Twice the -I that the paper has in W_V W_out of language models."""
+
 
 def chosen(
     init: str, compared: Arms, others: Arms | None = None, groups: Groups | None = None
@@ -414,7 +417,7 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "uniform": {"scheme": (UniformAttention(),)},
         "random_basis": {"scheme": (mimetic_language(degenerate="random_basis"),)},
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},
-        "strong": {"scheme": (mimetic_language(beta_vo=-0.4),)},
+        "strong": {"scheme": (STRONG,)},
         # As in trained GPT-2s: W_V W_out leans to -I in the first layers, to +I in the last.
         "turning": {"scheme": (mimetic_language(beta_vo=turning),)},
         # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
@@ -518,8 +521,7 @@ def league(kind: str, width: int) -> Arms:
         "mimetic_mup": {"scheme": (*before, own), **of_mup},
     }
     if is_gpt:
-        strong = mimetic_language(beta_vo=-0.4)
-        found |= {"strong": {"scheme": (strong,)}, "strong_mup": {"scheme": (strong,), **of_mup}}
+        found |= {"strong": {"scheme": (STRONG,)}, "strong_mup": {"scheme": (STRONG,), **of_mup}}
     else:
         found |= {"sincos": {"scheme": before}, "impulse": {"scheme": (_IMPULSE,)}}
     return with_noise(found)

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
-from configs.recipes import beside_positions
+from configs.recipes import beside_positions, few_images
 from mimetic_jax.base.errors import unknown
 
 
@@ -49,13 +49,9 @@ def _digits() -> ConfigDict:
 
 
 def _images(steps: int) -> ConfigDict:
-    config = default()
-    config.data.name = "cifar10"
-    config.data.subset = 0.1
-    config.data.augment.crop, config.data.augment.flip = 4, True
-    config.model = model("vit", width=48, depth=2, heads=2, patch=4, pool="mean")
+    config = few_images(0.1, width=48, depth=2, heads=2, patch=4)
     config.steps, config.batch = steps, 64
-    config.eval.every, config.eval.batch = steps // 2, 500  # 10,000 test images
+    config.eval.every = steps // 2
     return config
 
 

@@ -247,6 +247,22 @@ def language(args: ConfigDict) -> ConfigDict:
     return config
 
 
+def few_images(share: float, **fields: Any) -> ConfigDict:
+    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
+
+    Args:
+        share: of the training images.
+        fields: of the model.
+    """
+    config = default()
+    config.data.name = "cifar10"
+    config.data.subset = share
+    config.data.augment.crop, config.data.augment.flip = 4, True
+    config.model = model("vit", pool="mean", **fields)
+    config.eval.batch = 500  # 10,000 test images
+    return config
+
+
 def beside_positions(width: int) -> float:
     """Standard deviation of an embedding that sinusoidal positions don't drown: D^-1/2 / 2.
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
-from configs.recipes import beside_positions
+from configs.recipes import beside_positions, few_images
 from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.schemes import (
@@ -99,7 +99,7 @@ def _language() -> arms.Arms:
             "identity_copying": {"scheme": (HeadIdentity(), OrthogonalValueOut(1.0, 0.1, 0.5))},
             "each": {"scheme": (query_key, ValueOutPerHead(0.2, -0.2))},
             "mimetic": {"scheme": (mimetic_language(),)},
-            "strong": {"scheme": (mimetic_language(beta_vo=-0.4),)},
+            "strong": {"scheme": (arms.STRONG,)},
         }
     )
     # Their norms are those of the default, which is their control.
@@ -111,15 +111,10 @@ def _language() -> arms.Arms:
 
 
 def _images(args: ConfigDict) -> ConfigDict:
-    config = default()
-    config.data.name = "cifar10"
-    config.data.subset = 0.2
-    config.data.augment.crop, config.data.augment.flip = 4, True
+    sizes = {"width": args.width, "depth": args.depth, "heads": args.width // 16}
+    config = few_images(0.2, patch=args.patch, base="torch", **sizes)
     config.batch = 32
-    config.model = model("vit", width=args.width, depth=args.depth, heads=args.width // 16)
-    config.model.patch, config.model.pool, config.model.base = args.patch, "mean", "torch"
     config.optimizer.weight_decay = 0.01
-    config.eval.batch = 500
     return config
 
 

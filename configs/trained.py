@@ -12,7 +12,8 @@ from __future__ import annotations
 from ml_collections import ConfigDict
 
 from configs import arms, digits_vit, python_docs
-from configs.default import arguments, default
+from configs.default import arguments
+from configs.recipes import few_images
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme, SinCos, mimetic_language
 
@@ -80,18 +81,11 @@ def get_config(text: str = "") -> ConfigDict:
 
 
 def _images() -> ConfigDict:
-    config = default()
-    config.data.name = "cifar10"
-    config.data.subset = 0.2
-    config.data.augment.crop, config.data.augment.flip = 4, True
+    config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
     config.batch, config.steps = 64, 156  # an epoch
-    sizes = {"width": 48, "depth": 4, "heads": 2, "patch": 4, "pool": "mean", "base": "torch"}
-    for name, value in sizes.items():
-        config.model[name] = value
     config.optimizer.warmup = 16
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0
-    config.eval.batch = 500
     return config
 
 
@@ -110,7 +104,7 @@ def _arms(task: str, teacher: str) -> arms.Arms:
         "mimetic_anti": {"scheme": (*mimetic, anti)},
     }
     if task == "text":
-        strong = {"scheme": (mimetic_language(beta_vo=-0.4),)}
+        strong = {"scheme": (arms.STRONG,)}
         found |= {"strong": strong, "norm_matched_strong": arms.noise(strong)}
     if task == "images":
         fitted = (*before, attention)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import atexit
 import dataclasses
 import functools
@@ -25,6 +24,7 @@ from configs import imagenet_structured, recipes, weight_selection_vit
 from mimetic_jax import data, schemes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import experiment, shipped
+from mimetic_jax.command.assign import set_field
 from mimetic_jax.models.init import base_init
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster.mesh import make_mesh
@@ -244,10 +244,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
                 assert field in flat
                 if value in ("FOLDER", "FILE_OR_FOLDER"):
                     value = own_data(name)
-                if field == "seeds":
-                    value = ast.literal_eval(experiment._listed(flag + "=" + value).split("=")[1])
-                typed = int(value) if type(flat[field]) is int else value
-                config.update_from_flattened_dict({field: typed})
+                set_field(config, experiment._listed(f"{flag}={value}"))
             else:
                 assert flag in ("mode", "what", "workdir")
                 assert flag != "mode" or value in experiment.MODES

@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
@@ -76,20 +76,28 @@ def is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
-def unread(root: Path, reads: Callable[[Path], bool]) -> str:
-    """How many files of a folder, hidden ones excepted, aren't read; "" for none.
+def split_in_name(stem: str) -> str:
+    """The split that the first or the last word of a file's name tells; "" for none.
 
-    >>> unread(Path("no such folder"), lambda file: True)
-    ''
+    >>> split_in_name("ptb.valid"), split_in_name("Train-001"), split_in_name("a test")
+    ('validation', 'train', 'test')
 
     Args:
-        root: the folder.
-        reads: whether a file of it is read.
+        stem: the name without its suffix.
     """
-    found = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-    other = [file for file in found if not is_hidden(file.relative_to(root).as_posix())]
-    counts = Counter(file.suffix.lower() or "no suffix" for file in other if not reads(file))
-    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in sorted(counts.items()))
+    words = re.findall(r"[a-z]+", stem.lower()) or [""]
+    return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
+
+
+def unread(names: Iterable[str]) -> str:
+    """How many files of a folder aren't read, by their suffixes; "" for none.
+
+    >>> unread(["a.md", "b.MD", "Makefile"])
+    'other files, left out: 3 (.md 2, no suffix 1)'
+    """
+    counts = Counter(Path(name).suffix.lower() or "no suffix" for name in names)
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in most_first)
     return f"other files, left out: {counts.total():,} ({kinds})" if counts else ""
 
 

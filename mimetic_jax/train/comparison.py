@@ -260,10 +260,8 @@ class Comparison:
 
     def table(self, workdir: Place | str) -> Results:
         """The results of what is finished so far, whose table is written into the workdir."""
-        claim, own = (
-            self.recognize(workdir),
-            controls(configs.recorded_arms(configs.to_json(self.config))),
-        )
+        claim = self.recognize(workdir)
+        own = controls(configs.recorded_arms(configs.to_json(self.config)))
         records: dict[str, dict[int, Record]] = {arm: {} for arm in self.arms}
         for run in self.runs(workdir):
             if record := run.record():
@@ -286,33 +284,44 @@ class Comparison:
         """Test scores of every run's newest checkpoint, computed anew."""
         self.recognize(workdir)
         self.open()
-        lines = []
-        for run in sorted(self.runs(workdir), key=lambda run: [*self.arms].index(run.arm)):
-            state, arm = self.restored(run), self.arms[run.arm]
+        runs, lines = self.runs(workdir), {}
+        for run, state in self._states(runs):
             if state is None:
-                lines.append(f"{run}: no checkpoint")
+                lines[run] = f"{run}: no checkpoint"
                 continue
+            arm = self.arms[run.arm]
             (found,) = arm.program.evaluate(state.variables, arm.data)
-            lines.append(f"{run}, step {int(state.step)}: {found}")
-        return "\n".join(lines)
+            lines[run] = f"{run}, step {int(state.step)}: {found}"
+        order = [*self.arms]
+        return "\n".join(lines[run] for run in sorted(runs, key=lambda run: order.index(run.arm)))
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest checkpoint, if it has any."""
-        states = restored(run.group, self.arms[run.arm])
-        return states[run.group.index(run)] if states else None
+        return next(state for _, state in self._states([run]))
+
+    def _states(self, runs: Sequence[Run]) -> Iterator[tuple[Run, TrainState | None]]:
+        """The states of runs' newest checkpoints, each read once for all runs of its group."""
+        wanted = set(runs)
+        for group in dict.fromkeys(run.group for run in runs):
+            found: Sequence[TrainState | None] = restored(group, self.arms[group[0].arm])
+            for run, state in zip(group, found or [None] * len(group), strict=True):
+                if run in wanted:
+                    yield run, state
 
     def weights(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Any, Any]]:
         """The parameters of trained runs on the host, before the first step and after the last.
 
         Those before it aren't stored: the seed draws them again.
+
+        Raises:
+            InputError: a run has no checkpoint.
         """
-        wanted = set(runs)
-        for group in dict.fromkeys(run.group for run in runs):
-            for run, state in zip(group, restored(group, self.arms[group[0].arm]), strict=True):
-                if run in wanted:
-                    arm = self.arms[run.arm]
-                    start = initial_state(arm.program, arm.config, run.arm, run.seed, self.say)
-                    yield run, jax.device_get(start.params), jax.device_get(state.params)
+        for run, state in self._states(runs):
+            if state is None:
+                raise InputError(f"{run} has no checkpoint in {run.checkpoints}")
+            arm = self.arms[run.arm]
+            start = initial_state(arm.program, arm.config, run.arm, run.seed, self.say)
+            yield run, jax.device_get(start.params), jax.device_get(state.params)
 
     def open(self) -> None:
         """Load the data of all arms; where its sizes aren't those published, build programs anew.

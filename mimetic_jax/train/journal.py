@@ -123,11 +123,10 @@ class Journal:
 
     def lost(self) -> dict[Run, str]:
         """The runs whose loss isn't finite any more, which the group's lanes go on without."""
-        going = self._going()
         return {
             run: f"the loss was no longer finite before step {self.step}"
-            for i, run in enumerate(self.runs)
-            if i not in going
+            for run, finite in zip(self.runs, self.finite, strict=True)
+            if not finite
         }
 
     def log(self) -> str:

@@ -41,9 +41,12 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
     def due(every: int) -> bool:
         return bool(every) and journal.step % every == 0
 
+    def note(text: str) -> None:
+        say(f"step {journal.step:>6}/{end}  {text}")
+
     def evaluate() -> None:
         progress.now("testing")
-        say(f"step {journal.step:>6}/{end}  {journal.evaluated(*group.evaluate())}")
+        note(journal.evaluated(*group.evaluate()))
 
     with contextlib.closing(group.session()) as session:
         if journal.step < end:  # A dispatch of no steps compiles outside the measured time.
@@ -67,9 +70,9 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
             _show(group, history, progress)
             ended = journal.step == end
             if ended or due(config.log_every):
-                line = f"step {journal.step:>6}/{end}  {journal.log()}"
+                line = journal.log()
                 if not progress.live:
-                    say(f"{line}  {_speed(group)}")
+                    note(f"{line}  {_speed(group)}")
             # Before the checkpoint: a run that continues from it won't evaluate this step.
             if not ended and due(every):
                 evaluate()
@@ -83,7 +86,7 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
     group.wait()
     progress.now("testing")
     shown, failed = journal.finish(*group.evaluate())
-    say(f"step {journal.step:>6}/{end}  {shown}")
+    note(shown)
     return wrong | _reported(failed, say)
 
 

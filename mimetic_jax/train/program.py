@@ -95,12 +95,12 @@ class Program:
             shapes,
             placed,
         )
-        everywhere, self._batched = NamedSharding(mesh, P()), NamedSharding(mesh, meshes.BATCH)
-        self._everywhere = everywhere
+        self._everywhere = NamedSharding(mesh, P())
+        self._batched = NamedSharding(mesh, meshes.BATCH)
         self._draw = jax.jit(self.task.init, out_shardings=placed.variables)
         self._init_optimizer = jax.jit(self.optimizer.init, out_shardings=placed.opt_state)
         self.run_steps = jax.jit(
-            self._run_steps, donate_argnums=0, out_shardings=(placed, everywhere)
+            self._run_steps, donate_argnums=0, out_shardings=(placed, self._everywhere)
         )
         # Several runs: the same function, mapped over an axis in front, which "runs" of the mesh
         # shards where it has that axis.

@@ -6,11 +6,12 @@ import dataclasses
 import os
 import unicodedata
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import SPLITS, is_hidden
+from mimetic_jax.data.home import SPLITS, is_hidden, split_in_name
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -70,6 +71,7 @@ class ClassFolders:
 
     Attributes:
         splits: by name, path and class of each image.
+        others: names of the files that are no images, hidden ones excepted.
 
     Raises:
         InputError: there are no images, or splits and classes can't be told apart.
@@ -80,11 +82,18 @@ class ClassFolders:
         self.splits: dict[str, list[tuple[str, str]]] = {}
         self._classes: dict[str, set[str]] = {}  # by split, with those that have no images
         tree = _walk(path)
-        with_images = [parts for _, parts, images in tree if images]
+        self.others = [name for *_, others in tree for name in others]
+        with_images = [parts for _, parts, images, _ in tree if images]
         if not with_images:
             raise InputError(f"{path} holds no images ({', '.join(_SUFFIXES)})")
         has_splits = _has_splits(path, with_images)
-        for folder, parts, images in tree:
+        told = {split_in_name(Path(name).stem) for _, _, images, _ in tree for name in images}
+        if not has_splits and "" not in told and len(told) > 1:
+            raise InputError(
+                f"{path} has splits in the names of its files ({', '.join(sorted(told))}): move "
+                "them into folders, SPLIT/CLASS/..."
+            )
+        for folder, parts, images, _ in tree:
             split = "train"
             if has_splits:
                 split, parts = SPLITS.get("".join(parts[:1]).lower(), ""), parts[1:]
@@ -125,21 +134,25 @@ class ClassFolders:
         return FileSource(self.path, tuple(file for file, _ in images), labels, tuple(classes))
 
 
-def _walk(root: Path) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """The path of each folder, its composed parts, and the names of the images in it, in order."""
+_Folder: TypeAlias = tuple[str, tuple[str, ...], list[str], list[str]]
+"""Path, composed parts of the path, names of the images, and of other visible files."""
+
+
+def _walk(root: Path) -> list[_Folder]:
+    """The folders below one, itself among them, in order."""
     found = []
     for name, folders, files in os.walk(root, followlinks=True):
         folders[:] = [folder for folder in folders if not is_hidden(folder)]
         path = Path(name).relative_to(root)
-        images = [file for file in files if is_image(Path(file))]
-        images = sorted((file for file in images if not is_hidden(file)), key=composed)
-        found.append(("/".join(path.parts), tuple(map(composed, path.parts)), images))
+        visible = [file for file in files if not is_hidden(file)]
+        images = sorted((file for file in visible if _is_image(file)), key=composed)
+        others = [file for file in visible if not _is_image(file)]
+        found.append(("/".join(path.parts), tuple(map(composed, path.parts)), images, others))
     return sorted(found, key=lambda folder: (folder[1], folder[0]))
 
 
-def is_image(file: Path) -> bool:
-    """Whether a file counts as an image, by its suffix."""
-    return file.suffix.lower() in _SUFFIXES
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(_SUFFIXES)
 
 
 def composed(name: str) -> str:

@@ -11,7 +11,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
-from mimetic_jax.data.files.class_folders import ClassFolders, is_image
+from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
 from mimetic_jax.data.home import check_unused, existing, expanded, name_of, unread
 from mimetic_jax.data.sets.dataset import (
@@ -80,8 +80,10 @@ def describe_own(
     Raises:
         InputError: as `load_own`.
     """
-    path, side = _own_path(name, data_dir), size or OWN_SIDES[name]
-    dataset = dataset or _own_sources(path)
+    path, side, left_out = _own_path(name, data_dir), size or OWN_SIDES[name], ""
+    if dataset is None:
+        tree = ClassFolders(path)
+        dataset, left_out = _own_sources(tree), unread(tree.others)
     return DatasetInfo(
         name_of(path),
         (side, side, 3),
@@ -89,7 +91,7 @@ def describe_own(
         *dataset.sizes,
         source=str(data_dir),
         streamed=name == "folder_streamed",
-        left_out=unread(path, is_image),
+        left_out=left_out,
     )
 
 
@@ -118,7 +120,7 @@ def load_own(
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
-    sources = _own_sources(path).part(subset)
+    sources = _own_sources(ClassFolders(path)).part(subset)
     if name == "folder_streamed":
         return sources
     return _in_memory(name_of(path), sources, size or OWN_SIDES[name])
@@ -210,8 +212,7 @@ def _own_path(name: str, data_dir: str | None) -> Path:
     return found
 
 
-def _own_sources(path: Path) -> StreamedDataset:
-    tree = ClassFolders(path)
+def _own_sources(tree: ClassFolders) -> StreamedDataset:
     train = tree.source("train")
     if test := next((split for split in _TESTS if split in tree.splits), None):
         return StreamedDataset(train, tree.source(test))
@@ -219,7 +220,7 @@ def _own_sources(path: Path) -> StreamedDataset:
     tested = np.setdiff1d(np.arange(len(train)), kept)
     if not tested.size:
         raise InputError(
-            f"{path} has no test split, and its {train.num_classes} classes have too few "
+            f"{tree.path} has no test split, and its {train.num_classes} classes have too few "
             f"images ({len(train)} in all) to hold a tenth of them out"
         )
     return StreamedDataset(Subset(train, kept), Subset(train, tested))

@@ -67,11 +67,12 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
+        left_out = other_files(data_dir) if name in LEVELS and data_dir and corpus is None else ""
         corpus = load_text(name, data_dir) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
-        info = TextInfo(corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source)
-        if name in LEVELS and data_dir:
-            info = dataclasses.replace(info, left_out=other_files(data_dir))
+        info = TextInfo(
+            corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source, left_out=left_out
+        )
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:

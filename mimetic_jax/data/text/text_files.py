@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.home import SPLITS, existing, expanded, is_hidden, name_of, unread
+from mimetic_jax.data.home import (
+    SPLITS,
+    existing,
+    expanded,
+    is_hidden,
+    name_of,
+    split_in_name,
+    unread,
+)
 from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
 
 LEVELS = {"text_char": "char", "text_word": "word"}
@@ -56,7 +63,9 @@ def other_files(data_dir: str) -> str:
     if path.is_file():
         return ""
     files = _files(path)
-    return unread(path, {*(_splits(path, files) or files)}.__contains__)
+    read = {*(_splits(path, files) or files)}
+    found = [file for file in path.rglob("*") if file.is_file() and file not in read]
+    return unread(f.name for f in found if not is_hidden(f.relative_to(path).as_posix()))
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
@@ -85,7 +94,7 @@ def _splits(folder: Path, files: list[Path]) -> list[Path]:
         return []
     told = {file: split for file in files if (split := _split(file.relative_to(folder)))}
     if not told:
-        told = {file: split for file in files if (split := _split_in_words(file.stem))}
+        told = {file: split for file in files if (split := split_in_name(file.stem))}
         if "train" not in told.values() or len({*told.values()}) == 1:
             return []  # words of a title, such as "A test.txt"
     found = {split: [file for file in told if told[file] == split] for split in _FILES}
@@ -108,12 +117,6 @@ def _split(file: Path) -> str:
     """The split that a file is, or that a folder above it is; "" for none."""
     names = (file.stem, *reversed(file.parts[:-1]))
     return next((SPLITS[name.lower()] for name in names if name.lower() in SPLITS), "")
-
-
-def _split_in_words(name: str) -> str:
-    """The split that the first or the last word of a name tells; "" for none."""
-    words = re.findall(r"[a-z]+", name.lower()) or [""]
-    return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
 
 
 def _divided(path: Path, files: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mimetic_jax.data.files.class_folders import ClassFolders, FileSource
+from mimetic_jax.data.home import unread
 from tests.data.made import refused
 
 Make = Callable[..., Path]
@@ -168,6 +169,7 @@ def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
         ([*TREE, "val/ant/1.png"], [], "validation", "has class ant, which train lacks"),
         (["train/1.png", "train/dog/1.png"], [], "train", "train/1.png is in no class folder"),
         (["1.png"], [], "train", ": 1.png is in no class folder"),
+        (["a/train1.png", "b/x_test.png"], [], "train", "names of its files (test, train)"),
     ],
 )
 def test_files_that_form_no_split_are_refused(
@@ -176,11 +178,14 @@ def test_files_that_form_no_split_are_refused(
     refused(lambda: source(make(names, folders), split), words)
 
 
-def test_suffixes_of_images(make: Make) -> None:
-    """Of browsers, cameras and old systems."""
+def test_suffixes_of_images_and_the_count_of_other_files(make: Make) -> None:
+    """Of browsers, cameras and old systems; hidden files aren't counted."""
     images = [f"cat/{n}{end}" for n, end in enumerate((".JPG", ".jfif", ".jpe", ".gif", ".TIF"))]
-    folder = make([*images, "cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store"])
+    others = ["cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store", "__MACOSX/cat/._0.jpg"]
+    folder = make([*images, *others])
     assert found(folder, "train") == (dict.fromkeys(images, "cat"), ["cat"])
+    said = "other files, left out: 3 (.db 1, .txt 1, no suffix 1)"
+    assert unread(ClassFolders(folder).others) == said
 
 
 def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:

@@ -141,6 +141,8 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     corpus = load_own("text_char", str(tmp_path))
     assert "".join(written(corpus, split) for split in SPLITS) == "".join(LINES)
+    said = str(describe("text_char", str(tmp_path)))
+    assert said.endswith("other files, left out: 2 (.md 1, no suffix 1)")
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
