@@ -1,12 +1,13 @@
 """Tables of the results inside of hand-written pages, each between two markers:
 
-    <!-- table: attention/table1 -->
+    <!-- table: attention -->
     …
     <!-- end -->
 
-`table: PAPER/TABLE` has what the paper printed and what we trained of it, `table: papers` a line
-for each of these tables, `table: evidence` and `table: transformers` our own questions,
-`table: league` the league and `table: today` what helps today's models. What a page has no room
+`table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` a table
+without published numbers, `table: papers` a line for each table of the papers, `table: evidence`
+and `table: transformers` our own questions, `table: league` the league and `table: today` what
+helps today's models. What a page has no room
 for is in docs/results.csv: every arm with its spread, how often it is better
 than the default, and the commands of its runs.
 """
@@ -30,6 +31,7 @@ from mimetic_jax.base.errors import unknown
 from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, probability_of_improvement
 from papers import TABLES
+from papers.record import Row
 
 FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -37,13 +39,13 @@ BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PAPERS = {"attention": "mimetic", "structured": "impulse", "mlp": "mean_shift"}
 """The papers, each with its own initialization as configurations name the arm."""
 
-_METHODS = ("mimetic", "strong", "vision", "impulse", "mean_shift", "conv")
+_METHODS = ("mimetic", "strong", "impulse", "mean_shift", "conv")
 """The papers' initializations, with other constants too."""
 
 _QUESTIONS = {
     "evidence": tuple(
         f"evidence/{table}"
-        for table in ("demo", "ptb", "today", "images", "tokens", "images_rates", "recipe")
+        for table in ("demo", "ptb", "today", "images", "tokens", "images_rates")
     ),
     "transformers": ("recall/attention", "recall/positions", "recall/induction"),
 }
@@ -77,12 +79,12 @@ def _block(name: str, results: Results) -> str:
         return f"{league.settings_table(today, results)}\n"
     if name in _QUESTIONS:
         return f"{_questions(_QUESTIONS[name], results)}\n"
+    if name in _PAPERS:
+        return f"{_published(name, results)}\n"
     if name not in TABLES:
-        raise unknown("table", name, [*TABLES, "papers", "league", "today", *_QUESTIONS])
+        raise unknown("table", name, [*TABLES, *_PAPERS, "papers", "league", "today", *_QUESTIONS])
     if TABLES[name].trials:
         table = league.task_table(name, results)
-    elif any(map(tables.is_published, entries(name))):
-        table = _published(name, results)
     else:
         rows = [entry for entry, found in _rows(name, results) if found]
         if not rows:
@@ -100,11 +102,16 @@ def _rows(name: str, results: Results) -> list[tuple[Entry, dict[str, ArmResult]
 def _caption(name: str, results: Results) -> str:
     table = TABLES[name]
     text = f"{table.title[0].upper()}{table.title[1:]} ({table.score})."
-    ran = [entry.row for entry, found in _rows(name, results) if found and entry.spec.small]
-    scales = dict.fromkeys(small.says for row in ran if (small := row.small or table.small))
-    if scales and name.partition("/")[0] in _PAPERS:
-        text += f" Ours are scaled down: {'; '.join(scales)}."
+    if name.partition("/")[0] in _PAPERS and (scales := _scales(name, results)):
+        text += f" Ours are scaled down: {scales}."
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _scales(name: str, results: Results) -> str:
+    """How the rows of a table that were trained were scaled down."""
+    ran = [entry.row for entry, found in _rows(name, results) if found and entry.spec.small]
+    smalls = (row.small or TABLES[name].small for row in ran)
+    return "; ".join(dict.fromkeys(small.says for small in smalls if small))
 
 
 def _ours(ours: ArmResult, found: Mapping[str, ArmResult]) -> list[str]:
@@ -125,27 +132,37 @@ def _methods(name: str, results: Results) -> Iterator[tuple[Entry, str, list[str
             yield entry, arm, _ours(found[arm], found)
 
 
-def _published(name: str, results: Results) -> str:
-    """What each row prints, beside ours: of the row's size, else scaled down."""
-    ran = {(entry.number, entry.spec.small): found for entry, found in _rows(name, results)}
+def _published(paper: str, results: Results) -> str:
+    """What each row of a paper's tables prints, beside ours: as printed, else scaled down."""
     lines: list[Sequence[str]] = []
-    for number, row in enumerate(TABLES[name].rows, 1):
-        found = ran[number, False] or ran.get((number, True), {})
-        label = f"{number}. {row.label}"
-        printed = {arm: tables.printed(score) for arm, score in row.published.items()}
-        start = f"{printed.pop(DEFAULT)} → " if DEFAULT in printed and len(printed) > 1 else ""
-        if row.best:
-            lines.append((label, f"best of {len(printed)}", next(iter(printed.values()))))
-        elif found:
-            for arm, score in printed.items():
-                cells = _ours(found[arm], found) if arm in found else ()
-                lines.append((label, arm, start + score, *cells))
-        elif printed:
-            lines.append((label, ", ".join(printed), start + ", ".join(printed.values())))
-        lines += [(label, other, tables.printed(score)) for other, score in row.others.items()]
-    return tables.lines(
-        ("row", "arm", "published", "Δ default, ours", "Δ noise, ours", "n", "verdict"), lines
-    )
+    scaled = []
+    for name, table in TABLES.items():
+        if name.partition("/")[0] != paper or not any(map(tables.is_published, entries(name))):
+            continue
+        lines.append((f"**{name.partition('/')[2]}: {table.title}, {table.score}**",))
+        if scales := _scales(name, results):
+            scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
+        ran = {(entry.number, entry.spec.small): found for entry, found in _rows(name, results)}
+        for number, row in enumerate(table.rows, 1):
+            found = ran[number, False] or ran.get((number, True), {})
+            lines += _beside(f"{number}. {row.label}", row, found)
+    head = ("row", "arm", "published", "Δ default, ours", "Δ noise, ours", "n", "verdict")
+    return "\n".join([tables.lines(head, lines), *(["", *scaled] if scaled else [])])
+
+
+def _beside(label: str, row: Row, found: Mapping[str, ArmResult]) -> Iterator[Sequence[str]]:
+    """Lines of a row: its published scores after the default's, each with our gains."""
+    printed = {arm: tables.printed(score) for arm, score in row.published.items()}
+    start = f"{printed.pop(DEFAULT)} → " if DEFAULT in printed and len(printed) > 1 else ""
+    if row.best:
+        yield label, f"best of {len(printed)}", next(iter(printed.values()))
+    elif found:
+        for arm, text in printed.items():
+            yield label, arm, start + text, *(_ours(found[arm], found) if arm in found else ())
+    elif printed:
+        yield label, ", ".join(printed), start + ", ".join(printed.values())
+    for other, score in row.others.items():
+        yield label, other, tables.printed(score)
 
 
 def _papers(results: Results) -> str:
