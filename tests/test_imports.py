@@ -11,9 +11,14 @@ ALLOWED = {
     "weights": {"base", "host"},
     "schemes": {"base", "host", "weights"},
     "tree/paths": {"base"},
-    "tree/rules": {"base"},
-    "zoo": {"base", "tree/paths", "tree/rules"},  # data, and which of it fits
-    "tree": {"base", "host", "schemes", "tree/paths", "tree/rules", "weights", "zoo"},
+    "tree/rules": {"base", "tree/layout"},
+    "tree/layout": {"base"},
+    "tree/tables": {"tree/layout", "tree/rules"},
+    "zoo": {"base", "tree/paths", "tree/rules", "tree/tables"},  # data, and which of it fits
+    "tree": {
+        *("base", "host", "schemes", "tree/layout", "tree/paths", "tree/rules"),
+        *("weights", "zoo"),
+    },
     "trained": {"base", "host", "schemes", "tree", "tree/paths", "tree/rules", "weights", "zoo"},
     "initializers": {"base", "schemes", "weights"},
     "linen": {"base", "schemes", "tree"},
@@ -31,11 +36,13 @@ ALLOWED = {
     },
     "command": {
         *("analysis", "base", "data", "host", "models", "schemes", "torch", "train", "trained"),
-        *("tree", "tree/rules", "zoo"),
+        *("tree", "tree/rules", "tree/tables", "zoo"),
     },
-    "__init__": {"base", "schemes", "trained", "tree", "tree/rules", "weights", "zoo"},
+    "__init__": {
+        *("base", "schemes", "trained", "tree", "tree/rules", "tree/tables", "weights", "zoo"),
+    },
 }
-"""By folder, or by module at the root; of `tree` the two modules that the tables of the zoo need
+"""By folder, or by module at the root; of `tree` the modules that the tables of the zoo need
 stand below it."""
 
 

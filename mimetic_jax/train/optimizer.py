@@ -136,7 +136,7 @@ def _matrices(
     stacks = set()
     for path, leaf in named:
         rule, block = described[path] or (None, "")
-        if rule and leaf.ndim == rule.rank:
+        if rule and leaf.ndim == len(rule.stored.axes):
             inputs, outputs = rule.matrix
             for axis in {*range(leaf.ndim)}.difference(inputs, outputs):
                 stacks.add((block.rpartition("/")[0] or block, axis, leaf.shape[axis]))

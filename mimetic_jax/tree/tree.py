@@ -23,7 +23,9 @@ from mimetic_jax.base.typed import shown
 from mimetic_jax.schemes import Block, Scheme
 from mimetic_jax.schemes.base import attention_kernels, roles_to_write
 from mimetic_jax.tree import paths
-from mimetic_jax.tree.rules import FLAX, GROUPED_ADVICE, ROLES, Leaf, Rule, find_rule
+from mimetic_jax.tree.layout import GROUPED_ADVICE
+from mimetic_jax.tree.leaf import Leaf
+from mimetic_jax.tree.rules import ROLES, Rule, find_rule
 from mimetic_jax.weights.checks import check_dtype, counts, pair
 from mimetic_jax.weights.position import square_grid
 from mimetic_jax.zoo.suggestion import suggestion
@@ -112,7 +114,8 @@ class Tree:
         for index, (path, value) in enumerate(named):
             if described := find_rule(path, self.rules, beside):
                 rule, block = described
-                claims.append((index, block, rule, np.shape(value)))
+                if rule.roles:
+                    claims.append((index, block, rule, np.shape(value)))
             elif gate := _GATE.search(path):
                 gated.add(path[: gate.start()])
             elif (
@@ -135,19 +138,20 @@ class Tree:
                 "as state.params, and make the rest of the state from the new ones, as "
                 "optimizer.init does, since a copy of the old ones would bring them back"
             )
-        sizes: dict[str, int] | InputError
+        others = self.blocks[block].values() if rule.stored.parts else ()
+        beside = ChainMap(*(dict(leaf.axes) for leaf in others if leaf.fits))
+        biases = self.blocks[block].get("relative_bias")
+        given = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
+        heads = {x: rule.heads or given.get(x, count) for x, count in self._heads.items()}
+        sizes, problem = {}, ""
         try:
-            others = self.blocks[block].values() if rule.joined else ()
-            beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
-            biases = self.blocks[block].get("relative_bias")
-            heads = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
-            sizes = rule.sizes(path, shape, self._heads | heads, beside)
+            sizes = rule.stored.sizes(path, shape, heads, beside)
         except InputError as error:  # fine for a Dense that only shares a name with attention
-            sizes = error
+            problem = str(error)
         for role in rule.roles:
             if rival := self.blocks[block].get(role):
                 raise InputError(f"{rival.path} and {path} both claim role {role}")
-            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes)
+            self.blocks[block][role] = Leaf(index, path, role, rule, shape, sizes, problem)
 
     def with_leaves(self, leaves: list[Any]) -> Self:
         """The tree with other values of its leaves."""
@@ -359,7 +363,7 @@ class Tree:
             kernels = [leaf for leaf in leaves if leaf.role in _KERNELS and leaf.fits]
             if kernels and kernels[-1].rule.heads is None:
                 leaf = kernels[-1]  # query or value, if these are written
-                flat = leaf.rule.flattens("h") or leaf.rule.flattens("g")
+                flat = leaf.rule.stored.flattens("h") or leaf.rule.stored.flattens("g")
                 divided += [leaf] * (flat and "relative_bias" not in self.blocks[block])
         for leaf in divided:
             first = divided[0]
@@ -379,9 +383,10 @@ class Tree:
         return f"rules=({', '.join(left)}, *{self._name_of_rules()})"
 
     def _name_of_rules(self) -> str:
-        if name := zoo.table_name(self.rules):
-            return f"zoo.{name}"
-        return "rules.FLAX" if self.rules is FLAX else "rules"
+        if self.rules is zoo.FLAX:
+            return "zoo.FLAX"
+        name = zoo.table_name(self.rules)
+        return f"zoo.{name}" if name else "rules"
 
     def _check_heads(self, block: str, written: frozenset[str]) -> None:
         """Raise InputError if the leaves of an attention layer disagree about its heads."""
@@ -389,7 +394,9 @@ class Tree:
             return
         leaves = {role: leaf for role, leaf in self.blocks[block].items() if leaf.fits}
         for wide, narrow in (("query", "key"), ("out", "value")):
-            if {wide, narrow} <= written & leaves.keys() and leaves[narrow].rule.flattens("g"):
+            if {wide, narrow} <= written & leaves.keys() and leaves[narrow].rule.stored.flattens(
+                "g"
+            ):
                 widths = [leaves[role].axes["k"] for role in (wide, narrow)]
                 if widths[0] != widths[1]:
                     self._check_no_gate(block, leaves)
@@ -557,7 +564,7 @@ def _parent(path: str) -> str:
 
 def _claimed_after(rule: Rule) -> int:
     """0 for leaves that others take sizes from, 2 for those that need them."""
-    return 0 if "relative_bias" in rule.roles else 2 if rule.joined else 1
+    return 0 if "relative_bias" in rule.roles else 2 if rule.stored.parts else 1
 
 
 def dtype_of(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 import functools
 
-from mimetic_jax.tree.rules import Rule, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import mlp_rules
 
 _QKV = ("query", "key", "value")
 _ATTENTION = "i_proj/(?:i_proj/)?"

@@ -1,6 +1,7 @@
 """bonsai, the NNX models of jax-ml."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, mlp_rules
 
 BONSAI: tuple[Rule, ...] = (
     *attention_rules(

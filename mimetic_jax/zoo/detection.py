@@ -76,7 +76,7 @@ def _described(leaves: _Leaves, rules: tuple[Rule, ...]) -> Mapping[str, Rule]:
     beside = frozenset(path for path, _ in leaves)
     for path, shape in leaves:
         described = find_rule(path, rules, beside)
-        if described and (not described[0].roles or described[0].rank == len(shape)):
+        if described and (not described[0].roles or len(described[0].stored.axes) == len(shape)):
             found[path] = described[0]
     roles = {role for rule in found.values() for role in rule.roles}
     return found if any(pair <= roles for pair in _PAIRS) else {}

@@ -1,6 +1,7 @@
 """diffusers."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 DIFFUSERS_UNET: tuple[Rule, ...] = attention_rules(
     query="to_q", key="to_k", value="to_v", out="to_out_0", flat=True, within=r"(^|/)attn1$"

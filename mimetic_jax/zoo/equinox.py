@@ -2,7 +2,8 @@
 
 import functools
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 _attention = functools.partial(
     attention_rules,

@@ -1,6 +1,7 @@
 """GPT-2's names, whose kernels are stored in either order; the shapes of attention tell which."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED
 
 

@@ -1,6 +1,7 @@
 """Haiku."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 HAIKU: tuple[Rule, ...] = attention_rules(out="linear", flat=True, kernel="w", bias="b")
 """Modules with `haiku.MultiHeadAttention`.

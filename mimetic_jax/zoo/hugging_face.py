@@ -2,7 +2,8 @@
 
 import functools
 
-from mimetic_jax.tree.rules import CROSS_ATTENTION, Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import CROSS_ATTENTION, attention_rules, mlp_rules
 
 # Parts beside a text model or an encoder, with another number of heads.
 EXCLUDED = (

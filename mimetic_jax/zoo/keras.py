@@ -1,6 +1,7 @@
 """Keras 3 with the JAX backend."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 KERAS: tuple[Rule, ...] = attention_rules(out="attention_output")
 """Models with `keras.layers.MultiHeadAttention` or `keras.layers.GroupQueryAttention`.

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
-from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, mlp_rules
 
 # A lookbehind has a fixed width, hence one for each name of the module. Lookbehinds keep that name
 # in the block's path, since a layer of Gemma 2 has two attentions, local and global.

@@ -2,7 +2,8 @@
 
 import functools
 
-from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, mlp_rules
 from mimetic_jax.zoo.hugging_face import EXCLUDED, hugging_face
 from mimetic_jax.zoo.mamba import STATE_SPACES_MAMBA2
 

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 _SUFFIX = "(?:_?(?:proj|projection|lin|linear|layer|dense))?"
 _NAMES = {

@@ -1,6 +1,7 @@
 """tunix."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules
 
 TUNIX: tuple[Rule, ...] = (
     *attention_rules(

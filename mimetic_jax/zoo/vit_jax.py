@@ -1,6 +1,7 @@
 """Vision transformers of google-research: vision_transformer (vit_jax), scenic and big_vision."""
 
-from mimetic_jax.tree.rules import Rule, attention_rules, mlp_rules
+from mimetic_jax.tree.rules import Rule
+from mimetic_jax.tree.tables import attention_rules, mlp_rules
 
 # A pooling head attends from a learned probe and has an MLP of its own: no rule matches them.
 _ATTENTION = r"(?<!MAPHead_0/)MultiHeadDotProductAttention_\d+/"

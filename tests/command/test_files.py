@@ -17,7 +17,7 @@ from mimetic_jax import InputError, Rule, mlp_rules, rewrite, schemes, zoo
 from mimetic_jax.command import files
 from mimetic_jax.command.expressions import parse_rules, parse_scheme
 from mimetic_jax.models.tensor_files import mapped
-from mimetic_jax.tree.rules import FLAX
+from mimetic_jax.tree.tables import FLAX
 from mimetic_jax.weights import sincos_2d
 
 D, H = 32, 4

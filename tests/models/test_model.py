@@ -18,7 +18,7 @@ from mimetic_jax.schemes import MeanShift, Mimetic
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.tree.rules import attention_rules
+from mimetic_jax.tree.tables import attention_rules
 
 
 def config_of(name, **fields):

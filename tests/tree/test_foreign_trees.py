@@ -52,7 +52,7 @@ def test_advice_keeps_the_rules_of_the_rest():
     tree = {"attn": stock(), "own": {}}
     for name in ("to_q", "to_k", "to_v", "to_o", "q_proj"):
         tree["own"][name] = {"kernel": jnp.zeros((D, D))}
-    with pytest.raises(InputError, match=r'out="to_o", flat=True\), \*rules\.FLAX\), num_heads=…'):
+    with pytest.raises(InputError, match=r'out="to_o", flat=True\), \*zoo\.FLAX\), num_heads=…'):
         mimetic_jax.plan(tree, Mimetic())
 
 

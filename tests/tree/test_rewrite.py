@@ -24,7 +24,7 @@ from mimetic_jax.schemes import (
     SinCos,
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
-from mimetic_jax.tree.rules import FLAX
+from mimetic_jax.tree.tables import FLAX
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2

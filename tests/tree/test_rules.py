@@ -14,7 +14,7 @@ import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
 from mimetic_jax.schemes import Conditioned, Mimetic, NormMatched, Scheme
-from mimetic_jax.tree.rules import FLAX
+from mimetic_jax.tree.tables import FLAX
 
 KEY = jax.random.key(3)
 D, H, K = 16, 2, 8

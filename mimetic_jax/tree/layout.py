@@ -1,0 +1,186 @@
+"""How a leaf is stored: the names of its axes, and their sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from mimetic_jax.base.errors import InputError
+
+FUSED = {2: "two", 3: "three"}
+"""The axis along which a leaf holds so many kernels of one size."""
+GROUPED = "(h+2g)"
+"""H query heads, G key heads and G value heads along one axis."""
+GROUPED_ADVICE = (
+    "with fewer heads of key and value than of query give num_kv_heads and, if all of query come "
+    "before all of key and of value, attention_rules(…, grouped=True); no layout describes others"
+)
+_JOINED = re.compile(r"\((\d*[a-z](?:\+\d*[a-z])+)\)")
+_GIVEN = {"h": "num_heads", "g": "num_kv_heads"}
+"""Sizes that the caller gives."""
+_AXIS = r"(?:1|[a-z]+|\([a-z]+(?: [a-z]+)*\))"
+_LAYOUT = re.compile(rf"{_AXIS}(?: {_AXIS})*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The axes of a stored array.
+
+    Attributes:
+        text: the layout as a rule has it.
+        axes: the names that each stored axis flattens into one; none for an axis of size 1.
+        parts: a letter for each part of an axis with parts of different sizes, which is also that
+            axis's name: "hgg" of (h+2g); "" if there is no such axis.
+
+    >>> Layout.parse("l d (h+2g) (two k) 1").axes
+    (('l',), ('d',), ('hgg',), ('two', 'k'), ())
+    """
+
+    text: str
+    axes: tuple[tuple[str, ...], ...]
+    parts: str
+
+    @classmethod
+    @functools.cache
+    def parse(cls, text: str) -> Layout:
+        """Read a layout.
+
+        Raises:
+            InputError: it is no list of axes.
+        """
+        joined = _JOINED.search(text)
+        terms = re.findall(r"(\d*)([a-z])", joined[1]) if joined else ()
+        parts = "".join(letter * int(count or 1) for count, letter in terms)
+        named = text.replace(joined[0], parts) if joined else text
+        if not _LAYOUT.fullmatch(named):
+            raise InputError(
+                f"layout {text!r} is not a list of axes such as 'd h k' or 'l d (three h k)'"
+            )
+        axes = re.findall(r"\([^)]*\)|\S+", named)
+        return cls(text, tuple(tuple(re.findall("[a-z]+", axis)) for axis in axes), parts)
+
+    @property
+    def names(self) -> list[str]:
+        """All names, in their order."""
+        return [name for axis in self.axes for name in axis]
+
+    @property
+    def sum(self) -> str:
+        """The parts of different sizes as the layout has them: "(h+2g)"."""
+        found = _JOINED.search(self.text)
+        return found[0] if found else ""
+
+    @property
+    def einops(self) -> str:
+        """The layout as einops reads it."""
+        return self.text.replace(self.sum, self.parts) if self.parts else self.text
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the array stacks all layers."""
+        return "l" in self.names
+
+    def flattens(self, axis: str) -> bool:
+        """Whether the array stores this axis with others as one."""
+        return any(axis in names for names in self.axes if len(names) > 1)
+
+    def sizes(
+        self,
+        path: str,
+        shape: tuple[int, ...],
+        heads: Mapping[str, int | None],
+        beside: Mapping[str, int],
+    ) -> dict[str, int]:
+        """The size of each axis.
+
+        Args:
+            path: of the leaf, for error messages.
+            shape: the stored shape.
+            heads: the numbers of heads "h" and "g" or None, for layouts that flatten heads.
+            beside: sizes of axes of other leaves of the block, for parts of different sizes.
+
+        Raises:
+            InputError: if the shape doesn't fit the layout, or a number of heads is missing.
+        """
+        problem = f"{path} has shape {shape}, which doesn't fit layout {self.text!r}"
+        if len(self.axes) != len(shape):
+            raise InputError(f"{problem}: {self._advice(shape)}")
+        if 0 in shape:
+            raise InputError(f"{path} has shape {shape}, which is empty")
+        known = {name: number for number, name in FUSED.items()}
+        known |= {name: count for name, count in heads.items() if count is not None}
+        found: dict[str, int] = {}
+        if self.parts:
+            found = self._part_sizes(path, shape, {**beside, **heads})
+            known[self.parts] = sum(found[letter] for letter in self.parts)
+        for names, size in zip(self.axes, shape, strict=True):
+            if not names and size != 1:
+                raise InputError(f"{problem}: axis 1 has size {size}")
+            if len(names) > 1 or names == (self.parts,):
+                found |= {name: known[name] for name in names if name in known}
+            left = [name for name in names if name not in found]
+            if len(left) > 1:
+                raise InputError(f"{path} stores its heads flattened: give num_heads")
+            product = math.prod(found[name] for name in names if name in found)
+            if size % product or (not left and size != product):
+                advice = f"; {GROUPED_ADVICE}" if "three" in names else ""
+                misfit = self._misfit(names, heads, found)
+                raise InputError(f"{misfit} the {size} columns of {path}{advice}")
+            if "three" in names and heads["g"] not in (None, heads["h"]):
+                raise InputError(
+                    f"num_kv_heads {heads['g']}, but {path} has as many heads of key as of query "
+                    f"by its layout {self.text!r}; {GROUPED_ADVICE}"
+                )
+            found |= dict.fromkeys(left, size // product)
+        return found
+
+    def _advice(self, shape: Sequence[int]) -> str:
+        """What to do about a leaf with another number of axes."""
+        if len(shape) <= len(self.axes) + (not self.stacked):
+            return "give rules=(Rule(path, role, layout), …) for this tree"
+        return (
+            "where layers are stacked along several axes, draw under jax.vmap over the "
+            "first of them: jax.vmap(lambda key, params: rewrite(key, params, scheme))("
+            f"jax.random.split(key, {shape[0]}), params)"
+        )
+
+    def _misfit(
+        self, names: Sequence[str], heads: Mapping[str, int | None], found: Mapping[str, int]
+    ) -> str:
+        """The numbers that are wrong for an axis."""
+        if self.parts in names:
+            parts = (f"{_GIVEN.get(x, x)} {found[x]}" for x in dict.fromkeys(self.parts))
+            return f"{' and '.join(parts)} do not fit"
+        grouped = "g" in names and heads["g"] != heads["h"]
+        count = f"num_kv_heads {heads['g']}" if grouped else f"num_heads {heads['h']}"
+        return f"{count} does not divide"
+
+    def _part_sizes(
+        self, path: str, shape: tuple[int, ...], known: Mapping[str, int | None]
+    ) -> dict[str, int]:
+        """The size of each part of an axis; one that isn't known is what the others leave."""
+        found = {x: size for x in self.parts if (size := known.get(x)) is not None}
+        missing = [x for x in dict.fromkeys(self.parts) if x not in found]
+        if any(x in _GIVEN for x in missing):
+            raise InputError(
+                f"{path} stores the heads of query, key and value along one axis: give "
+                f"{' and '.join(_GIVEN.values())}"
+            )
+        if len(missing) > 1:
+            raise InputError(
+                f"{path} stores {self.sum.strip('()')} along one axis, and no leaf beside it shows "
+                f"{' or '.join(missing)}"
+            )
+        for x in missing:
+            size, times = shape[self.axes.index((self.parts,))], self.parts.count(x)
+            rest = size - sum(found.get(other, 0) for other in self.parts)
+            if rest < times or rest % times:
+                others = " and ".join(f"{name} {number}" for name, number in found.items())
+                raise InputError(
+                    f"{path} has {size} columns, which are not {self.sum.strip('()')}: {others}"
+                )
+            found[x] = rest // times
+        return found

@@ -1,0 +1,150 @@
+"""A leaf of a tree, read in canonical form and written back as it is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import einops
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, reshard
+from jax.sharding import PartitionSpec as P
+
+from mimetic_jax.base.errors import InputError
+from mimetic_jax.tree.rules import ROLES, Rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One role of one leaf of a tree.
+
+    Attributes:
+        index: of the leaf among the tree's leaves.
+        path: of the leaf.
+        role: one of the rule's roles.
+        rule: the rule that describes the leaf.
+        shape: the stored shape.
+        sizes: the size of each axis; none if the shape doesn't fit the rule.
+        problem: why it doesn't fit, which is an error where the leaf is used; else "".
+    """
+
+    index: int
+    path: str
+    role: str
+    rule: Rule
+    shape: tuple[int, ...]
+    sizes: Mapping[str, int]
+    problem: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the stored shape fits the rule."""
+        return not self.problem
+
+    def check(self) -> None:
+        """Raise InputError if the stored shape doesn't fit the rule."""
+        if self.problem:
+            raise InputError(self.problem)
+
+    @property
+    def layers(self) -> int | None:
+        """Number of layers stacked in the leaf, or None."""
+        self.check()
+        return self.sizes.get("l")
+
+    @property
+    def canonical_shape(self) -> tuple[int, ...]:
+        """Shape of the role's canonical array in one layer."""
+        self.check()
+        return tuple(self.sizes[axis] for axis in self.rule.axes(self.role).split())
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Sizes of the canonical axes by their names in `ROLES`."""
+        return dict(zip(ROLES[self.role].split(), self.canonical_shape, strict=True))
+
+    def unpack(self, stored: Any) -> Any:
+        """The role's canonical array, [...] or [L, ...], from the stored leaf."""
+        whole = self._whole(stored)
+        part = whole if self._part is None else whole[self._part]
+        # In float32, as √K would round values of fewer digits.
+        return part.astype(np.float32) * self._divisor if self._divisor != 1 else part
+
+    def pack(self, canonical: Any, stored: Any, layers: Sequence[int] | None = None) -> Any:
+        """The stored leaf with the role's canonical array put in.
+
+        Args:
+            canonical: [...], or [L, ...] for stacked layers.
+            stored: the leaf.
+            layers: of a stack, those that `canonical` has; the others stay as stored. All, if None.
+        """
+        if self._divisor != 1:
+            canonical = canonical / self._divisor
+        if self._part is not None or layers is not None:
+            whole = self._whole(stored)
+            if layers is not None:
+                before = whole if self._part is None else whole[self._part]
+                canonical = _set_part(before, (np.array(layers),), canonical)
+            canonical = canonical if self._part is None else _set_part(whole, self._part, canonical)
+        return self._rearranged(canonical, self._canonical, self.rule.stored.einops)
+
+    def _whole(self, stored: Any) -> Any:
+        """The stored leaf with its axes in canonical order, and all roles that share it."""
+        return self._rearranged(_gathered(stored), self.rule.stored.einops, self._canonical)
+
+    def _rearranged(self, array: Any, before: str, after: str) -> Any:
+        names = re.findall("[a-z]+", before)
+        named = {name: size for name, size in self.sizes.items() if name in names}
+        return einops.rearrange(array, f"{before} -> {after}", **named)
+
+    @property
+    def layout(self) -> str:
+        """The stored axes, and the factor of a query that is stored divided by √K."""
+        return f"{self.rule.layout}{' / √K' if self._divisor != 1 else ''}"
+
+    @property
+    def _divisor(self) -> np.float32 | int:
+        """√K for the query of a model that doesn't divide logits by it, else 1."""
+        if not (self.rule.undivided and self.role in ("query", "query_bias")):
+            return 1
+        return np.float32(math.sqrt(self.sizes["k"]))
+
+    @property
+    def _part(self) -> tuple[slice, ...] | None:
+        """Where the role's heads are in the leaf, if it shares the leaf with other roles."""
+        rule = self.rule
+        if len(rule.parts) == 1:
+            return None
+        axis, at = rule.part_axis(self.role), rule.parts.index(self.role)
+        start = sum(self.sizes[letter] for letter in (rule.stored.parts or axis * at)[:at])
+        leading = rule.stored.stacked + rule.axes(self.role).split().index(axis)
+        return (*[slice(None)] * leading, slice(start, start + self.sizes[axis]))
+
+    @property
+    def _canonical(self) -> str:
+        return self.rule.canonical(self.role)
+
+
+def _gathered(stored: Any) -> Any:
+    """The stored leaf without shards, which an explicit mesh lets nobody reshape or slice."""
+    if isinstance(stored, jax.core.Tracer):
+        mesh = jax.typeof(stored).sharding.mesh
+        return reshard(stored, NamedSharding(mesh, P())) if mesh.explicit_axes else stored
+    # What other processes hold can't be brought here; there all of them compute the same.
+    here = isinstance(stored, jax.Array) and (
+        stored.is_fully_addressable or stored.is_fully_replicated
+    )
+    return np.asarray(stored) if here else stored
+
+
+def _set_part(whole: Any, part: tuple[slice | np.ndarray, ...], array: Any) -> Any:
+    if isinstance(whole, jax.Array) or isinstance(array, jax.core.Tracer):
+        whole = jax.numpy.asarray(whole)
+        return whole.at[part].set(jax.numpy.asarray(array, whole.dtype))
+    whole = np.array(whole)
+    whole[part] = array
+    return whole

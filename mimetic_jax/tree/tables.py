@@ -1,0 +1,190 @@
+"""Rules of attention and of MLPs from the names of their layers, and those of stock Flax."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from mimetic_jax.tree.layout import GROUPED
+from mimetic_jax.tree.rules import Rule
+
+CROSS_ATTENTION = r"(?i:cross_?att|encoder_attn|enc_?dec_?att|encoder_decoder_att|xattn|maphead)"
+"""Common names of attention whose queries come from other tokens than its keys. The papers have
+studied self-attention alone."""
+
+
+def attention_rules(
+    *,
+    query: str = "query",
+    key: str = "key",
+    value: str = "value",
+    out: str = "out",
+    fused: str = "",
+    grouped: bool = False,
+    flat: bool = False,
+    transposed: bool = False,
+    stacked: bool = False,
+    kernel: str = "kernel",
+    bias: str = "bias",
+    undivided: bool = False,
+    within: str = "",
+    exclude: str = CROSS_ATTENTION,
+) -> tuple[Rule, ...]:
+    """The rules of one kind of attention, with its biases, from the names of its four layers.
+
+    Args:
+        query, key, value, out: names of the layers, as regular expressions.
+        fused: the name of one layer that holds query, key and value, in that order, instead of
+            `query`, `key` and `value`.
+        grouped: whether that layer holds its H query, G key and G value heads along one axis, as it
+            must where there are fewer heads of key and value: give `num_heads` and `num_kv_heads`.
+        flat: whether kernels store heads flattened, [D, H K] and [H K, D], and `num_heads` tells
+            them apart; otherwise [D, H, K] and [H, K, D].
+        transposed: whether kernels are stored output first, as in PyTorch and Equinox.
+        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        kernel, bias: names of the leaves of a layer.
+        undivided: whether the model doesn't divide logits by √K: see `Rule`.
+        within, exclude: of `Rule`. Leaves with a common name of cross-attention are left out
+            unless another `exclude` is given.
+
+    Returns:
+        Rules for `rewrite`, `plan`, `blocks` and `fit`; add `mlp_rules` for the MLP and
+        others for the position.
+
+    Example:
+        >>> for rule in attention_rules(fused="qkv", out="proj", flat=True):
+        ...     print(rule.path, rule.layout)
+        qkv/kernel d (three h k)
+        proj/kernel (h k) d
+        qkv/bias (three h k)
+        proj/bias d
+    """
+
+    def layout(*axes: str) -> str:
+        order = axes[::-1] if transposed else axes
+        return f"{'l ' * stacked}{' '.join(order)}"
+
+    def heads(axes: str) -> str:
+        return f"({axes})" if flat else axes
+
+    layers: dict[str, tuple[str | tuple[str, ...], str]] = {
+        query: ("query", "h k"),
+        key: ("key", "g k"),
+        value: ("value", "g k"),
+    }
+    if fused:
+        axes = f"{GROUPED} k" if grouped else "three h k"
+        layers = {fused: (("query", "key", "value"), axes)}
+    rule = functools.partial(Rule, within=within, exclude=exclude, undivided=undivided)
+    named = layers.items()
+    return (
+        *(
+            rule(f"{name}/{kernel}", roles, layout("d", heads(axes)))
+            for name, (roles, axes) in named
+        ),
+        rule(f"{out}/{kernel}", "out", layout(heads("h k"), "d")),
+        *(rule(f"{name}/{bias}", _biases(r), layout(heads(axes))) for name, (r, axes) in named),
+        rule(f"{out}/{bias}", "out_bias", layout("d")),
+    )
+
+
+def mlp_rules(
+    *,
+    first: str = "fc1",
+    second: str = "fc2",
+    transposed: bool = False,
+    stacked: bool = False,
+    kernel: str = "kernel",
+    bias: str = "bias",
+    within: str = "",
+) -> tuple[Rule, ...]:
+    """The rules of an MLP of two layers, with its biases, from the names of the layers.
+
+    Args:
+        first, second: names of the layers, as regular expressions.
+        transposed: whether kernels are stored output first, as in PyTorch and Equinox.
+        stacked: whether layers are stacked along the first axis, as by `nn.scan`.
+        kernel, bias: names of the leaves of a layer.
+        within: of `Rule`.
+
+    Returns:
+        Rules for `rewrite`, `plan`, `blocks` and `fit`. One of the two layers without the other
+        beside it is an error, as it is not an MLP: a classifier may have the same name.
+
+    Example:
+        >>> for rule in mlp_rules(first="up", second="down"):
+        ...     print(rule.path, rule.role, rule.layout)
+        up/kernel mlp_in d f
+        up/bias mlp_in_bias f
+        down/kernel mlp_out f d
+        down/bias mlp_out_bias d
+    """
+    leaves = (
+        (f"{first}/{kernel}", "mlp_in", "d f", "mlp_out"),
+        (f"{first}/{bias}", "mlp_in_bias", "f", "mlp_out"),
+        (f"{second}/{kernel}", "mlp_out", "f d", "mlp_in"),
+        (f"{second}/{bias}", "mlp_out_bias", "d", "mlp_in"),
+    )
+    return tuple(
+        Rule(
+            path,
+            role,
+            f"{'l ' * stacked}{axes[::-1] if transposed else axes}",
+            within=within,
+            partner=partner,
+        )
+        for path, role, axes, partner in leaves
+    )
+
+
+def _biases(roles: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(roles, str):
+        return f"{roles}_bias"
+    return tuple(f"{role}_bias" for role in roles)
+
+
+def _within(blocks: str, rules: tuple[Rule, ...], stacked: bool = False) -> tuple[Rule, ...]:
+    """The rules for these blocks alone; of stacked layers, if so."""
+    return tuple(
+        dataclasses.replace(rule, within=blocks, layout=f"{'l ' * stacked}{rule.layout}")
+        for rule in rules
+    )
+
+
+_LOGIT_BIASES = (
+    Rule(r"relative_bias", "relative_bias", "r h"),
+    Rule(r"shared_bias", "shared_bias", "u v"),
+)
+_MIXERS = (
+    Rule(r"token_mixing/fc1/kernel", "token_in", "n f"),
+    Rule(r"token_mixing/fc1/bias", "token_in_bias", "f"),
+    Rule(r"token_mixing/fc2/kernel", "token_out", "f n"),
+    Rule(r"token_mixing/fc2/bias", "token_out_bias", "n"),
+    Rule(r"depthwise/kernel", "depthwise", "u v 1 c"),
+    Rule(r"depthwise/bias", "depthwise_bias", "c"),
+)
+_STATE_SPACE = (
+    Rule(r"b/kernel", "ssm_b", "d s"),
+    Rule(r"c/kernel", "ssm_c", "d s"),
+    Rule(r"conv/kernel", "ssm_conv", "u c"),
+    Rule(r"conv/bias", "ssm_conv_bias", "c"),
+    Rule(r"A_log", "ssm_a", "m"),
+    Rule(r"dt_bias", "ssm_dt_bias", "m"),
+    Rule(r"norm/scale", "ssm_norm", "i"),
+)
+FLAX = (
+    # Our models with `scan=True`.
+    *attention_rules(stacked=True, within="blocks/attention$", exclude=""),
+    *_within("blocks/attention$", _LOGIT_BIASES, stacked=True),
+    *mlp_rules(stacked=True, within="blocks/mlp$"),
+    *_within("blocks$", _MIXERS, stacked=True),
+    *_within("blocks/mixer$", _STATE_SPACE, stacked=True),
+    *_MIXERS,
+    *_within(r"block_\d+/mixer$", _STATE_SPACE),
+    *attention_rules(),
+    *_LOGIT_BIASES,
+    *mlp_rules(),
+    Rule(r"pos(ition)?_embed(ding)?", "position", "1 n d"),
+)
+"""Stock Flax attention, Linen and NNX; MLPs, token mixing, depthwise filters, state space layers,
+relative position biases and position table of our own models."""
