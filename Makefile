@@ -3,10 +3,9 @@ BIN := .venv/bin
 
 .PHONY: demo test slow check bench docs clean
 
-demo: .venv/installed  ## train on digits and on text, with and without mimetic init: tables and curves
+demo: .venv/installed  ## train on digits and on text, with and without mimetic init: a table and a page each
 	$(BIN)/python main.py --config=configs/digits_vit.py --workdir=runs/demo/digits
 	$(BIN)/python main.py --config=configs/python_docs.py --workdir=runs/demo/text
-	$(BIN)/python -m mimetic_jax.analysis.curves runs/demo/digits runs/demo/text --png=runs/demo/curves.png
 
 test: .venv/installed  ## the tests and doctests, without the slow ones
 	$(BIN)/python -m pytest -q -n 2

@@ -9,6 +9,7 @@ Crops are counted per second of processor time, which other load on the machine 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import io
@@ -20,7 +21,7 @@ import jax
 import numpy as np
 
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.feed.streamed import Stream, train_example
+from mimetic_jax.data.feed.streamed import batches, train_example
 from mimetic_jax.data.files.views import View, eval_view, random_crop, train_view
 
 
@@ -102,7 +103,8 @@ def stream_rates(images: Images, size: int, threads: int, seconds: float) -> tup
     """Images per second of wall time through the whole input stream, and the cores it uses."""
     order = TrainOrder(len(images), len(images), 1, jax.random.key(0))
     example = functools.partial(train_example, images, order, View(size), 0)
-    with Stream(example, range(100_000), range(len(images)), threads) as stream:
+    stream = batches(example, range(100_000), range(len(images)), threads)
+    with contextlib.closing(stream):
         next(stream)
         began, processor, count = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() - began < seconds:

@@ -148,7 +148,7 @@ def synthetic(program: Program, config: ConfigDict) -> Any:
         dataset = Corpus(info.name, words, *map(tokens, sizes))
     feed = program.feed
     key = order_key(stream(0, "data"))
-    return feed.session(feed.place(dataset), key, 0, program.steps).arrays()
+    return next(feed.session(feed.place(dataset), key, 0, program.steps))
 
 
 def _obstacle(task: str, origin: Line) -> str:

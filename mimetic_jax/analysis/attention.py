@@ -156,15 +156,11 @@ def draw(
     """Draw maps averaged over heads: a column per label and a row per layer, one color scale.
 
     Args:
-        path: of the files, without their suffix.
         maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`.
         layers: numbers from 1.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: for a layer that a label doesn't have, or if matplotlib isn't installed.
+        InputError: for a layer that a label doesn't have.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """

@@ -1,15 +1,7 @@
-"""Learning curves of comparisons: the score of each arm per training step.
-
-    python -m mimetic_jax.analysis.curves WORKDIR... --png=FILE
-
-prints the table of each workdir and draws them side by side, one panel per workdir; what is drawn
-is written as numbers to the CSV file of the same name.
-"""
+"""Learning curves of comparisons: the score of each arm per training step."""
 
 from __future__ import annotations
 
-import argparse
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +9,10 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.exits import reported
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.controls import controls
-from mimetic_jax.train.report import ArmResult, table
+from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.train.store.runs import Run
@@ -80,48 +71,22 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
     return np.array(steps), scores.mean(axis=0), sd
 
 
-def draw_workdirs(workdirs: Sequence[Place | AnyPath | str], path: Place | AnyPath | str) -> str:
-    """Draw the learning curves of comparisons as PNG, one panel per workdir, with a CSV beside it.
-
-    Lines are means over the seeds of finished runs; bands reach one standard deviation to either
-    side. The CSV has a row per comparison, arm and step.
-
-    Args:
-        workdirs: of comparisons.
-        path: of the picture; the numbers go to the file of that name that ends in `.csv`.
-
-    Returns:
-        A line with both paths.
-
-    Raises:
-        InputError: a workdir has no finished run, or matplotlib isn't installed.
-    """
-    comparisons = [read(workdir) for workdir in workdirs]
-    picture = Place.of(path)
-    numbers = picture.parent / pathlib.PurePath(picture.name).with_suffix(".csv").name
-    width = 4.6 * len(comparisons)
-    with style.canvas(width, 3.3, pad=0.1, **_LARGER) as figure:
-        for axes, (name, results) in zip(
-            figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons, strict=True
-        ):
-            panel(axes, f"{name}, mean ± sd over seeds", results)
-        style.save(figure, picture)
-    header = ["comparison", "arm", "score", "n", "step", "mean", "sd"]
-    style.write_rows(numbers, header, (row for found in comparisons for row in _rows(*found)))
-    return f"learning curves drawn: {picture}, their numbers: {numbers}"
-
-
-def _rows(name: str, results: Sequence[ArmResult]) -> Iterator[list[Any]]:
-    for result in results:
-        n = len(result.reached)
-        for step, mean, sd in zip(*spread(result), strict=True):
-            yield [name, result.arm, result.score.label, n, step, mean, sd if n > 1 else None]
-
-
 def analyze(comparison: Comparison, workdir: Place) -> str:
     """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
     comparison.recognize(workdir)
-    return draw_workdirs([workdir], workdir / "curves.png")
+    return f"learning curves drawn: {draw_workdir(workdir)[0]}"
+
+
+def draw_workdir(workdir: Place) -> list[AnyPath]:
+    """Draw the curves of what is finished in a workdir, for the screen: curves.png and curves.csv.
+
+    Raises:
+        InputError: no run is finished.
+    """
+    name, results = read(workdir)
+    with style.canvas(4.6, 3.3, pad=0.1, **_LARGER) as figure:
+        panel(figure.subplots(), f"{name}, mean ± sd over seeds", results)
+        return style.write(figure, workdir / "curves", _HEADER, _rows(results))
 
 
 def draw(
@@ -135,35 +100,39 @@ def draw(
     """Draw the score over training, mean ± sd over seeds: a panel per row of the results.
 
     Args:
-        path: of the files, without their suffix.
         results: of finished runs.
         title: above a panel whose row has no name.
         epochs: steps of one epoch, by row; other rows have an axis of steps.
         since: the first step to draw; scores before training are far from all that follow.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: if no run is finished, or matplotlib isn't installed.
+        InputError: if no run is finished.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
     """
     finished = style.finished(results)
     names = list(dict.fromkeys(result.row for result in finished))
-    rows: list[list[object]] = []
     with style.panels(len(names), 2.5, columns=2) as (figure, panels):
+        rows: list[list[object]] = []
         for axes, name in zip(panels, names, strict=True):
             chosen = [result for result in finished if result.row == name]
             epoch = (epochs or {}).get(name, 0.0)
             panel(axes, name or title, chosen, epoch, since)
-            for result in chosen:
-                for step, mean, sd in zip(*spread(result, since), strict=True):
-                    when = [step, step / epoch if epoch else ""]
-                    rows.append([name, result.arm, *when, mean, sd, len(result.reached)])
-        header = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
-        return style.write(figure, path, header, rows)
+            rows += _rows(chosen, epoch, since)
+        return style.write(figure, path, _HEADER, rows)
+
+
+_HEADER = ["row", "arm", "step", "epoch", "mean", "sd", "n"]
+
+
+def _rows(
+    results: Sequence[ArmResult], epoch: float = 0.0, since: int = 0
+) -> Iterator[list[object]]:
+    for result in results:
+        for step, mean, sd in zip(*spread(result, since), strict=True):
+            when = [step, step / epoch if epoch else ""]
+            yield [result.row, result.arm, *when, mean, sd, len(result.reached)]
 
 
 def panel(
@@ -192,23 +161,3 @@ def panel(
     axes.set_ylabel(score.label if score.higher else f"{score.label} (lower is better)")
     style.tidy(axes)
     axes.legend(frameon=False)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; bad input is one line on stderr and exit status 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mimetic_jax.analysis.curves",
-        description="Print the tables of comparisons and draw their learning curves side by side.",
-    )
-    parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
-    parser.add_argument("--png", required=True, metavar="FILE", help="the picture to write")
-    options = parser.parse_args(arguments)
-    with reported():
-        found = map(read, options.workdirs)
-        tables = [f"{name}\n\n{table(results)}\n" for name, results in found]
-        drawn = draw_workdirs(options.workdirs, options.png)
-    print(*tables, drawn, sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -70,18 +70,14 @@ def draw(
     and to the ring of its neighbors.
 
     Args:
-        path: of the files, without their suffix.
         grid: (h, w) of the patches.
         dim: D.
         head_dim: K.
         betas: diagonals of W_Q W_Kᵀ: the paper's β, and what rank 64 leaves of it.
         gammas: factors of the positions, a row each.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: for a D that isn't a multiple of 4, or if matplotlib isn't installed.
+        InputError: for a D that isn't a multiple of 4.
 
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """

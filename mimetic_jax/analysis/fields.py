@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
-import typing
-from typing import Annotated, Any
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.table import aligned
+from mimetic_jax.base.typed import described
 from mimetic_jax.train.schema import Field, leaves, schema
 
 _ROOM = 36
@@ -30,8 +29,8 @@ def describe(config: ConfigDict) -> str:
         field = known.get(name) or Field(name, Any, None, "", frozenset())
         default = () if name == "arms" else field.default
         value = tuple(value) if name == "arms" else value
-        kind, within = kind_of(field.annotation)
-        about = f"{field.help or kind}{f' [{within}]' if within else ''}"
+        kind = "" if field.annotation is Any else f"[{described(field.annotation)}]"
+        about = f"{field.help} {kind}".strip()
         if value != default:
             said = f"{about}; default {_shown(default)}" if name in known else about
             given = f"  {name}={_shown(value)}"
@@ -52,27 +51,6 @@ def describe(config: ConfigDict) -> str:
             "Set one by its whole name: --config.optimizer.learning_rate=1e-3",
         ]
     )
-
-
-def kind_of(annotation: Any) -> tuple[str, str]:
-    """A declared type and its range or choices, in words.
-
-    >>> from mimetic_jax.base.typed import Range
-    >>> kind_of(Annotated[int, Range(1)])
-    ('int', 'at least 1')
-    """
-    within = ""
-    if typing.get_origin(annotation) is Annotated:
-        annotation, within = typing.get_args(annotation)
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return "str", ", ".join(map(str, arguments))
-    if origin in (typing.Union, types.UnionType):
-        kinds = [kind_of(part) for part in arguments if part is not types.NoneType]
-        return kinds[0][0], ", ".join(text for _, text in kinds if text) or str(within)
-    named = {Any: "any", tuple: "tuple"}
-    found = named.get(origin) or named.get(annotation) or getattr(annotation, "__name__", "any")
-    return str(found).lower(), str(within)
 
 
 def _shown(value: Any) -> str:

@@ -144,14 +144,10 @@ def draw(
     offset that the released order gives to the head, impulse or not: see `analysis.offsets.hits`.
 
     Args:
-        path: of the files, without their suffix.
         maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`; all labels
             have as many heads.
         grid: (h, w) of the patches, the last h·w of the N tokens.
         layers: numbers from 1; first, middle and last unless given.
-
-    Returns:
-        PATH.png and PATH.csv.
 
     Raises:
         InputError: for a layer that a label doesn't have, maps without such a grid, or if

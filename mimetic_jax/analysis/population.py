@@ -11,10 +11,9 @@ error whatever the dependence within one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from mimetic_jax.analysis import style
@@ -186,41 +185,29 @@ class Moments:
         return numbers(np.concatenate(self._features))
 
 
-def from_population(chunks: Iterable[Any], **options: Any) -> dict[str, Moments]:
-    """Sums over a population for each MLP, one chunk in memory at a time.
+def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None:
+    """Add a network to the sums for each of its MLPs.
 
     Args:
-        chunks: parameters of some members each: a tree, nested or flat by path
-            ("block_0/mlp/fc1/kernel"), whose leaves have an axis of members in front, [M, ...].
+        layers: sums by the path of the MLP, with the index of a layer that `scan` stacks
+            ("block_1/mlp", "blocks/mlp[1]"), from input to output.
+        params: its tree, nested or flat by path ("block_0/mlp/fc1/kernel").
         **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
-
-    Returns:
-        Moments by layer, from input to output: the path of the MLP, with the index of a layer that
-        `scan` stacks ("block_1/mlp", "blocks/mlp[1]").
 
     Raises:
         InputError: as `blocks`, or if there is no MLP.
     """
-    found: dict[str, Moments] = {}
-    for chunk in chunks:
-        # `blocks` sees one member; its rearrangements of storage apply to all members at once.
-        kernels = jax.vmap(lambda tree: _kernels(tree, options))(chunk)
-        if not kernels:
-            seen = ", ".join([path for path, _ in paths.flatten(chunk)[0]][:8])
-            raise InputError(f"there is no MLP among the paths {seen or '(none)'}")
-        for name in sorted(kernels, key=paths.natural_order):
-            first, second = map(np.asarray, kernels[name])
-            found.setdefault(name, Moments(*first.shape[1:])).add(first, second)
-    return found
-
-
-def _kernels(tree: Any, options: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Both kernels of every MLP of a tree by the name of its layer."""
-    return {
-        paths.of_layer(path, layer): (block["mlp_in"], block["mlp_out"])
-        for path, layer, block in blocks(tree, **options)
+    kernels = {
+        paths.of_layer(path, layer): (np.asarray(block["mlp_in"]), np.asarray(block["mlp_out"]))
+        for path, layer, block in blocks(params, **options)
         if {"mlp_in", "mlp_out"} <= block.keys()
     }
+    if not kernels:
+        seen = ", ".join([path for path, _ in paths.flatten(params)[0]][:8])
+        raise InputError(f"there is no MLP among the paths {seen or '(none)'}")
+    for name in sorted(kernels, key=paths.natural_order):
+        first, second = kernels[name]
+        layers.setdefault(name, Moments(*first.shape)).add(first[None], second[None])
 
 
 def report(
@@ -229,7 +216,6 @@ def report(
     """The numbers of an arm's trained population, and its picture; None where none is trained.
 
     Args:
-        path: of the files, without their suffix.
         comparison, workdir, name: the arm of a workdir.
         **options: of `draw`.
 
@@ -239,14 +225,11 @@ def report(
     runs = [run for run in comparison.runs(workdir, name) if run.finished()]
     if not runs:
         return None
-    initial, final = zip(*(pair for _, *pair in comparison.weights(runs)), strict=True)
-    states = {
-        state: from_population(
-            [jax.tree.map(lambda *leaves: np.stack(leaves), *trees)],
-            **comparison.arms[name].program.leaves,
-        )
-        for state, trees in (("initial", initial), ("trained", final))
-    }
+    states: dict[str, dict[str, Moments]] = {"initial": {}, "trained": {}}
+    leaves = comparison.arms[name].program.leaves
+    for _, *both in comparison.weights(runs):  # one network at a time: a population is large
+        for layers, params in zip(states.values(), both, strict=True):
+            add_network(layers, params, **leaves)
     return _text(states["trained"], states["initial"]), draw(path, states, **options)
 
 
@@ -282,7 +265,7 @@ def draw(
 
     Args:
         path: of PATH.png, and of PATH.csv with the 12 numbers in the weights' own units.
-        states: sums of `from_population` per label, all of the same layers.
+        states: sums of `add_network` per label, all of the same layers.
         clip: how many channels and hidden units are shown; None for all.
 
     Reference: Mimetic Initialization of MLPs, figure 1.

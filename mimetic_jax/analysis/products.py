@@ -104,19 +104,15 @@ def draw(
     saturates.
 
     Args:
-        path: of the files, without their suffix.
         trees: parameters per label.
         clip: rows and columns shown.
         layers: numbers from 1; all unless given.
         leaves: options of `mimetic_jax.blocks`, per label: rules, num_heads, num_kv_heads.
         num_heads: of all trees, where kernels don't tell it.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
         InputError: as `head_products`; for a tree without attention, or without one of the
-            layers; or if matplotlib isn't installed.
+            layers.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 1, 7 and 9.
     """

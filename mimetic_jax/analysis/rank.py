@@ -86,14 +86,7 @@ def draw(path: Place | AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPat
     """Draw the stable rank of what enters each block, mean ± sd over examples, beside its bound.
 
     Args:
-        path: of the files, without their suffix.
         ranks: per label, from `analysis.rank.stable_ranks`.
-
-    Returns:
-        PATH.png and PATH.csv.
-
-    Raises:
-        InputError: if matplotlib isn't installed.
 
     Reference: Structured Initialization for Vision Transformers, remark 1.
     """

@@ -97,15 +97,11 @@ def draw(
     as they can; a line is s² Z Zᵀ, both factors the same random matrix, over s.
 
     Args:
-        path: of the files, without their suffix.
         dim: D.
         ranks: values of K, at most five.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: as `analysis.reachable.reachable`, or if matplotlib isn't installed.
+        InputError: as `analysis.reachable.reachable`.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 3.
     """

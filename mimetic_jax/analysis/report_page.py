@@ -91,7 +91,7 @@ def write(workdir: Place) -> str:
     name, results = curves.read(workdir)
     claim = Claim.read(workdir)
     assert claim is not None  # curves.read has read it
-    curves.draw_workdirs([workdir], workdir / "curves.png")
+    curves.draw_workdir(workdir)
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))

@@ -103,14 +103,7 @@ def draw(path: Place | AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]
     """Draw the relative residual per block and kind of fixed filters: a panel per network.
 
     Args:
-        path: of the files, without their suffix.
         residuals: per label and kind, from `analysis.residual.channel_mixing_residuals`.
-
-    Returns:
-        PATH.png and PATH.csv.
-
-    Raises:
-        InputError: if matplotlib isn't installed.
 
     Reference: Structured Initialization for Vision Transformers, proposition 1.
     """

@@ -42,16 +42,9 @@ def draw(
     of a size above 1.
 
     Args:
-        path: of the files, without their suffix.
         widths: values of d.
         sizes: values of f.
         draws: of the impulse filters.
-
-    Returns:
-        PATH.png and PATH.csv.
-
-    Raises:
-        InputError: if matplotlib isn't installed.
 
     Reference: Structured Initialization for Vision Transformers, proposition 1 and figure 2.
     """

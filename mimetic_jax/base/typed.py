@@ -95,34 +95,19 @@ def check_fields(instance: Any) -> None:
     """
     name = type(instance).__name__
     for field, annotation in field_types(type(instance)).items():  # type: ignore[arg-type]
-        if not hasattr(instance, field):
-            continue
-        before = getattr(instance, field)
-        after = converted(f"{name}.{field}", annotation, before)
-        if after is not before:
-            object.__setattr__(instance, field, after)
+        if hasattr(instance, field):
+            value = converted(f"{name}.{field}", annotation, getattr(instance, field))
+            object.__setattr__(instance, field, value)
 
 
 @functools.cache
 def field_types(of: Hashable) -> dict[str, Any]:
-    """The annotations of a dataclass's fields, by name, ranges included.
-
-    A name that can't be resolved, such as one that only a type checker imports, takes any value.
-    """
-    assert isinstance(of, type)
-    missing: dict[str, Any] = {}
-    while True:
-        try:
-            hints = typing.get_type_hints(of, localns=missing or None, include_extras=True)
-        except NameError as error:
-            if error.name in missing:
-                raise
-            missing[str(error.name)] = Any
-        else:
-            return {field.name: hints[field.name] for field in dataclasses.fields(of)}
+    """The annotations of a dataclass's fields, by name, ranges included."""
+    hints = typing.get_type_hints(of, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(of)}  # type: ignore[arg-type]
 
 
-def converted(name: str, annotation: Any, value: Any) -> Any:
+def converted(name: str, annotation: Any, value: Any, within: Range | None = None) -> Any:
     """A value in the plain form of its declared type.
 
     >>> converted("rate", float, np.float32(0.5)), converted("sides", tuple[int, int], [3, 3])
@@ -135,15 +120,15 @@ def converted(name: str, annotation: Any, value: Any) -> Any:
         name: of the field, for error messages.
         annotation: its type; see the table above.
         value: to check.
+        within: the range of numbers whose type has none.
 
     Raises:
         InputError: it is of another type or out of range.
     """
     try:
-        return _converted(name, annotation, value)
+        return _converted(name, annotation, value, within)
     except _Mismatch:
-        wanted = described(_nearest(annotation, value))
-        raise InputError(f"{name} {shown(value)} is not {wanted}") from None
+        raise _wrong(name, annotation, value, within) from None
 
 
 def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = False) -> T:
@@ -174,34 +159,26 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
         return of(**values)
 
 
-def described(annotation: Any) -> str:
+def described(annotation: Any, within: Range | None = None) -> str:
     """What a declared type takes, in words.
 
     >>> described(Annotated[float, Range(0, 1)] | None)
     'a finite number of at least 0 and at most 1, or None'
     """
-    inner, within = _parts(annotation)
-    of = f" of {within}" if within else ""
-    arguments = typing.get_args(inner)
-    match typing.get_origin(inner):
-        case typing.Union | types.UnionType:
-            several = [described(_with(part, within)) for part in arguments]
-            return ", ".join(several[:-1]) + f", or {several[-1]}"
-        case typing.Literal:
-            return f"one of {', '.join(map(repr, arguments))}"
-        case builtin if builtin in _SEQUENCES:
-            length = f" of {len(arguments)}" if _fixed_length(builtin, arguments) else ""
-            return f"a sequence{length}, each item {described(_with(arguments[0], within))}"
-        case collections.abc.Callable:
-            return "a function"
-        case collections.abc.Mapping:
-            return "a mapping"
-    if inner is float:
-        return f"a finite number{of}"
-    if inner is int:
-        return f"an integer{of}"
-    named = {bool: "True or False", str: "text", types.NoneType: "None", type(None): "None"}
-    return named.get(inner) or f"an instance of {getattr(inner, '__name__', inner)}"
+    inner, within = _parts(annotation, within)
+    origin, arguments = typing.get_origin(inner) or inner, typing.get_args(inner)
+    if origin in _UNIONS:
+        *several, last = (described(part, within) for part in arguments)
+        return f"{', '.join(several)}, or {last}"
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin in _SEQUENCES:
+        length = f" of {len(arguments)}" if _fixed_length(origin, arguments) else ""
+        return f"a sequence{length}, each item {described(arguments[0], within)}"
+    if origin in (float, int):
+        number = "a finite number" if origin is float else "an integer"
+        return f"{number} of {within}" if within else number
+    return _WORDS.get(origin) or f"an instance of {getattr(origin, '__name__', origin)}"
 
 
 def shown(value: object) -> str:
@@ -216,182 +193,127 @@ class _Mismatch(Exception):
     """A value that isn't of the declared type."""
 
 
+_UNIONS = (typing.Union, types.UnionType)
 _SEQUENCES = (tuple, list, collections.abc.Sequence)
+_MAPPINGS = (dict, collections.abc.Mapping)
+_WORDS: dict[Any, str] = {
+    bool: "True or False",
+    str: "text",
+    types.NoneType: "None",
+    collections.abc.Callable: "a function",
+    **dict.fromkeys(_MAPPINGS, "a mapping"),
+}
 
 
-def _fixed_length(origin: Any, arguments: tuple[Any, ...]) -> bool:
-    return origin is tuple and arguments[1:] != (...,)
+def _wrong(name: str, annotation: Any, value: Any, within: Range | None) -> InputError:
+    return InputError(f"{name} {shown(value)} is not {described(annotation, within)}")
 
 
-def _converted(name: str, annotation: Any, value: Any) -> Any:
-    inner, within = _parts(annotation)
-    origin, arguments = typing.get_origin(inner), typing.get_args(inner)
-    if inner in (tuple, list):
-        origin, arguments = inner, (Any, ...)
-    if inner is Any or inner is object:
+def _parts(annotation: Any, within: Range | None) -> tuple[Any, Range | None]:
+    """The type of an annotation, and its range: its own, or that of what it is part of."""
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *notes = typing.get_args(annotation)
+        within = next((note for note in notes if isinstance(note, Range)), within)
+    return annotation, within
+
+
+def _converted(name: str, annotation: Any, value: Any, within: Range | None) -> Any:
+    inner, within = _parts(annotation, within)
+    origin, arguments = typing.get_origin(inner) or inner, typing.get_args(inner)
+    if origin in (Any, object):
         return value
-    if inner is float:
-        return _real(value, within)
-    if inner is int:
-        return _integer(value, within)
-    if inner is bool:
+    if origin in (float, int):
+        return _number(name, origin, value, within)
+    if origin is bool:
         return bool(_of_type(_scalar(value), bool | np.bool_))
-    if inner is str:
+    if origin is str:
         return str(_of_type(os.fspath(value) if isinstance(value, os.PathLike) else value, str))
-    if inner is None or inner is type(None):
-        return _of_type(value, type(None))
     if origin is Literal:
         return _chosen(name, value, arguments)
-    if origin in (typing.Union, types.UnionType):
-        return _first_fitting(name, [_with(part, within) for part in arguments], value)
+    if origin in _UNIONS:
+        return _first_fitting(name, arguments, value, within)
     if origin in _SEQUENCES:
-        every = not _fixed_length(origin, arguments)
-        return _items(name, arguments, value, within, every)
-    if origin is collections.abc.Mapping or origin is dict:
-        return _mapping(name, arguments, value, within)
-    if origin is collections.abc.Callable or inner is collections.abc.Callable:
-        if not callable(value):
-            raise _Mismatch
-        return value
-    kind = origin or inner
-    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
-        return from_json(typing.cast(type, kind), value, name)
-    return _of_type(value, kind)
+        return _items(name, origin, arguments or (Any, ...), value, within)
+    if origin in _MAPPINGS:
+        names, items = arguments
+        return {
+            _converted(name, names, key, None): converted(f"{name}.{key}", items, item, within)
+            for key, item in _of_type(value, Mapping).items()
+        }
+    if dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
+        return from_json(typing.cast(type, origin), value, name)
+    return _of_type(value, origin)
 
 
-def _parts(annotation: Any) -> tuple[Any, Range | None]:
-    """The type of an annotation and its range."""
-    if typing.get_origin(annotation) is Annotated:
-        inner, *notes = typing.get_args(annotation)
-        return inner, next((note for note in notes if isinstance(note, Range)), None)
-    return annotation, None
+def _of_type(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise _Mismatch
+    return value
 
 
-def _nearest(annotation: Any, value: Any) -> Any:
-    """The part of a union of which a value is, but for its range; else the whole union."""
-    inner, within = _parts(annotation)
-    if typing.get_origin(inner) in (typing.Union, types.UnionType):
-        for part in typing.get_args(inner):
-            nearest = _nearest(_with(part, within), value)
-            if _parts(nearest)[0] in (int, float) and _is_number(value):
-                return nearest
-    return annotation
-
-
-def _with(annotation: Any, within: Range | None) -> Any:
-    """A part of a union, with the range of the whole unless it has its own."""
-    if within is None or _parts(annotation)[1] is not None:
-        return annotation
-    return Annotated[annotation, within]
-
-
-def _real(value: Any, within: Range | None) -> Any:
-    if isinstance(value, jax.core.Tracer) and not value.shape:  # under grad, jit or vmap
-        return value
+def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
+    if kind is float and isinstance(value, jax.core.Tracer) and not value.shape:
+        return value  # under grad, jit or vmap
     value = _scalar(value)
-    if not _is_number(value):
+    if isinstance(value, bool):
         raise _Mismatch
+    _of_type(value, numbers.Real if kind is float else numbers.Integral)
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = kind(value)
+    except OverflowError:  # an integer beyond all floats
         raise _Mismatch from None
-    if not math.isfinite(number) or (within is not None and number not in within):
-        raise _Mismatch
-    return value if type(value) is float else number
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is a real number; Decimal is one that `numbers` doesn't know."""
-    real = isinstance(value, numbers.Real) or hasattr(value, "as_integer_ratio")
-    return real and not isinstance(value, bool | np.bool_)
-
-
-def _integer(value: Any, within: Range | None) -> int:
-    value = _scalar(value)
-    if isinstance(value, bool | np.bool_):
-        raise _Mismatch
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise _Mismatch from None
-    if within is not None and number not in within:
-        raise _Mismatch
-    return number
+    if not -math.inf < number < math.inf or (within and number not in within):
+        raise _wrong(name, kind, value, within)
+    return value if type(value) is kind else number
 
 
 def _scalar(value: Any) -> Any:
     """The number in an array without axes; other values as they are."""
-    if not isinstance(value, np.ndarray | jax.Array) or np.shape(value):
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, np.ndarray | jax.Array):
         return value
-    try:
-        return value.item()
-    except Exception:  # traced, deleted, or on another process
-        raise _Mismatch from None
+    return value if np.shape(value) else value.item()
 
 
 def _chosen(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     for choice in choices:
         if type(value) is type(choice) and value == choice:
             return choice
-    if isinstance(value, str):
-        raise unknown(name, value, (str(choice) or "''" for choice in choices))
-    raise _Mismatch
+    _of_type(value, str)
+    raise unknown(name, value, (str(choice) or "''" for choice in choices))
 
 
-def _first_fitting(name: str, parts: list[Any], value: Any) -> Any:
+def _first_fitting(name: str, parts: tuple[Any, ...], value: Any, within: Range | None) -> Any:
     """The value in the form of the first type of a union that takes it."""
-    if value is None:
-        parts = [part for part in parts if _parts(part)[0] is type(None)]
     problems = []
     for part in parts:
         try:
-            return _converted(name, part, value)
+            return _converted(name, part, value, within)
         except _Mismatch:
             continue
-        except InputError as error:  # an item of a tuple, or a name that is unknown
+        except InputError as error:  # out of range, an item of a tuple, or an unknown name
             problems.append(error)
     raise problems[0] if problems else _Mismatch
 
 
 def _items(
-    name: str, arguments: tuple[Any, ...], value: Any, within: Range | None, every: bool
+    name: str, origin: Any, arguments: tuple[Any, ...], value: Any, within: Range | None
 ) -> Any:
-    if isinstance(value, jax.core.Tracer) and np.ndim(value) == 1:
-        value = tuple(value)
-    elif isinstance(value, np.ndarray | jax.Array) and np.ndim(value):
-        try:
-            value = np.asarray(value).tolist()
-        except Exception:  # traced or deleted
-            raise _Mismatch from None
-    if not isinstance(value, tuple | list):
-        raise _Mismatch
-    if every:
+    if isinstance(value, jax.core.Tracer):
+        value = tuple(value) if value.ndim == 1 else value
+    elif isinstance(value, np.ndarray | jax.Array) and value.ndim:
+        value = np.asarray(value).tolist()
+    _of_type(value, tuple | list)
+    if not _fixed_length(origin, arguments):
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
         raise _Mismatch
     items = tuple(
-        converted(f"{name}[{index}]", _with(part, within), item)
+        converted(f"{name}[{index}]", part, item, within)
         for index, (part, item) in enumerate(zip(arguments, value, strict=True))
     )
     same = isinstance(value, tuple) and all(map(operator.is_, items, value))
     return value if same else items
 
 
-def _mapping(name: str, arguments: tuple[Any, ...], value: Any, within: Range | None) -> Any:
-    if not isinstance(value, Mapping):
-        raise _Mismatch
-    names, items = arguments
-    return {
-        _converted(name, names, key): converted(f"{name}.{key}", _with(items, within), item)
-        for key, item in value.items()
-    }
-
-
-def _of_type(value: Any, kind: Any) -> Any:
-    try:
-        fits = isinstance(value, kind)
-    except TypeError:  # an annotation that no value is an instance of, such as a type variable
-        return value
-    if not fits:
-        raise _Mismatch
-    return value
+def _fixed_length(origin: Any, arguments: tuple[Any, ...]) -> bool:
+    return origin is tuple and arguments[1:] != (...,)

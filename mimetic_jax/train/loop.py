@@ -51,7 +51,7 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
     with contextlib.closing(group.session()) as session:
         if journal.step < end:  # A dispatch of no steps compiles outside the measured time.
             progress.now("compiling")
-            arrays = session.arrays()
+            arrays = next(session)
             group.steps(arrays, 0)
         if journal.step == 0:
             evaluate()
@@ -61,7 +61,7 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
             began = time.perf_counter()
             metrics = group.steps(arrays, count)
             if journal.step + count < end:
-                arrays = session.arrays()  # while the device computes
+                arrays = next(session)  # while the device computes
             history = group.history(metrics, count)
             failed = journal.count(history, time.perf_counter() - began)
             wrong |= _reported(failed, say, journal.step - count if runs == 1 else None)

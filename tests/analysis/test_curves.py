@@ -87,29 +87,14 @@ def test_runs_that_trained_together_are_seeds(population):
     assert curves.spread(result)[0].tolist() == [0, 1]
 
 
-def test_a_panel_per_workdir(images, text, tmp_path):
-    image = pytest.importorskip("matplotlib.image")
-    shapes = []
-    for number, workdirs in enumerate(([images], [images, text])):
-        path = tmp_path / "new" / f"{number}.png"
-        table = path.with_suffix(".csv")
-        drawn = f"learning curves drawn: {path}, their numbers: {table}"
-        assert curves.draw_workdirs(workdirs, path) == drawn
-        shapes.append(image.imread(path).shape)
-    assert shapes[1][0] == shapes[0][0]
-    assert shapes[1][1] == 2 * shapes[0][1]
+def test_a_workdir_is_drawn_with_its_numbers(images):
+    pytest.importorskip("matplotlib")
+    png, table = curves.draw_workdir(Place.of(images))
+    assert png.read_bytes().startswith(b"\x89PNG")
     with table.open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 3  # arms of both, steps
-    last = dict(zip(("step", "mean", "sd"), ("20", "62", "2.82843"), strict=True))
-    assert rows[2] == {
-        "comparison": "digits",
-        "arm": "default",
-        "score": "accuracy %",
-        "n": "2",
-        **last,
-    }
-    assert rows[5]["sd"] == ""  # of one seed
+    assert len(rows) == 3 * 3  # arms, steps
+    assert list(rows[2].values()) == ["", "default", "20", "", "62", "2.82843", "2"]
 
 
 def test_panel_names_arms_score_and_direction(images, text):
@@ -126,25 +111,10 @@ def test_panel_names_arms_score_and_direction(images, text):
     assert "digits" in above.get_title()
 
 
-def test_command_prints_tables_and_draws(images, text, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "curves.png"
-    curves.main([str(images), str(text), f"--png={path}"])
-    said = capsys.readouterr().out
-    assert said.index("| mimetic ") < said.index("mimetic against norm_matched: +10.00")
-    assert said.index("digits\n") < said.index("docs\n") < said.index("| run ")
-    assert f"learning curves drawn: {path}, " in said
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_nothing_to_draw_is_one_line(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    with pytest.raises(SystemExit) as ended:
-        curves.main([str(tmp_path / "no"), f"--png={tmp_path / 'curves.png'}"])
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert error == f"error: no comparison in {tmp_path / 'no'}: config.json is missing\n"
+def test_nothing_to_draw_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=f"no comparison in {tmp_path / 'no'}: config.json"):
+        curves.read(tmp_path / "no")
     unfinished = write(tmp_path / "unfinished", {"default": {0: [0.1]}})
     with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):
-        curves.draw_workdirs([unfinished], tmp_path / "curves.png")
-    assert not (tmp_path / "curves.png").exists()
+        curves.draw_workdir(Place.of(unfinished))
+    assert not (unfinished / "curves.png").exists()

@@ -49,10 +49,14 @@ def test_every_field_of_a_model_has_a_meaning_and_its_default(name):
 
 def test_lines_of_a_config():
     changed, others = listed(digits_vit.get_config())
-    assert changed["steps=200"].endswith("[at least 0 and at most 2,147,483,647]; default 0")
+    assert changed["steps=200"].endswith(
+        "[an integer of at least 0 and at most 2,147,483,647]; default 0"
+    )
     assert changed["arms"].startswith("('default', 'norm_matched', 'mimetic'); ")
-    assert changed["model.pool=mean"].endswith("over patches; default token")
-    assert others["optimizer.betas"].endswith("[at least 0 and below 1]")
+    assert changed["model.pool=mean"].endswith("over patches [text]; default token")
+    assert others["optimizer.betas"].endswith(
+        "each item a finite number of at least 0 and below 1]"
+    )
     assert others["tensorboard"].startswith("False  ")
     assert others["optimizer.plateau"].startswith('""')
     assert others["data.dir"].startswith("none ")

@@ -11,7 +11,7 @@ from mimetic_jax.analysis import figures, style
 from mimetic_jax.analysis.expected import expected_map
 from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.offsets import by_offset, hits
-from mimetic_jax.analysis.population import PAIRS, SHARED, from_population
+from mimetic_jax.analysis.population import PAIRS, SHARED, add_network
 from mimetic_jax.analysis.rank import StableRanks
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import ArmResult
@@ -145,13 +145,15 @@ def test_stable_rank(drawn):
 
 def population(members, scale=1.0):
     """Sums over two layers of random MLPs whose inputs share a shift."""
-    arrays = {}
-    for block in ("block_0/mlp", "block_1/mlp"):
-        first, second = DRAWS.normal(size=(2, members, 4, 6))
-        shift = scale * DRAWS.normal(size=(members, 4, 1))
-        arrays[f"{block}/fc1/kernel"] = first + shift
-        arrays[f"{block}/fc2/kernel"] = second.swapaxes(1, 2)
-    return from_population([arrays])
+    layers = {}
+    for _ in range(members):
+        params = {}
+        for block in ("block_0/mlp", "block_1/mlp"):
+            first, second = DRAWS.normal(size=(2, 4, 6))
+            params[f"{block}/fc1/kernel"] = first + scale * DRAWS.normal(size=(4, 1))
+            params[f"{block}/fc2/kernel"] = second.T
+        add_network(layers, params)
+    return layers
 
 
 def test_covariance(drawn):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.analysis.population import Moments, features, from_population, matrix, numbers
+from mimetic_jax.analysis.population import Moments, add_network, features, matrix, numbers
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.vit import ViT
@@ -126,11 +126,18 @@ def test_units_are_standard_deviations():
     np.testing.assert_allclose(found.over(found.deviations).deviations, 1)
 
 
-def population(module, members=4, size=8):
-    """Random parameters of the shapes of a model, with an axis of members in front."""
+def drawn(module, size=8):
+    """Random parameters of the shapes of a model."""
     images = jnp.zeros((1, size, size, 3))
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), images))["params"]
-    return jax.tree.map(lambda leaf: DRAWS.normal(size=(members, *leaf.shape)), shapes)
+    return jax.tree.map(lambda leaf: DRAWS.normal(size=leaf.shape), shapes)
+
+
+def summed(trees):
+    layers = {}
+    for tree in trees:
+        add_network(layers, tree)
+    return layers
 
 
 @pytest.mark.parametrize(
@@ -143,13 +150,12 @@ def population(module, members=4, size=8):
     ids=lambda module: type(module).__name__,
 )
 def test_the_mlps_of_models(module):
-    trees = [population(module), population(module, members=3)]
-    found = from_population(iter(trees))
+    trees = [drawn(module) for _ in range(7)]
+    found = summed(trees)
     assert list(found) == ["block_0/mlp", "block_1/mlp"]
     for name, layer in found.items():
-        block = name.removesuffix("/mlp")
-        mlps = [tree[block]["mlp"] for tree in trees]
-        joined = [np.concatenate([mlp[fc]["kernel"] for mlp in mlps]) for fc in ("fc1", "fc2")]
+        mlps = [tree[name.removesuffix("/mlp")]["mlp"] for tree in trees]
+        joined = [np.stack([mlp[fc]["kernel"] for mlp in mlps]) for fc in ("fc1", "fc2")]
         assert (layer.dim, layer.hidden, layer.members) == (4, 8, 7)
         expected = moments(*(array.astype(np.float32) for array in joined))
         np.testing.assert_allclose(layer.covariance, expected.covariance, rtol=1e-5, atol=1e-6)
@@ -157,21 +163,23 @@ def test_the_mlps_of_models(module):
 
 def test_stacked_layers_and_flat_trees():
     module = ConvNeXt(num_classes=3, width=4, depth=2, patch=4, mlp_ratio=2.0, scan=True)
-    tree = population(module)
-    mlp = tree["blocks"]["mlp"]
-    flat = {f"blocks/mlp/{fc}/kernel": mlp[fc]["kernel"] for fc in ("fc1", "fc2")}
-    whole, alone = from_population([tree]), from_population([flat])
-    assert list(whole) == list(alone) == ["blocks/mlp[0]", "blocks/mlp[1]"]
-    second_layer = moments(*(np.float32(mlp[fc]["kernel"][:, 1]) for fc in ("fc1", "fc2")))
-    for found in (whole, alone):
-        np.testing.assert_array_equal(found["blocks/mlp[1]"].covariance, second_layer.covariance)
+    trees = [drawn(module) for _ in range(4)]
+    mlps = [tree["blocks"]["mlp"] for tree in trees]
+    names = ("fc1", "fc2")
+    flat = [{f"blocks/mlp/{fc}/kernel": mlp[fc]["kernel"] for fc in names} for mlp in mlps]
+    kernels = (np.float32([mlp[fc]["kernel"][1] for mlp in mlps]) for fc in names)
+    second_layer = moments(*kernels)
+    for found in (summed(trees), summed(flat)):
+        assert list(found) == ["blocks/mlp[0]", "blocks/mlp[1]"]
+        covariance = found["blocks/mlp[1]"].covariance
+        np.testing.assert_allclose(covariance, second_layer.covariance, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: moments(*kernels(1)).numbers(), r"population of 1 network\(s\)"),
-        (lambda: from_population([{"norm/scale": np.ones((2, 3))}]), "no MLP among .*norm/scale"),
+        (lambda: add_network({}, {"norm/scale": np.ones(3)}), "no MLP among .*norm/scale"),
     ],
 )
 def test_bad_input(call, words):

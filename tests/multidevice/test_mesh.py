@@ -104,7 +104,7 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     p = program_of(text_config(), info, mesh)
     placed = p.feed.place(corpus)
     state = p.initial_state(0, (mimetic_language(),))
-    arrays = p.feed.session(placed, jax.random.key(0), 0, 10).arrays()
+    arrays = next(p.feed.session(placed, jax.random.key(0), 0, 10))
     state, history = p.run_steps(state, arrays, stream(0, "data"), stream(0, "dropout"), 10)
     return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
 

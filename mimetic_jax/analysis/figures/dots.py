@@ -17,15 +17,11 @@ def draw(
     A hollow dot is the mean of some seeds only, as the others never reached the goal.
 
     Args:
-        path: of the files, without their suffix.
         results: of finished runs; of the same arm in several rows, the first counts.
         numbers: "" for the score, or what `ArmResult.at` takes, by the label of the panel.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: if no run is finished, a run lacks a number, or matplotlib isn't installed.
+        InputError: if no run is finished, or a run lacks a number.
     """
     arms: dict[str, ArmResult] = {}
     for result in style.finished(results):

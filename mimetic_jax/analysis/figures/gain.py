@@ -50,17 +50,13 @@ def draw(
     """Draw the gain of a scheme over the default's score: one marker per source, ours filled.
 
     Args:
-        path: of the files, without their suffix.
         points: published ones and ours.
         scheme: what gains.
         score: its unit.
         ours: how the sources begin whose markers are filled.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: if there is no point, or matplotlib isn't installed.
+        InputError: if there is no point.
     """
     if not points:
         raise InputError("there is no point to draw")

@@ -22,14 +22,10 @@ def draw(path: Place | AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
     run stay empty. The means of other arms are written above.
 
     Args:
-        path: of the files, without their suffix.
         results: of finished runs.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: if no such arm is finished, or matplotlib isn't installed.
+        InputError: if no such arm is finished.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 10.
     """

@@ -29,7 +29,6 @@ def draw(
     """Draw the score over a number, mean ± sd over seeds.
 
     Args:
-        path: of the files, without their suffix.
         results: of finished runs.
         label: of the horizontal axis.
         series: the number of each arm, per line of the figure: {line: {arm: number}}.
@@ -38,11 +37,8 @@ def draw(
         lines: arms without a number, drawn as horizontal lines.
         log: whether numbers that are multiples of one another stand at equal distances.
 
-    Returns:
-        PATH.png and PATH.csv.
-
     Raises:
-        InputError: if no run is finished, none has a number, or matplotlib isn't installed.
+        InputError: if no run is finished, or none has a number.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 4 and 6; Mimetic
     Initialization of MLPs, figures 2 and 4.

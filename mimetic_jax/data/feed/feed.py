@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ Examples: TypeAlias = tuple[jax.Array, ...]
 Sums: TypeAlias = dict[str, jax.Array]
 Count: TypeAlias = Callable[[Any, Examples, jax.Array], Sums]
 """(variables, examples, weights) → sums over the examples, each counted by its weight."""
+Session: TypeAlias = Generator[Any]
+"""The data of one run's training, dispatch by dispatch; closing it stops its threads."""
 
 
 class Feed:
@@ -56,7 +58,7 @@ class Feed:
         raise NotImplementedError
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
-        """The arrays that dispatches are called with, from a step on."""
+        """Yield the arrays that each dispatch is called with, from a step on."""
         raise NotImplementedError
 
     def shapes(self) -> Any:
@@ -88,16 +90,6 @@ class Feed:
         return 0
 
 
-class Session(Protocol):
-    """The data of one run's training, dispatch by dispatch."""
-
-    def arrays(self) -> Any:
-        """What the next dispatch is called with; may wait for it."""
-
-    def close(self) -> None:
-        """Stop the threads."""
-
-
 @dataclasses.dataclass(frozen=True)
 class HeldData:
     """A data set on the mesh.
@@ -113,19 +105,6 @@ class HeldData:
     batches: tuple[jax.Array, jax.Array]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Unchanging:
-    """A session whose dispatches are all called with the same arrays."""
-
-    held: Any
-
-    def arrays(self) -> Any:
-        return self.held
-
-    def close(self) -> None:
-        return None
-
-
 class HeldFeed(Feed):
     """A feed of data on the devices: many steps per dispatch, without the host.
 
@@ -133,7 +112,8 @@ class HeldFeed(Feed):
     """
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
-        return _Unchanging(data.train)
+        while True:
+            yield data.train
 
     def test_examples(self, test: Any, numbers: jax.Array) -> Examples:
         """The test examples of these numbers; traced."""

@@ -6,9 +6,10 @@ batches, whatever the number of processes, and starting at a step continues a ru
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.feed.feed import Count, Examples, Feed, labeled_images, shown
+from mimetic_jax.data.feed.feed import Count, Examples, Feed, Session, labeled_images, shown
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import View, eval_view, train_view
@@ -25,6 +26,8 @@ from mimetic_jax.data.sets.dataset import StreamedDataset
 
 Example: TypeAlias = tuple[np.ndarray | np.number, ...]
 """Pixels uint8 [s, s, 3], the label, and of a test its weight: 0 for what fills the last batch."""
+Make: TypeAlias = Callable[[int, int], Example]
+"""(step, row of its batch) → an example."""
 
 _MOST_IN_A_PIECE = 64  # images: enough to hide Grain's 0.3 ms per piece of work
 
@@ -70,10 +73,12 @@ class StreamedImages(Feed):
     def place(self, dataset: StreamedDataset) -> StreamedDataset:
         return dataset
 
-    def session(self, data: StreamedDataset, key: jax.Array, first_step: int, steps: int) -> Stream:
+    def session(
+        self, data: StreamedDataset, key: jax.Array, first_step: int, steps: int
+    ) -> Session:
         order = TrainOrder(self.num_train, self.batch, self.repeats, key)
         example = functools.partial(train_example, data.train, order, self.view, crop_seed(key))
-        return self._stream(example, range(first_step, steps), self.batch)
+        return self._batches(example, range(first_step, steps), self.batch)
 
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return labeled_images(self.batch, (self.view.size, self.view.size, 3), self._batched)
@@ -86,8 +91,8 @@ class StreamedImages(Feed):
         pending: dict[str, Any] = {}
         example = functools.partial(eval_example, data.test, self.view, self.test_batch)
         steps = range(-(-len(data.test) // self.test_batch))
-        with self._stream(example, steps, self.test_batch) as stream:
-            for images, labels, weights in stream:
+        with contextlib.closing(self._batches(example, steps, self.test_batch)) as batches:
+            for images, labels, weights in batches:
                 sums = self._sums(count, variables, (images, labels), weights)
                 # One batch behind, so that decoding goes on while the device counts.
                 total, pending = _added(total, pending), sums
@@ -107,16 +112,22 @@ class StreamedImages(Feed):
         shape = (self.batch, self.view.size**2 * 3 + 4)
         return 2 * int(np.prod(self._batched.shard_shape(shape)))
 
-    def _stream(self, example: Callable[[int, int], Example], steps: range, batch: int) -> Stream:
+    def _batches(self, example: Make, steps: range, batch: int) -> Session:
         rows = process_rows(batch, jax.process_index(), jax.process_count())
         put = functools.partial(jax.make_array_from_process_local_data, self._batched)
-        return Stream(example, steps, rows, self._threads, put)
+        return batches(example, steps, rows, self._threads, put)
 
 
-class Stream:
-    """Batches of examples, which threads make ahead of time.
+def batches(
+    example: Make,
+    steps: range,
+    rows: range,
+    threads: int = 0,
+    put: Callable[[np.ndarray], Any] = np.asarray,
+) -> Session:
+    """Yield batches of examples, which threads make ahead of time.
 
-    The threads start at once. They stop when the stream is closed, left as a context manager, or
+    The threads start at the first batch. They stop when the generator is closed or
     garbage-collected.
 
     Args:
@@ -126,55 +137,25 @@ class Stream:
         threads: that make examples; 0: one per core, at most 32.
         put: places an array, as on the devices.
     """
+    import grain
 
-    def __init__(
-        self,
-        example: Callable[[int, int], Example],
-        steps: range,
-        rows: range,
-        threads: int = 0,
-        put: Callable[[np.ndarray], Any] = np.asarray,
-    ) -> None:
-        import grain
+    def numbered(number: int) -> Example:
+        step, row = divmod(number, len(rows))
+        return example(steps[step], rows[row])
 
-        def numbered(number: int) -> Example:
-            step, row = divmod(number, len(rows))
-            return example(steps[step], rows[row])
-
-        threads = threads or min(os.cpu_count() or 1, 32)
-        most = min(len(rows), _MOST_IN_A_PIECE)
-        piece = max(images for images in range(1, most + 1) if len(rows) % images == 0)
-        self._pieces, self._put = len(rows) // piece, put
-        ahead = max(threads, 2 * self._pieces)
-        options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=ahead)
-        examples = grain.MapDataset.range(len(steps) * len(rows)).map(numbered)
-        pieces = examples.batch(piece, batch_fn=_stacked).to_iter_dataset(options)
-        self._made: Any = iter(pieces)
-        self._made.start_prefetch()
-
-    def __iter__(self) -> Iterator[Examples]:
-        return self
-
-    def __next__(self) -> Examples:
-        pieces = [next(self._made) for _ in range(self._pieces)]
-        fields = zip(*pieces, strict=True)
-        return tuple(
-            self._put(np.concatenate(parts) if len(parts) > 1 else parts[0]) for parts in fields
-        )
-
-    def arrays(self) -> Examples:
-        """The next batch, as a session gives it."""
-        return next(self)
-
-    def close(self) -> None:
-        """Stop the threads; they end with their current piece of work."""
-        self._made.close()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    threads = threads or min(os.cpu_count() or 1, 32)
+    most = min(len(rows), _MOST_IN_A_PIECE)
+    piece = max(images for images in range(1, most + 1) if len(rows) % images == 0)
+    pieces = len(rows) // piece
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 2 * pieces))
+    examples = grain.MapDataset.range(len(steps) * len(rows)).map(numbered)
+    made: Any = iter(examples.batch(piece, batch_fn=_stacked).to_iter_dataset(options))
+    try:
+        for _ in steps:
+            fields = zip(*(next(made) for _ in range(pieces)), strict=True)
+            yield tuple(put(np.concatenate(parts) if pieces > 1 else parts[0]) for parts in fields)
+    finally:
+        made.close()
 
 
 def train_example(

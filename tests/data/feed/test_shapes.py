@@ -46,7 +46,7 @@ def test_shapes_are_those_of_the_data(config):
             }
         )
     _, feed = task.build(config, info, make_mesh(devices=jax.devices()[:1]))
-    arrays = feed.session(feed.place(dataset), jax.random.key(0), 0, 1).arrays()
+    arrays = next(feed.session(feed.place(dataset), jax.random.key(0), 0, 1))
     assert described(arrays) == described(feed.shapes())
 
 

@@ -1,5 +1,6 @@
 """Streams: one global batch for any number of processes, exact resuming, damage named."""
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -16,8 +17,9 @@ import pytest
 from PIL import Image
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.data.feed.order import TrainOrder
-from mimetic_jax.data.feed.streamed import Stream, crop_rng, crop_seed, process_rows, train_example
+from mimetic_jax.data.feed.streamed import batches, crop_rng, crop_seed, process_rows, train_example
 from mimetic_jax.data.feed.streamed import eval_example as of_test
 from mimetic_jax.data.files.views import View, eval_view, train_view
 
@@ -65,13 +67,12 @@ class Noise(Plain):
 def train(source: Plain, batch: int, steps: range, process=(0, 1), repeats=1, view=VIEW) -> Any:
     order = TrainOrder(len(source), batch, repeats, KEY)
     example = functools.partial(train_example, source, order, view, crop_seed(KEY))
-    with Stream(example, steps, process_rows(batch, *process), 2) as stream:
-        return list(stream)
+    return list(batches(example, steps, process_rows(batch, *process), 2))
 
 
-def indices(batches: list[Any]) -> np.ndarray:
+def indices(found: list[Any]) -> np.ndarray:
     """Which image each row shows, told from its color: [steps, rows]."""
-    return np.array([images[:, 1, 2, 0] for images, *_ in batches])
+    return np.array([images[:, 1, 2, 0] for images, *_ in found])
 
 
 def test_a_batch_is_what_order_and_view_say() -> None:
@@ -127,10 +128,10 @@ def test_crops_are_philox_numbers() -> None:
 
 @pytest.mark.parametrize("batch", [63, 65, 130])
 def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
-    batches = train(Plain(140), batch, range(2))
+    found = indices(train(Plain(140), batch, range(2)))
     order = TrainOrder(140, batch, 1, KEY)
     for step in range(2):
-        assert np.array_equal(indices(batches)[step], order.batch_indices(step))
+        assert np.array_equal(found[step], order.batch_indices(step))
 
 
 @pytest.mark.parametrize(("size", "processes"), [(1, 2), (12, 3), (13, 1), (23, 4), (24, 2)])
@@ -138,9 +139,8 @@ def test_evaluation_counts_every_example_once(size: int, processes: int) -> None
     source, seen = Plain(size), []
     for process in range(processes):
         example = functools.partial(of_test, source, View(4, 0.9), 12)
-        with Stream(example, range(-(-size // 12)), process_rows(12, process, processes)) as stream:
-            batches = list(stream)
-        for images, labels, weights in batches:
+        steps, rows = range(-(-size // 12)), process_rows(12, process, processes)
+        for images, labels, weights in batches(example, steps, rows):
             assert (images.dtype, labels.dtype, weights.dtype) == (np.uint8, np.int32, np.float32)
             assert len(images) == len(labels) == len(weights) == 12 // processes
             assert set(weights.tolist()) <= {0.0, 1.0}
@@ -186,22 +186,21 @@ def ended() -> bool:
     return False
 
 
-def endless() -> Stream:
+def endless() -> Session:
     example = functools.partial(of_test, Plain(8), VIEW, 0)
-    return Stream(example, range(10_000), range(4), 3)
+    return batches(example, range(10_000), range(4), 3)
 
 
 def test_threads_end_when_a_stream_is_left() -> None:
     assert ended()
 
-    def first(stream: Stream) -> None:
+    def first(stream: Session) -> None:
         next(stream)
 
-    with endless() as stream:
+    with contextlib.closing(endless()) as stream:
         next(stream)
         assert decoding_threads()
     assert ended()
-    stream.close()
     first(endless())
     assert ended()
 
