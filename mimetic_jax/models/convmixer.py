@@ -64,7 +64,7 @@ class ConvMixer(nn.Module):
         init = base_init("torch")
         x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
         x = _norm("patch_norm", train, self.dtype)(gelu(x))
-        x = stack(Block, self, x, train=train)
+        x = stack(Block, self, x, filter_size=self.filter_size, train=train, dtype=self.dtype)
         return classify(x.mean(axis=(1, 2)), self.num_classes, init)
 
 

@@ -64,7 +64,16 @@ class ConvNeXt(nn.Module):
         """Logits [B, classes], float32."""
         init = base_init(self.base)
         x = patch_embed(images, self.patch, self.width, init.linear, init.linear_bias, self.dtype)
-        x = stack(Block, self, x)
+        x = stack(
+            Block,
+            self,
+            x,
+            filter_size=self.filter_size,
+            mlp_ratio=self.mlp_ratio,
+            learn_sum=self.learn_sum,
+            base=self.base,
+            dtype=self.dtype,
+        )
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x.mean(axis=(1, 2)))
         return classify(x, self.num_classes, init)
 

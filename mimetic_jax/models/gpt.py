@@ -136,7 +136,23 @@ class GPT(nn.Module):
             if self.positions == "sinusoidal":
                 x += sincos_1d(length, self.width)
         x = Dropout()(x.astype(self.dtype), self.dropout, train)
-        x = stack(Block, self, x, train=train, rotary=self.positions == "rotary")
+        x = stack(
+            Block,
+            self,
+            x,
+            train=train,
+            rotary=self.positions == "rotary",
+            heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            base=self.base,
+            dropout=self.dropout,
+            key_shift=self.key_shift,
+            qk_norm=self.qk_norm,
+            rms_norm=self.rms_norm,
+            norm_epsilon=self.norm_epsilon,
+            swiglu=self.swiglu,
+            dtype=self.dtype,
+        )
         return _norm("norm", self, jnp.float32)(x)
 
     def logits(self, tokens: jax.Array, train: bool = False) -> jax.Array:

@@ -5,7 +5,6 @@ Call the functions in a compact method: they make submodules of the caller.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,12 +54,6 @@ def space_to_depth(x: jax.Array, factor: int) -> jax.Array:
     return einops.rearrange(x, "b (h p) (w q) c -> b h w (p q c)", p=factor, q=factor)
 
 
-def shared(of: type[nn.Module], model: nn.Module) -> dict[str, Any]:
-    """The fields of a module that another one has too."""
-    names, known = ({field.name for field in dataclasses.fields(each)} for each in (of, model))
-    return {name: getattr(model, name) for name in sorted(names & known - {"name", "parent"})}
-
-
 def stack(
     block: type[nn.Module],
     model: Any,
@@ -72,16 +65,14 @@ def stack(
 
     Args:
         block: a module class: (x, number, …) -> (x, None), the form of a scan's body.
-        model: whose fields those of the blocks are, where they have the same names. Its `depth` is
-            L; `scan` makes one loop of the blocks: their parameters and running statistics are
-            stacked, L in front, under the name `blocks`, instead of `block_0` …; `remat` recomputes
-            each block in the backward pass and keeps only its input.
+        model: its `depth` is L; `scan` makes one loop of the blocks: their parameters and running
+            statistics are stacked, L in front, under the name `blocks`, instead of `block_0` …;
+            `remat` recomputes each block in the backward pass and keeps only its input.
         x: activations.
         numbers: further arguments of the blocks, each L numbers, or None for all blocks. In a scan
             they are traced.
-        fields: of the blocks that the model doesn't have.
+        fields: of the blocks.
     """
-    fields = shared(block, model) | fields
     body: Any = block
     if model.remat:  # a scan needs no barrier against merging the recomputed block
         # Integers choose a program, such as a roll by so many pixels.

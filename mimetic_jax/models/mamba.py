@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -15,7 +14,7 @@ from mimetic_jax.models import ssd
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.axes import by_example
 from mimetic_jax.models.init import Initializer, base_init
-from mimetic_jax.models.layers import shared, stack
+from mimetic_jax.models.layers import stack
 from mimetic_jax.models.traits import TRANSFORMER_SHARDING, Traits
 
 STEPS = (0.001, 0.1)
@@ -93,15 +92,35 @@ class Mamba(nn.Module):
         """Hidden states float32 [B, N, D] of tokens int32 [B, N]."""
         self._check()
         attends = [int(layer in self.attention_layers) for layer in range(self.depth)]
-        return hidden_states(Block, self, tokens, attends if any(attends) else None)
+        embedding: Any = self.param(
+            "embedding", nn.initializers.normal(self.embedding_std), (self.vocab, self.width)
+        )
+        x = stack(
+            Block,
+            self,
+            embedding[tokens].astype(self.dtype),
+            attends if any(attends) else None,
+            out_scale=self.depth**-0.5,
+            heads=self.heads,
+            expand=self.expand,
+            state=self.state,
+            groups=self.groups,
+            taps=self.taps,
+            chunk=self.chunk,
+            base=self.base,
+            dtype=self.dtype,
+        )
+        return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
 
     def logits(self, tokens: jax.Array) -> jax.Array:
         """Logits float32 [B, N, V] of the next tokens."""
-        return tied_logits(self, tokens)
+        return self(tokens) @ self.get_variable("params", "embedding").T
 
     def _check(self) -> None:
         inner = self.expand * self.width
-        check_positive(self, "heads", "expand", "state", "groups", "taps", "chunk")
+        for name in ("heads", "expand", "state", "groups", "taps", "chunk"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)} is not positive")
         if inner % self.heads:
             raise InputError(
                 f"heads {self.heads} does not divide the inner width {inner} (expand "
@@ -114,36 +133,6 @@ class Mamba(nn.Module):
                 raise InputError(f"attention_layers {layer} is not one of {self.depth}, from 0")
         if self.attention_layers and self.scan:
             raise InputError("scan repeats one kind of block: leave out attention_layers")
-
-
-def check_positive(model: Any, *names: str) -> None:
-    """Raise InputError for a field of a model that is below 1."""
-    for name in names:
-        if getattr(model, name) < 1:
-            raise InputError(f"{name} {getattr(model, name)} is not positive")
-
-
-def hidden_states(
-    block: type[nn.Module], model: Any, tokens: jax.Array, *numbers: Sequence[float] | None
-) -> jax.Array:
-    """Embedding, blocks and a last norm: [B, N, D] of tokens [B, N]; called in a compact method.
-
-    Args:
-        block, model, numbers: of `layers.stack`.
-        tokens: int32.
-    """
-    embedding: Any = model.param(
-        "embedding", nn.initializers.normal(model.embedding_std), (model.vocab, model.width)
-    )
-    x = embedding[tokens].astype(model.dtype)
-    x = stack(block, model, x, *numbers, out_scale=model.depth**-0.5)
-    return nn.RMSNorm(epsilon=1e-5, dtype=jnp.float32, name="norm")(x)
-
-
-def tied_logits(model: Any, tokens: jax.Array) -> jax.Array:
-    """Logits [B, N, V] of a model of `hidden_states`, by its embedding."""
-    hidden = model(tokens)
-    return hidden @ model.get_variable("params", "embedding").T
 
 
 class Block(nn.Module):
@@ -162,7 +151,19 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, attends: int | None = None) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
-        init, mixer = base_init(self.base), Mixer(**shared(Mixer, self), name="mixer")
+        init = base_init(self.base)
+        mixer = Mixer(
+            heads=self.heads,
+            expand=self.expand,
+            state=self.state,
+            groups=self.groups,
+            taps=self.taps,
+            chunk=self.chunk,
+            base=self.base,
+            dtype=self.dtype,
+            out_scale=self.out_scale,
+            name="mixer",
+        )
         attention = Attention(
             num_heads=self.heads,
             kernel_init=init.linear,
@@ -171,13 +172,9 @@ class Block(nn.Module):
             dtype=self.dtype,
             name="attention",
         )
-        return residual(attention if attends else mixer, x, self.dtype)
-
-
-def residual(layer: nn.Module, x: jax.Array, dtype: Any) -> tuple[jax.Array, None]:
-    """x + layer(norm(x)) and nothing, as a scan's body returns; called in a compact method."""
-    normal = nn.RMSNorm(epsilon=1e-5, dtype=dtype, name="norm")(x)
-    return by_example(x + layer(normal)), None
+        layer = attention if attends else mixer
+        normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
+        return by_example(x + layer(normal)), None
 
 
 class Mixer(nn.Module):

@@ -17,7 +17,6 @@ from mimetic_jax.models.layers import (
     Dropout,
     classify,
     patch_embed,
-    shared,
     space_to_depth,
     stack,
 )
@@ -101,13 +100,19 @@ class Swin(nn.Module):
             x = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="patch_norm")(x)
         rates = np.linspace(0, self.drop_path, sum(self.depths)).tolist()
         for stage, depth in enumerate(self.depths):
-            fields = shared(Stage, self) | {
-                "width": self.width * 2**stage,
-                "depth": depth,
-                "downscaling": self.downscaling[stage] if stage else None,
-            }
             drop_path = rates[:depth] if self.drop_path else None
-            x = Stage(**fields, name=f"stage_{stage}")(x, train, drop_path)
+            x = Stage(
+                form=self.form,
+                width=self.width * 2**stage,
+                depth=depth,
+                downscaling=self.downscaling[stage] if stage else None,
+                head_dim=self.head_dim,
+                window=self.window,
+                scan=self.scan,
+                remat=self.remat,
+                dtype=self.dtype,
+                name=f"stage_{stage}",
+            )(x, train, drop_path)
             rates = rates[depth:]
         norm = LayerNorm(epsilon=1e-5, dtype=self.dtype, name="norm")
         pooled = norm(x).mean((1, 2)) if self.form == "microsoft" else norm(x.mean((1, 2)))
@@ -161,8 +166,17 @@ class Stage(nn.Module):
         shifts = [shift * (layer % 2) for layer in range(self.depth)]
         # A stage without any shift needs no mask.
         numbers = (shifts if any(shifts) else None, drop_path)
-        heads = self.width // self.head_dim
-        return stack(Block, self, x, *numbers, heads=heads, train=train)
+        return stack(
+            Block,
+            self,
+            x,
+            *numbers,
+            form=self.form,
+            heads=self.width // self.head_dim,
+            window=self.window,
+            train=train,
+            dtype=self.dtype,
+        )
 
     def _merged(self, x: jax.Array, factor: int) -> jax.Array:
         init = base_init(_BASES[self.form])

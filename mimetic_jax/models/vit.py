@@ -126,7 +126,26 @@ class ViT(nn.Module):
         last = max(self.depth - 1, 1)
         rates = [self.drop_path * layer / last for layer in range(self.depth)]
         drop_path = rates if self.drop_path else None
-        x = stack(Block, self, x, drop_path, train=train, grid=grid)
+        x = stack(
+            Block,
+            self,
+            x,
+            drop_path,
+            train=train,
+            grid=grid,
+            heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            base=self.base,
+            dropout=self.dropout,
+            attention=self.attention,
+            layer_scale=self.layer_scale,
+            scale_init=self.scale_init,
+            skipless=self.skipless,
+            learn_sum=self.learn_sum,
+            qkv_bias=self.qkv_bias,
+            fused_qkv=self.fused_qkv,
+            dtype=self.dtype,
+        )
         x = LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(x)
         x = first_token(x) if self.pool == "token" else x.mean(axis=1)
         return classify(x, self.num_classes, init)
