@@ -23,7 +23,6 @@ from mimetic_jax.schemes import (
     Impulse,
     ImpulseBias,
     Independent,
-    Layers,
     MeanShift,
     Mimetic,
     MimeticSSM,
@@ -120,23 +119,21 @@ def attention(scale: float = 1.0) -> Arms:
     }
 
 
-def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, Groups]:
+def vision(scale: float, pretrained: str = "") -> tuple[Arms, Arms, Groups]:
     """The self-attention paper's arms for images, and its rivals: compared, others and groups.
 
-    Groups: table2 and table5; convolution (beside attention); figure4 (γ), figure6 (share of the
-    training data) and figure10 (α and β), whose values are ours; controls, rivals, hybrids, depth;
-    grid, a smaller figure10 around the paper's values.
+    Groups: figure4 (γ), figure6 (share of the training data) and figure10 (α and β), whose values
+    are ours; grid, a smaller figure10 around the paper's values.
 
     Args:
         scale: γ of the sin-cos positions.
-        depth: L.
         pretrained: file of a ViT of the same width, for the arm of that name, which takes attention
             and positions, and for pretrained_whole; none: no such arms.
     """
     compared = attention(scale)
     # From the paper's positions, so that they differ in attention and MLPs alone.
     others: Arms = {
-        name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision(depth).items()
+        name: {"scheme": (SinCos(scale=scale), *added)} for name, added in _vision().items()
     }
     others["mimetic_learned"] = {"scheme": (Mimetic(),)}
     # Solved for random positions: those of sin and cos have too low a rank.
@@ -151,20 +148,7 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
         others["pretrained_whole"] = {"init_from": pretrained}
     others = with_noise(others, compared)
     every = compared | others
-    groups = {
-        name: {arm: every[arm] for arm in members.split()}
-        for name, members in {
-            "table2": "mimetic mimetic_learned sincos query_key value_out positive gpsa_8 gpsa_4 "
-            + "gpsa_4_value_out"
-            + " pretrained" * bool(pretrained),
-            "table5": f"t_fixup zero {' '.join(_LAYER_SCALES)} mimetic",
-            "convolution": "default conv_logits conv_added conv_softmax",
-            "controls": "default sincos norm_matched shuffled mimetic",
-            "rivals": "conditioned orthogonal dct sinusoidal uniform t_fixup zero mimetic",
-            "hybrids": "conditioned mimetic conditioned_mimetic polar identity_query_key",
-            "depth": "mimetic fading first_third last_third",
-        }.items()
-    }
+    groups: Groups = {}
     groups["figure4"] = {
         f"scale_{gamma}": {"scheme": (SinCos(scale=gamma / 100), Mimetic())}
         for gamma in (50, 100, 150, 200, 300, 400)
@@ -186,20 +170,17 @@ def vision(scale: float, depth: int, pretrained: str = "") -> tuple[Arms, Arms, 
     return compared, others, groups
 
 
-def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
+def _vision() -> dict[str, tuple[Scheme, ...]]:
     mimetic, query_key, value_out = (
         Mimetic(),
         Mimetic(alpha_vo=None, beta_vo=None),
         Mimetic(alpha_qk=None, beta_qk=None),
     )
-    fading = tuple(1 - layer / depth for layer in range(depth))
     return {
         "shuffled": (Shuffled(mimetic),),
         "query_key": (query_key,),
         "value_out": (value_out,),
         "positive": (Mimetic(beta_vo=0.4),),
-        # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
-        "swapped": (Mimetic(alpha_qk=0.4, beta_qk=0.4, alpha_vo=0.7, beta_vo=-0.7),),
         "t_fixup": (TFixup(),),
         "zero": (Zero(),),
         "uniform": (UniformAttention(),),
@@ -207,19 +188,7 @@ def _vision(depth: int) -> dict[str, tuple[Scheme, ...]]:
         "orthogonal": (Orthogonal(),),
         "dct": (DCT(),),
         "sinusoidal": (Sinusoidal(),),
-        "conditioned_mimetic": (Conditioned(), value_out),  # Q/K of the one, V/out of the other
         "polar": (Polar(mimetic),),
-        "identity_query_key": (Mimetic(alpha_qk=0.0, alpha_vo=None, beta_vo=None),),
-        "fading": (
-            Mimetic(
-                alpha_qk=tuple(0.7 * f for f in fading),
-                beta_qk=tuple(0.7 * f for f in fading),
-                alpha_vo=tuple(0.4 * f for f in fading),
-                beta_vo=tuple(-0.4 * f for f in fading),
-            ),
-        ),
-        "first_third": (Layers(mimetic, 0, 1 / 3),),
-        "last_third": (Layers(mimetic, 2 / 3, 1),),
     }
 
 
@@ -403,10 +372,9 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     return compared, with_noise(others)
 
 
-def language(depth: int) -> tuple[Arms, Arms, Groups]:
+def language() -> tuple[Arms, Arms, Groups]:
     """Arms of the self-attention paper's language models: compared, others and groups."""
     mimetic = mimetic_language()
-    turning = tuple(0.4 * layer / max(depth - 1, 1) - 0.2 for layer in range(depth))
     compared = controlled("mimetic", mimetic)
     others: Arms = {
         "shuffled": {"scheme": (Shuffled(mimetic),)},
@@ -415,13 +383,8 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "zero_out": {"scheme": (ZeroOut(),)},
         # It replaced the identity form in a GPT speed run: all four kernels, 0.5 D^-1/2.
         "uniform": {"scheme": (UniformAttention(),)},
-        "random_basis": {"scheme": (mimetic_language(degenerate="random_basis"),)},
         "positive": {"scheme": (mimetic_language(beta_vo=0.2),)},
         "strong": {"scheme": (STRONG,)},
-        # As in trained GPT-2s: W_V W_out leans to -I in the first layers, to +I in the last.
-        "turning": {"scheme": (mimetic_language(beta_vo=turning),)},
-        # The paper swaps the indices of α and β between its equations 1-2 and 3-7.
-        "swapped": {"scheme": (Mimetic(alpha_qk=0.2, beta_qk=0.2, alpha_vo=0.0, beta_vo=-0.5),)},
         "t_fixup": {"scheme": (TFixup(decoder=True),)},
         "conditioned": {"scheme": (Conditioned(),)},
         "orthogonal": {"scheme": (Orthogonal(),)},
@@ -429,55 +392,32 @@ def language(depth: int) -> tuple[Arms, Arms, Groups]:
         "sinusoidal": {"scheme": (Sinusoidal(),)},
     }
     others = with_noise(others, compared)
-    every = compared | others
-    groups = {
-        name: {arm: every[arm] for arm in members.split()}
-        for name, members in {
-            "table6": "default mimetic",
-            "ablations": "mimetic query_key value_out positive turning random_basis",
-            "rivals": "conditioned orthogonal dct sinusoidal uniform zero_out t_fixup mimetic",
-        }.items()
-    }
-    groups["grid"] = {
+    grid = {
         **_grid("vo", mimetic, (0, 20, 40), (10, 20, 40)),
         **_grid("qk", mimetic, (0, 20, 40), (25, 50, 100)),
     }
-    return compared, others, groups
+    return compared, others, {"grid": grid}
 
 
-def recall(model: str) -> tuple[Arms, Arms, Groups]:
-    """Arms of recall by "mamba" or "gpt": compared, others and groups.
+def recall(model: str) -> tuple[Arms, Arms]:
+    """Arms of recall by "mamba" or "gpt": compared, and the others.
 
-    Groups: parts, each of the four alone and all but each; combinations, all 16 of them; powers, as
-    the paper spreads A.
+    The others of "mamba" are all 16 combinations of the four parts.
     """
     if model == "gpt":
-        compared, others, _ = language(depth=2)
+        compared, others, _ = language()
         others |= with_noise({"vision": {"scheme": (Mimetic(),)}})
         names = (
             *("vision", "norm_matched_vision", "strong", "norm_matched_strong", "query_key"),
-            *("norm_matched_query_key", "value_out", "norm_matched_value_out", "random_basis"),
-            *("norm_matched_random_basis", "shuffled", "positive", "norm_matched_positive"),
+            *("norm_matched_query_key", "value_out", "norm_matched_value_out", "shuffled"),
+            *("positive", "norm_matched_positive"),
         )
-        others = {name: others[name] for name in names}
-        return compared, others, {"constants": {"default": {}, **compared, **others}}
+        return compared, {name: others[name] for name in names}
     mimetic = MimeticSSM()
     compared = controlled("mimetic", mimetic)
-    combinations = {name: _of_parts(name) for name in _PARTS_OF_SSM}
-    powers = {f"power_{c}": MimeticSSM(decay=1.0, power=c) for c in (2, 4, 8)}
-    others = {
-        "shuffled": {"scheme": (Shuffled(mimetic),)},
-        **{name: {"scheme": (scheme,)} for name, scheme in (combinations | powers).items()},
-    }
-    others = with_noise(others, compared)
-    every: Arms = {"default": {}, **others}
-    alone_or_without = [name for name in _PARTS_OF_SSM if name.count("_") in (0, 2)]
-    groups = {
-        "parts": {name: every[name] for name in alone_or_without},
-        "combinations": {"default": {}, **{name: every[name] for name in _PARTS_OF_SSM}},
-        "powers": {name: every[name] for name in powers},
-    }
-    return compared, others, groups
+    parts: Arms = {name: {"scheme": (_of_parts(name),)} for name in _PARTS_OF_SSM}
+    parts["shuffled"] = {"scheme": (Shuffled(mimetic),)}
+    return compared, with_noise(parts, compared)
 
 
 def league(kind: str, width: int) -> Arms:

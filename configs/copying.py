@@ -27,8 +27,8 @@ def get_config(text: str = "mamba") -> ConfigDict:
     """The model, mamba or gpt, then arguments: width, depth, heads, state, positions, length, rate,
     steps, init; such as gpt,positions=rotary.
 
-    `init` is "all" for default, norm_matched and mimetic; or other arms and groups: of mamba
-    shuffled, parts, combinations and powers; of gpt vision, query_key, value_out and constants.
+    `init` is "all" for default, norm_matched and mimetic; or others of `configs.arms.recall`: of
+    mamba shuffled and parts such as a_delta; of gpt vision, strong, query_key, value_out.
     """
     config, args = recall(text, MODELS, length=8)
     config.name = f"copying_{config.name}"

@@ -22,8 +22,8 @@ CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: width, depth, heads, epochs, optimizer (adamw, sgd), chars (mikolov, raw), init.
 
-    `init` is "all" for default, norm_matched and mimetic; or one of these, or zero_out, uniform,
-    random_basis, positive, turning.
+    `init` is "all" for default, norm_matched and mimetic; or one of these, or of
+    `configs.arms.language`, such as strong, zero_out and uniform.
     """
     args = arguments(
         text,

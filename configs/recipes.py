@@ -49,7 +49,7 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     for name in ("width", "depth", "heads", "patch"):
         config.model[name] = args[name]
 
-    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.depth, args.pretrained))
+    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.pretrained))
     return config
 
 
@@ -243,7 +243,7 @@ def language(args: ConfigDict) -> ConfigDict:
     config.seeds = (0, 1, 2)
     for name in ("width", "depth", "heads"):
         config.model[name] = args[name]
-    config.arms = arms.chosen(args.init, *arms.language(args.depth))
+    config.arms = arms.chosen(args.init, *arms.language())
     return config
 
 

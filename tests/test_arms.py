@@ -17,8 +17,8 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 
 DEPTH = 3
-VISION = arms.vision(1.0, DEPTH)
-LANGUAGE = arms.language(DEPTH)
+VISION = arms.vision(1.0)
+LANGUAGE = arms.language()
 STRUCTURED = (*arms.structured(), {})
 
 
@@ -94,26 +94,21 @@ def test_groups_are_no_arms_and_have_arms_of_their_own_name(kind) -> None:
 def test_init_names_arms_and_groups() -> None:
     assert list(arms.chosen("all", *VISION)) == ["default", "sincos", "norm_matched", "mimetic"]
     assert list(arms.chosen("polar", *VISION)) == ["polar"]
-    chosen = arms.chosen("hybrids+default+mimetic", *VISION)
-    assert list(chosen)[-2:] == ["identity_query_key", "default"]
-    with pytest.raises(InputError, match=r"unknown init 'tabel5'.* did you mean 'table5'"):
-        arms.chosen("mimetic+tabel5", *VISION)
+    chosen = arms.chosen("figure4+default+mimetic", *VISION)
+    assert list(chosen)[-3:] == ["scale_400", "default", "mimetic"]
+    with pytest.raises(InputError, match=r"unknown init 'figrue6'.* did you mean 'figure6'"):
+        arms.chosen("mimetic+figrue6", *VISION)
     with pytest.raises(InputError, match="unknown init ''"):
         arms.chosen("mimetic+", *VISION)
 
 
-def test_tables_have_their_rows() -> None:
-    groups = VISION[2]
-    assert groups["table2"].keys() == {
-        "mimetic", "mimetic_learned", "sincos", "query_key", "value_out", "positive",
-        "gpsa_8", "gpsa_4", "gpsa_4_value_out",
-    }  # fmt: skip
-    assert len(groups["table5"]) == 3 + 2 * 10
-    started = arms.vision(1.0, DEPTH, "vit.safetensors")[2]["table2"]["pretrained"]
+def test_arms_of_the_papers_rows() -> None:
+    _, others, groups = VISION
+    started = arms.vision(1.0, "vit.safetensors")[1]["pretrained"]
     assert started == {"init_from": "vit.safetensors", "init_parts": ("attention", "position")}
-    only_query_key = groups["table2"]["query_key"]["scheme"][-1]
+    only_query_key = others["query_key"]["scheme"][-1]
     assert (only_query_key.alpha_qk, only_query_key.alpha_vo) == (0.7, None)
-    assert groups["table2"]["positive"]["scheme"][-1] == Mimetic(beta_vo=0.4)
+    assert others["positive"]["scheme"][-1] == Mimetic(beta_vo=0.4)
     assert len(groups["figure10"]) == 70
     assert groups["figure10"]["vo_40_20"]["scheme"][-1] == Mimetic(0.6, 0.3, 0.4, -0.2)
     assert groups["figure10"]["qk_20_80"]["scheme"][-1] == Mimetic(0.2, 0.8)
@@ -130,22 +125,6 @@ def test_the_papers_values_are_in_the_middle_of_a_grid() -> None:
     assert VISION[2]["grid"]["vo_0_80"]["scheme"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
 
 
-def test_the_other_reading_of_the_indices() -> None:
-    """α₁, β₁ and α₂, β₂ change places; the sign stays with value and out."""
-    for kind, base in ((VISION, Mimetic()), (LANGUAGE, schemes.mimetic_language())):
-        swapped = kind[1]["swapped"]["scheme"][-1]
-        assert (swapped.alpha_qk, swapped.beta_qk) == (base.alpha_vo, -base.beta_vo)
-        assert (swapped.alpha_vo, swapped.beta_vo) == (base.alpha_qk, -base.beta_qk)
-
-
-def test_fading_ends_above_zero() -> None:
-    fading = VISION[1]["fading"]["scheme"][-1]
-    assert fading.at(0, DEPTH) == Mimetic()
-    last = fading.at(DEPTH - 1, DEPTH)
-    assert 0 < last.alpha_qk == last.beta_qk < 0.7 / 2
-    assert last.beta_vo == -last.alpha_vo < 0
-
-
 def test_released_arms_leave_biases(trees) -> None:
     for name, arm in STRUCTURED[0].items():
         if arm:
@@ -156,8 +135,11 @@ def test_released_arms_leave_biases(trees) -> None:
 @pytest.mark.parametrize(
     ("get_config", "text"),
     [
-        (cifar10_vit.get_config, "width=24,depth=2,init=table2+convolution+rivals+hybrids+depth"),
-        (ptb_char.get_config, "width=24,depth=2,heads=2,init=ablations+rivals"),
+        (
+            cifar10_vit.get_config,
+            "width=24,depth=2,init=gpsa_4+conv_logits+polar",
+        ),
+        (ptb_char.get_config, "width=24,depth=2,heads=2,init=query_key+zero_out+t_fixup"),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
@@ -167,6 +149,6 @@ def test_released_arms_leave_biases(trees) -> None:
         ),
     ],
 )
-def test_groups_pass_the_checks_of_a_comparison(get_config, text) -> None:
+def test_arms_pass_the_checks_of_a_comparison(get_config, text) -> None:
     config = get_config(text)
     assert list(Comparison(config, say=lambda line: None).arms) == list(configs.arms_of(config))
