@@ -27,7 +27,7 @@ def get_config(text: str = "") -> ConfigDict:
     `size` is the side that images are resized to, in pixels, 0 for their own; `scale` is γ of the
     sin-cos positions, `randaugment` a policy or nothing; `pretrained` is a file whose attention and
     positions the arm of that name takes. `init` is "all" for the comparison of default, sincos,
-    norm_matched and mimetic; or names of arms and groups joined by "+", such as figure4+default: see
-    `configs.arms.vision`.
+    norm_matched and mimetic; or names of arms and groups joined by "+", such as figure4+default:
+    see `configs.arms.vision`.
     """
     return small_images_vit(text, "cifar10")
