@@ -4,6 +4,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const body = table.tBodies[0];
     if (!body || body.rows.length < 6 || !table.tHead) continue;
     const written = [...body.rows];
+    // In bold, titles of the rows below them: these keep their order, and titles stay.
+    const titles = written.filter((row) => row.cells[0].firstElementChild?.tagName === "STRONG");
 
     const filter = document.createElement("input");
     filter.type = "search";
@@ -13,11 +15,12 @@ document.addEventListener("DOMContentLoaded", () => {
       const words = filter.value.toLowerCase().split(/\s+/);
       for (const row of written) {
         const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+        row.hidden = !titles.includes(row) && !words.every((word) => text.includes(word));
       }
     });
     (table.closest(".md-typeset__scrollwrap") ?? table).before(filter);
 
+    if (titles.length) continue;
     // Down, up, then as written. A cell counts as its first number, if it has one.
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       const button = document.createElement("button");
