@@ -27,18 +27,7 @@ the root with its position table. Its arrays are *canonical*, whatever their sto
 right, each to the result of the one before.
 """
 
-from mimetic_jax.schemes.base import (
-    Block,
-    ByDepth,
-    Context,
-    PerLayer,
-    Scheme,
-    as_tuple,
-    from_dict,
-    load,
-    save,
-    to_dict,
-)
+from mimetic_jax.schemes.base import Scheme, as_tuple
 from mimetic_jax.schemes.baselines import (
     IDInit,
     TFixup,
@@ -48,7 +37,9 @@ from mimetic_jax.schemes.baselines import (
     ZeroOutputs,
 )
 from mimetic_jax.schemes.bases import DCT, Conditioned, Orthogonal, Sinusoidal
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
+from mimetic_jax.schemes.depth import ByDepth, PerLayer
 from mimetic_jax.schemes.embedding import Bigrams
 from mimetic_jax.schemes.heads import (
     HeadIdentity,
@@ -63,6 +54,7 @@ from mimetic_jax.schemes.mimetic import Mimetic, SameNoise, mimetic_language
 from mimetic_jax.schemes.mlp import AntiCorrelated, ConstantBias, CorrelatedMLP, MeanShift
 from mimetic_jax.schemes.position import SinCos
 from mimetic_jax.schemes.ssm import MimeticSSM
+from mimetic_jax.schemes.stored import from_dict, load, save, to_dict
 from mimetic_jax.schemes.wrappers import Layers, NormMatched, Polar, Shuffled
 
 __all__ = [

@@ -1,108 +1,23 @@
-"""The base class of schemes: their fields, their call, their dependence on depth, their storage."""
+"""The base class of schemes: what it checks, its registry, and what a scheme depends on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
-import json
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 
-from mimetic_jax.base.errors import InputError, error_text, unknown
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import check_fields, field_types, shown
+from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.depth import for_layer, is_per_layer
 from mimetic_jax.weights.checks import is_finite
 
-_PER_LAYER = "a value per layer"
-_BY_DEPTH = "by_depth"
-
-PerLayer: TypeAlias = Annotated[float | tuple[float, ...] | Callable[[float], float], _PER_LAYER]
-"""The type of a field that may depend on depth: `Scheme.at` resolves it for a layer."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ByDepth:
-    """Numbers from the first layer to the last, for a network of any depth: a function of depth.
-
-    Between them it is linear. Unlike other functions it can be stored.
-
-    Attributes:
-        values: of the layers of a network, in their order.
-
-    Example:
-        >>> ByDepth((0.0, 1.0, 3.0))(0.75)
-        2.0
-    """
-
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        numbers = [isinstance(value, int | float) for value in self.values]
-        if not numbers or not all(numbers) or not np.isfinite(self.values).all():
-            raise InputError(f"values {shown(self.values)} are not one or more finite numbers")
-
-    def __call__(self, depth: float) -> float:
-        last = len(self.values) - 1
-        return float(np.interp(depth * last, np.arange(last + 1), self.values))
-
-
-_REGISTRY: dict[str, type[Scheme]] = {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What a scheme can use besides its block.
-
-    Attributes:
-        layer: index of the block among the blocks of its kind, from 0.
-        num_layers: number of blocks of its kind.
-        position: the position table's rows for the patch grid, [h·w, D]; None if the tree has no
-            table or several.
-        grid: (h, w) of the patches; None if unknown.
-        text: whether the position table is of text, not of patches; None if the tree has neither an
-            embedding of tokens nor one of patches.
-    """
-
-    layer: int = 0
-    num_layers: int = 1
-    position: jax.Array | None = None
-    grid: tuple[int, int] | None = None
-    text: bool | None = False
-
-
-class Block(Mapping[str, jax.Array]):
-    """The canonical arrays of one block by role, computed from their storage only when read.
-
-    >>> import jax.numpy as jnp
-    >>> Block.of({"query": jnp.zeros((8, 2, 4))}).shapes
-    {'query': (8, 2, 4)}
-    """
-
-    def __init__(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        fetch: Callable[[str], jax.Array],
-    ) -> None:
-        self.shapes = dict(shapes)
-        self._fetch = fetch
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, jax.Array]) -> Self:
-        """A block of the given arrays."""
-        return cls({role: array.shape for role, array in arrays.items()}, arrays.__getitem__)
-
-    def __getitem__(self, role: str) -> jax.Array:
-        return self._fetch(role)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
-
-    def __len__(self) -> int:
-        return len(self.shapes)
+REGISTRY: dict[str, type[Scheme]] = {}
+"""Every scheme by its name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,13 +59,13 @@ class Scheme:
             raise InputError(f"{cls.__name__} defines __call__: name the method draw")
         if cls.__name__.startswith("_"):
             return
-        first = _REGISTRY.get(cls.__name__, cls)
+        first = REGISTRY.get(cls.__name__, cls)
         if _full_name(first) != _full_name(cls):
             raise InputError(
                 f"two schemes are named {cls.__name__}: {_full_name(first)} and {_full_name(cls)}; "
                 "rename one, since a scheme is stored by its name"
             )
-        _REGISTRY[cls.__name__] = cls
+        REGISTRY[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -197,8 +112,8 @@ class Scheme:
         own: Any = type(self)
         for name, annotation in field_types(own).items():
             value = getattr(self, name)
-            if _is_per_layer(annotation):
-                resolved[name] = _at(name, value, layer, num_layers)
+            if is_per_layer(annotation):
+                resolved[name] = for_layer(name, value, layer, num_layers)
             elif isinstance(value, Scheme):
                 resolved[name] = value.at(layer, num_layers)
         return dataclasses.replace(self, **resolved)
@@ -316,16 +231,9 @@ def depth_dependence(scheme: Scheme) -> str:
         if isinstance(value, Scheme):
             if found := depth_dependence(value):
                 return found
-        elif _is_per_layer(annotation) and (isinstance(value, tuple) or callable(value)):
+        elif is_per_layer(annotation) and (isinstance(value, tuple) or callable(value)):
             return f"{name}.{field}"
     return ""
-
-
-def _is_per_layer(annotation: Any) -> bool:
-    """Whether a field's declared type is `PerLayer`, also with a range or beside None."""
-    return _PER_LAYER in getattr(annotation, "__metadata__", ()) or any(
-        _is_per_layer(part) for part in typing.get_args(annotation)
-    )
 
 
 def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
@@ -335,81 +243,6 @@ def attention_kernels(roles: frozenset[str]) -> frozenset[str]:
     """
     kernels = roles & {"query", "key", "value", "out"}
     return kernels if len(kernels) > 1 else frozenset()
-
-
-def to_dict(scheme: Scheme) -> dict[str, Any]:
-    """The scheme as plain data that JSON can store.
-
-    >>> from mimetic_jax.schemes import SinCos
-    >>> to_dict(SinCos(scale=2.0))
-    {'scheme': 'SinCos', 'scale': 2.0, 'temperature': 10000.0, 'axes': 2}
-
-    Raises:
-        InputError: if a field is a function or traced.
-    """
-    name = type(scheme).__name__
-    fields = {
-        field.name: _to_data(f"{name}.{field.name}", getattr(scheme, field.name))
-        for field in dataclasses.fields(scheme)
-    }
-    return {"scheme": name, **fields}
-
-
-def from_dict(data: Mapping[str, Any]) -> Scheme:
-    """The inverse of `to_dict`, after JSON too: lists become tuples.
-
-    >>> from mimetic_jax.schemes import Mimetic, NormMatched
-    >>> from_dict(to_dict(NormMatched(Mimetic()))) == NormMatched(Mimetic())
-    True
-
-    Raises:
-        InputError: for an unknown scheme or field, with the nearest name, a missing field, or one
-            of another type than it declares. A scheme of your own is known once the module that
-            defines it is imported.
-    """
-    if not isinstance(data, Mapping):
-        raise InputError(f"{shown(data)} is not the data of a scheme")
-    fields = dict(data)
-    name = fields.pop("scheme", None)
-    if not isinstance(name, str) or name not in _REGISTRY:
-        raise unknown("scheme", name, _REGISTRY)
-    known = {field.name for field in dataclasses.fields(_REGISTRY[name])}
-    for field in fields:
-        if field not in known:
-            raise unknown(f"field of {name}", field, known)
-    values = {field: _from_data(value) for field, value in fields.items()}
-    try:
-        inspect.signature(_REGISTRY[name]).bind(**values)
-    except TypeError as error:
-        raise InputError(f"{name}: {error}") from error
-    return _REGISTRY[name](**values)
-
-
-def save(path: str, scheme: Scheme | tuple[Scheme, ...]) -> None:
-    """Write schemes into a JSON file, as `load` reads them.
-
-    Raises:
-        InputError: as `to_dict`.
-    """
-    data = [to_dict(one) for one in as_tuple(scheme)]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(data, indent=1) + "\n")
-
-
-def load(path: str) -> tuple[Scheme, ...]:
-    """Read the schemes of a JSON file, such as `mimetic fit FILE --out=FILE.json` writes.
-
-    Raises:
-        InputError: the file isn't there or holds something else.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no JSON file of schemes: {error_text(error)}") from error
-    if not isinstance(data, list) or not data:
-        raise InputError(f"{path} is no list of schemes, as mimetic fit FILE --out=… writes it")
-    return tuple(map(from_dict, data))
 
 
 def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
@@ -424,7 +257,7 @@ def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
             raise InputError(f"{one.__name__} is not a scheme: call it, {one.__name__}()")
         if not isinstance(one, Scheme):
             raise InputError(
-                f"{shown(one)} is not a scheme: use one of {', '.join(sorted(_REGISTRY))}, or a "
+                f"{shown(one)} is not a scheme: use one of {', '.join(sorted(REGISTRY))}, or a "
                 "tuple of them"
             )
     return several
@@ -432,35 +265,3 @@ def as_tuple(scheme: Scheme | tuple[Scheme, ...]) -> tuple[Scheme, ...]:
 
 def _full_name(scheme: type[Scheme]) -> str:
     return f"{scheme.__module__}.{scheme.__qualname__}"
-
-
-def _to_data(name: str, value: Any) -> Any:
-    if isinstance(value, Scheme):
-        return to_dict(value)
-    if isinstance(value, tuple):
-        return tuple(_to_data(name, item) for item in value)
-    if isinstance(value, ByDepth):
-        return {_BY_DEPTH: list(value.values)}
-    if callable(value):
-        raise InputError(f"{name} is a function, which can't be stored: give ByDepth(numbers)")
-    if isinstance(value, jax.core.Tracer):
-        raise InputError(f"{name} is traced by jit, vmap or grad, which can't be stored")
-    return value
-
-
-def _from_data(value: Any) -> Any:
-    if isinstance(value, Mapping) and "scheme" in value:
-        return from_dict(value)
-    if isinstance(value, Mapping) and _BY_DEPTH in value:
-        return ByDepth(_from_data(value[_BY_DEPTH]))
-    return tuple(map(_from_data, value)) if isinstance(value, list | tuple) else value
-
-
-def _at(name: str, value: Any, layer: int, num_layers: int) -> Any:
-    if isinstance(value, tuple):
-        if len(value) != num_layers:
-            raise InputError(f"{name} has {len(value)} values for {num_layers} layers")
-        return value[layer]
-    if callable(value):
-        return value(layer / max(num_layers - 1, 1))
-    return value

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 import jax
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import ANY_SIGN
 from mimetic_jax.weights.conv import (
     WIDTH,

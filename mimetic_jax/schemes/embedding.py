@@ -11,7 +11,8 @@ import numpy as np
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme
+from mimetic_jax.schemes.base import Scheme
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 
 

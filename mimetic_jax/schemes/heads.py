@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.typed import Range
-from mimetic_jax.schemes.base import Block, Context, Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.schemes.mimetic import Alpha, Beta, pair_roles, pair_sizes
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE, POSITIVE
 

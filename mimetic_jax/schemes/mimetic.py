@@ -11,14 +11,9 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import (
-    Block,
-    Context,
-    PerLayer,
-    Scheme,
-    attention_kernels,
-    both_or_none,
-)
+from mimetic_jax.schemes.base import Scheme, attention_kernels, both_or_none
+from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.depth import PerLayer
 from mimetic_jax.weights.attention import Degenerate, Noise, Orientation
 from mimetic_jax.weights.checks import ANY_SIGN, NOT_NEGATIVE
 from mimetic_jax.weights.factor import Method

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, PerLayer, Scheme, both_or_none
+from mimetic_jax.schemes.base import Scheme, both_or_none
+from mimetic_jax.schemes.block import Block, Context
+from mimetic_jax.schemes.depth import PerLayer
 from mimetic_jax.weights.checks import ANY_SIGN, CORRELATION
 from mimetic_jax.weights.mlp import (
     anti_correlated,

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from mimetic_jax import weights
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.schemes.base import Block, Context, Scheme, both_or_none
+from mimetic_jax.schemes.base import Scheme, both_or_none
+from mimetic_jax.schemes.block import Block, Context
 from mimetic_jax.weights.checks import NOT_NEGATIVE
 from mimetic_jax.weights.ssm import CORRELATION, DECAY, STEP
 

@@ -15,7 +15,7 @@ import pytest
 
 from mimetic_jax import InputError, schemes
 from mimetic_jax.schemes import Mimetic, from_dict, to_dict
-from mimetic_jax.schemes.base import _REGISTRY
+from mimetic_jax.schemes.base import REGISTRY
 
 ODD = [
     None, True, 0, -1, 3, 2**31, 10**400, 0.5, -0.0, 1e20, 1e-320, math.inf, math.nan, 1j, "", "²",
@@ -25,9 +25,7 @@ ODD = [
     np.array(["a"]), object(), Mimetic(), Mimetic, (Mimetic(), 3),
 ]  # fmt: skip
 NEEDED = {"like": Mimetic(), "scheme": Mimetic(), "counts": ((0, 2), (1, 0))}
-OURS = {
-    name: kind for name, kind in _REGISTRY.items() if kind.__module__.startswith("mimetic_jax.")
-}
+OURS = {name: kind for name, kind in REGISTRY.items() if kind.__module__.startswith("mimetic_jax.")}
 
 
 def made(kind, fields):
