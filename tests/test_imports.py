@@ -48,8 +48,8 @@ stand below it."""
 
 WINGS = {  # inside data
     "augment": {"ranges"},
-    "files": {"home", "ranges"},
-    "text": {"download", "home"},
+    "files": {"home", "lines", "ranges"},
+    "text": {"download", "home", "lines"},
     "sets": {"download", "files", "home"},
     "feed": {"files", "sets", "text"},
     "recall": set(),

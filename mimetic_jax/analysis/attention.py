@@ -87,9 +87,8 @@ def _summed(model: Model, variables: Mapping[str, Any], inputs: jax.Array) -> li
 def map_watcher(keep: Callable[[nn.Module, jax.Array], None]) -> Watcher:
     """A watcher of `capture.watched` that reads the map of every attention layer.
 
-    Args:
-        keep: called per layer with the layer and its map [B, H, N, N], or
-            [B, windows, H, N, N]; traced where the model's call is.
+    `keep` is called with each layer and its map [B, H, N, N], or [B, windows, H, N, N], which is
+    traced where the model's call is.
     """
 
     def watcher(
@@ -158,9 +157,6 @@ def draw(
     Args:
         maps: per label, [H, N, N] per layer, from `analysis.attention.attention_maps`.
         layers: numbers from 1.
-
-    Raises:
-        InputError: for a layer that a label doesn't have.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figures 2 and 8.
     """

@@ -65,10 +65,7 @@ def networks(
 ) -> Iterator[Network]:
     """The networks of each arm's first seed: at initialization and, if trained, at the end.
 
-    Args:
-        comparison: of the arms.
-        workdir: of its runs; a checkpoint is read where a run has one.
-        data: whether to load the data, which `Network.inputs` needs.
+    `data` says whether to load the data, which `Network.inputs` needs.
     """
     comparison.recognize(workdir)
     if data:
@@ -93,13 +90,6 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
     layer is a call of its own; recomputation, the joint projection of query, key and value, and
     half precision are off.
 
-    Args:
-        model: with or without these fields.
-        variables: "params" and the model's other collections.
-
-    Returns:
-        The model and its variables.
-
     Raises:
         InputError: the model isn't written in Linen.
     """
@@ -110,13 +100,9 @@ def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, 
 
 
 def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watcher: Watcher) -> Any:
-    """The model's output, every call of a submodule's method going through the watcher.
+    """The output of a model of `plain`, every call of a submodule's method going through a watcher.
 
-    Args:
-        model: of `plain`.
-        variables: likewise.
-        inputs: a batch.
-        watcher: an interceptor of `flax.linen.intercept_methods`.
+    The watcher is an interceptor of `flax.linen.intercept_methods`.
     """
     with nn.intercept_methods(watcher):
         return model(variables, inputs)[0]
@@ -125,13 +111,9 @@ def watched(model: Model, variables: Mapping[str, Any], inputs: jax.Array, watch
 def entering(
     name: str, model: Model, variables: Mapping[str, Any], inputs: jax.Array
 ) -> list[jax.Array]:
-    """What enters the submodules whose name matches a regular expression, in order of the calls.
+    """What enters the submodules of a model of `plain` whose name matches, in order of the calls.
 
-    Args:
-        name: the regular expression, of the whole name.
-        model: of `plain`.
-        variables: likewise.
-        inputs: a batch.
+    The name is a regular expression, of the whole name.
     """
     found: list[jax.Array] = []
 

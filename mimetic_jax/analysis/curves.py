@@ -21,8 +21,8 @@ _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fo
 """A picture for the screen, wider than a column."""
 
 
-def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
-    """The name of a workdir's comparison and the results of its finished runs, arm by arm.
+def read(workdir: Place | AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
+    """The configuration of a workdir's comparison and the results of its finished runs, arm by arm.
 
     Raises:
         InputError: there is no comparison in the workdir, or none of its runs is finished.
@@ -40,7 +40,7 @@ def read(workdir: Place | AnyPath | str) -> tuple[str, list[ArmResult]]:
         results.append(ArmResult(arm, finished, control=own.get(arm, "")))
     if not any(result.reached for result in results):
         raise InputError(f"no finished run in {place}: nothing to draw")
-    return claim.config["name"], [result for result in results if result.reached]
+    return claim.config, [result for result in results if result.reached]
 
 
 def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,9 +83,9 @@ def draw_workdir(workdir: Place) -> list[AnyPath]:
     Raises:
         InputError: no run is finished.
     """
-    name, results = read(workdir)
+    config, results = read(workdir)
     with style.canvas(4.6, 3.3, pad=0.1, **_LARGER) as figure:
-        panel(figure.subplots(), f"{name}, mean ± sd over seeds", results)
+        panel(figure.subplots(), f"{config['name']}, mean ± sd over seeds", results)
         return style.write(figure, workdir / "curves", _HEADER, _rows(results))
 
 
@@ -104,9 +104,6 @@ def draw(
         title: above a panel whose row has no name.
         epochs: steps of one epoch, by row; other rows have an axis of steps.
         since: the first step to draw; scores before training are far from all that follow.
-
-    Raises:
-        InputError: if no run is finished.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 5; Structured Initialization
     for Vision Transformers, figure 4; Mimetic Initialization of MLPs, figure 3.
@@ -140,12 +137,7 @@ def panel(
 ) -> None:
     """Draw the curves of arms into one panel: means as lines, standard deviations as bands.
 
-    Args:
-        axes: of the panel.
-        title: above it.
-        results: of finished runs.
-        epoch: steps of one, for an axis of epochs; 0 for an axis of steps.
-        since: the first step to draw.
+    With the steps of an `epoch` its axis has epochs; steps before `since` aren't drawn.
     """
     lines = style.line_styles(result.arm for result in results)
     for result in results:

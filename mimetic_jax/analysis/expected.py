@@ -11,7 +11,6 @@ import scipy.special
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.offsets import self_and_ring
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.store.places import AnyPath, Place
 from mimetic_jax.weights.position import sincos_2d
 
@@ -19,7 +18,7 @@ from mimetic_jax.weights.position import sincos_2d
 def expected_map(
     position: jax.typing.ArrayLike, head_dim: int, beta: float, *, content: bool = True
 ) -> np.ndarray:
-    """softmax((β D I + β P Pᵀ) / √K), the approximate expectation of a head's first map.
+    """softmax((β D I + β P Pᵀ) / √K), the approximate expectation of a head's first map, [N, N].
 
     It takes tokens to be N(0, I) plus positions, and W_Q W_Kᵀ to have its diagonal β at full rank.
     At rank K the diagonal is that of `reachable`: .395 instead of .7 for D = 192 and K = 64.
@@ -31,12 +30,6 @@ def expected_map(
         content: whether β D I counts: what a token's own content adds. Without it the map is that
             of positions alone.
 
-    Returns:
-        [N, N]; rows sum to 1.
-
-    Raises:
-        InputError: if P is no matrix.
-
     Example:
         >>> expected_map(np.zeros((2, 4)), 4, 0.5).round(2).tolist()
         [[0.73, 0.27], [0.27, 0.73]]
@@ -44,8 +37,6 @@ def expected_map(
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """
     table = np.asarray(position, np.float64)
-    if table.ndim != 2:
-        raise InputError(f"positions of shape {table.shape} are not [N, D]")
     count, width = table.shape
     logits = beta * (table @ table.T) + (beta * width * np.eye(count) if content else 0)
     return scipy.special.softmax(logits / math.sqrt(head_dim), axis=-1)
@@ -75,9 +66,6 @@ def draw(
         head_dim: K.
         betas: diagonals of W_Q W_Kᵀ: the paper's β, and what rank 64 leaves of it.
         gammas: factors of the positions, a row each.
-
-    Raises:
-        InputError: for a D that isn't a multiple of 4.
 
     Reference: Mimetic Initialization of Self-Attention Layers, eq. 8.
     """

@@ -24,9 +24,6 @@ def by_offset(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
     Returns:
         [..., 2h − 1, 2w − 1]; offset (m, n) is at (h − 1 + m, w − 1 + n).
 
-    Raises:
-        InputError: if there are fewer than h·w tokens.
-
     Example:
         >>> looks_right = np.array([[0.1, 0.9], [0.0, 1.0]])
         >>> by_offset(looks_right, (1, 2)).tolist()
@@ -54,16 +51,13 @@ def hits(
     the class token gets is neither a hit nor mass.
 
     Args:
-        maps: [..., H, N, N], the last h·w tokens being the grid's, row by row.
+        maps: [..., H, N, N], as of `by_offset`.
         grid: (h, w).
         offsets: (row, column) of each head's impulse, [H, 2], such as `weights.offsets` returns.
 
     Returns:
         The share of patches whose largest weight is at the offset [..., H], and the mean weight
         there [..., H].
-
-    Raises:
-        InputError: if there are fewer than h·w tokens, or not one offset per head.
 
     Example:
         >>> looks_right = np.array([[[0.1, 0.9], [0.0, 1.0]]])
@@ -72,8 +66,6 @@ def hits(
 
     Reference: Structured Initialization for Vision Transformers, figure 3.
     """
-    if len(offsets) != maps.shape[-3]:
-        raise InputError(f"{len(offsets)} offsets for maps of {maps.shape[-3]} heads")
     h, w = grid
     patches = _patches(maps, grid)
     shares, masses = [], []
@@ -90,19 +82,10 @@ def hits(
 def self_and_ring(attention: np.ndarray, grid: tuple[int, int]) -> tuple[float, float]:
     """Mean attention of a patch to itself, and to the ring of its neighbors in the 3×3 square.
 
-    Args:
-        attention: [N, N], the last h·w tokens being the grid's, row by row.
-        grid: (h, w).
+    A patch at the border has fewer neighbors.
 
-    Returns:
-        Means over patches; a patch at the border has fewer neighbors.
-
-    Raises:
-        InputError: if there are fewer than h·w tokens.
-
-    Example:
-        >>> self_and_ring(np.eye(4), (2, 2))
-        (1.0, 0.0)
+    >>> self_and_ring(np.eye(4), (2, 2))
+    (1.0, 0.0)
     """
     patches = _patches(attention, grid)
     row, column = np.divmod(np.arange(math.prod(grid)), grid[1])
@@ -148,10 +131,6 @@ def draw(
             have as many heads.
         grid: (h, w) of the patches, the last h·w of the N tokens.
         layers: numbers from 1; first, middle and last unless given.
-
-    Raises:
-        InputError: for a layer that a label doesn't have, maps without such a grid, or if
-            matplotlib isn't installed.
 
     Reference: Structured Initialization for Vision Transformers, figures 3 and 6.
     """

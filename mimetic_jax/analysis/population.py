@@ -213,14 +213,9 @@ def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None
 def report(
     path: Place | AnyPath, comparison: Comparison, workdir: Place, name: str, **options: Any
 ) -> tuple[str, list[AnyPath]] | None:
-    """The numbers of an arm's trained population, and its picture; None where none is trained.
+    """The numbers of an arm's trained population as a table, and its picture; None without one.
 
-    Args:
-        comparison, workdir, name: the arm of a workdir.
-        **options: of `draw`.
-
-    Returns:
-        A table in units of the variances before training; and PATH.png and PATH.csv.
+    The table is in units of the variances before training.
     """
     runs = [run for run in comparison.runs(workdir, name) if run.finished()]
     if not runs:

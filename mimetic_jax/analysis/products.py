@@ -19,11 +19,7 @@ from mimetic_jax.tree.rewrite import blocks
 
 
 def analyze(comparison: Comparison, workdir: Place) -> str:
-    """Draw the products of each arm's first seed, at the start and trained: WORKDIR/products.png.
-
-    Raises:
-        InputError: as `draw`.
-    """
+    """Draw the products of each arm's first seed, before and after training: products.png."""
     found = list(networks(comparison, workdir, data=False))
     trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
     leaves = {network.label: network.arm.program.leaves for network in found}
@@ -49,18 +45,12 @@ class HeadProducts:
 
 
 def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProducts]:
-    """The weight products of every head of every attention layer, clipped.
+    """The weight products of every head of every attention layer with all four kernels, in order.
 
     Args:
         params: a parameter tree.
         clip: C, rows and columns that are kept; all where D is smaller.
         **options: of `mimetic_jax.blocks`: rules, num_heads, num_kv_heads.
-
-    Returns:
-        One per layer with all four kernels, from input to output.
-
-    Raises:
-        InputError: as `mimetic_jax.blocks`.
 
     Example:
         >>> kernels = {"query": (4, 2, 2), "key": (4, 2, 2), "value": (4, 2, 2), "out": (2, 2, 4)}

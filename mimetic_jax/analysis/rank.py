@@ -31,17 +31,13 @@ class StableRanks:
 
 
 def stable_rank(matrix: np.ndarray) -> np.ndarray:
-    """Σσ² / σ₁², the squared Frobenius norm over the squared largest singular value.
+    """Σσ² / σ₁² of matrices [..., D, N]: their squared Frobenius norm over the largest σ squared.
 
-    Args:
-        matrix: [..., D, N]; nothing is subtracted, so a large mean makes the rank small.
+    Between 1 and min(D, N), or 0 for a matrix of zeros. Nothing is subtracted, so a large mean
+    makes it small.
 
-    Returns:
-        [...], between 1 and min(D, N); 0 for a matrix of zeros.
-
-    Example:
-        >>> float(stable_rank(np.diag([2.0, 1.0, 1.0])))
-        1.5
+    >>> float(stable_rank(np.diag([2.0, 1.0, 1.0])))
+    1.5
 
     Reference: Structured Initialization for Vision Transformers, remark 1.
     """
@@ -59,13 +55,8 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
 
     All tokens count, the class token included.
 
-    Args:
-        model: whose blocks are named block_0 …, or blocks: all of ours.
-        variables: "params" and the model's other collections.
-        inputs: examples as the model is tested on them, [B, …].
-
     Raises:
-        InputError: if the model has no such blocks.
+        InputError: if the model has no blocks that are named block_0 …, or blocks, as all of ours.
 
     Reference: Structured Initialization for Vision Transformers, remark 1.
     """
@@ -84,9 +75,6 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
 
 def draw(path: Place | AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
     """Draw the stable rank of what enters each block, mean ± sd over examples, beside its bound.
-
-    Args:
-        ranks: per label, from `analysis.rank.stable_ranks`.
 
     Reference: Structured Initialization for Vision Transformers, remark 1.
     """

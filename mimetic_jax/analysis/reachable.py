@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.train.store.places import AnyPath, Place
 
@@ -19,33 +18,16 @@ def reachable(
     alphas: Sequence[float],
     betas: Sequence[float],
 ) -> np.ndarray:
-    """Diagonal and noise of the best rank-K approximation of α Z + β I.
+    """Diagonal and noise of the best approximations of α Z + β I [D, D], [ranks, alphas, betas, 2].
 
-    Z has entries of variance 1/D, one draw for all α and β.
+    Z has entries of variance 1/D, one draw for all α and β. The two are the mean of the diagonal,
+    and the standard deviation off it times √D, so that at full rank these are β and α.
 
-    Args:
-        seed: of Z.
-        dim: D.
-        ranks: values of K.
-        alphas: values of α.
-        betas: values of β.
-
-    Returns:
-        [ranks, alphas, betas, 2]: mean of the diagonal, and standard deviation off it times √D, so
-        that at full rank these are β and α.
-
-    Raises:
-        InputError: if a rank isn't between 1 and D.
-
-    Example:
-        >>> reachable(0, 8, [8, 4], [0.0], [0.5])[:, 0, 0, 0].tolist()
-        [0.5, 0.25]
+    >>> reachable(0, 8, [8, 4], [0.0], [0.5])[:, 0, 0, 0].tolist()
+    [0.5, 0.25]
 
     Reference: Mimetic Initialization of Self-Attention Layers, eqs. 5-7 and figure 3.
     """
-    for rank in ranks:
-        if not 1 <= rank <= dim:
-            raise InputError(f"rank {rank} is not between 1 and dim {dim}")
     noise = np.random.default_rng(seed).normal(size=(dim, dim)) / np.sqrt(dim)
     found = np.empty((len(ranks), len(alphas), len(betas), 2))
     with limited_blas():
@@ -59,18 +41,10 @@ def reachable(
 
 
 def equal_factors(seed: int, dim: int, ranks: Sequence[int], scales: Sequence[float]) -> np.ndarray:
-    """Diagonal and noise of s² Z Zᵀ: both factors the same random matrix, the simple construction.
+    """Diagonal and noise of s² Z Zᵀ: both factors the same random matrix, [ranks, scales, 2].
 
-    Z is [D, K] with entries of variance 1/K.
-
-    Args:
-        seed: of Z.
-        dim: D.
-        ranks: values of K.
-        scales: values of s².
-
-    Returns:
-        [ranks, scales, 2], as of `reachable`: a line per rank, about s² and s² √(D / K).
+    Z is [D, K] with entries of variance 1/K, `scales` are values of s²: a line per rank, about s²
+    and s² √(D / K).
 
     Reference: Mimetic Initialization of Self-Attention Layers, section 4 and figure 3.
     """
@@ -93,15 +67,9 @@ def draw(
 ) -> list[AnyPath]:
     """Draw what α and β from 0 to 1 come to at each rank, and the line of equal random factors.
 
-    A point is a pair of α and β (steps of .1) after factors of K columns have met α Z + β I as well
-    as they can; a line is s² Z Zᵀ, both factors the same random matrix, over s.
-
-    Args:
-        dim: D.
-        ranks: values of K, at most five.
-
-    Raises:
-        InputError: as `analysis.reachable.reachable`.
+    A point is a pair of α and β (steps of .1) after factors of K columns, of at most five ranks,
+    have met α Z + β I as well as they can; a line is s² Z Zᵀ, both factors the same random matrix,
+    over s.
 
     Reference: Mimetic Initialization of Self-Attention Layers, figure 3.
     """

@@ -7,7 +7,7 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,6 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult, columns, verdicts
-from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.trained.check import check
 
@@ -33,15 +32,7 @@ _TEMPLATE = pathlib.Path(__file__).with_name("report.html")
 
 
 def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
-    """Draw what the arms start from, remember the command, and write the page.
-
-    Args:
-        comparison: that was trained.
-        workdir: of it.
-        command: that trained it.
-
-    Returns:
-        A line that names the page.
+    """Draw what the arms start from, remember the command that trained, and write the page.
 
     Raises:
         InputError: no run is finished, or matplotlib or Jinja isn't installed.
@@ -72,42 +63,32 @@ def _draw_starts(comparison: Comparison, folder: Place) -> None:
 
 
 def write(workdir: Place) -> str:
-    """Write the page of a workdir, with the curves of what is finished so far.
+    """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
     The pictures of the start are those that the end of the training drew.
-
-    Args:
-        workdir: of a comparison.
-
-    Returns:
-        A line that names the page.
-
-    Raises:
-        InputError: no run is finished, or matplotlib or Jinja isn't installed.
     """
     need("a report", "plot")
     import jinja2
 
-    name, results = curves.read(workdir)
-    claim = Claim.read(workdir)
-    assert claim is not None  # curves.read has read it
+    config, results = curves.read(workdir)
     curves.draw_workdir(workdir)
+    pictures = {name: _inline(workdir / _STARTS / f"{name}.png") for name in config["arms"]}
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     table, page = columns(results), workdir / NAME
     page.write(
         template.render(
-            name=name,
+            name=config["name"],
             header=list(table),
             rows=list(zip(*table.values(), strict=True)),
             verdicts=verdicts(results),
             score=results[0].score,
             curves=_inline(workdir / "curves.png"),
-            starts={name: _inline(picture) for name, picture in _starts(workdir, claim)},
-            facts=_facts(claim.config) | _tests(results[0]),
-            arms=_arms(claim.config),
-            config=json.dumps(claim.config, indent=2, ensure_ascii=False),
+            starts={name: picture for name, picture in pictures.items() if picture},
+            facts=_facts(config) | _tests(results[0]),
+            arms=_arms(config),
+            config=json.dumps(config, indent=2, ensure_ascii=False),
             origins=_origins(results),
             commands=_lines(workdir / _COMMANDS),
         )
@@ -181,13 +162,6 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
             for run in result.runs.values()
         )
     )
-
-
-def _starts(workdir: Place, claim: Claim) -> Iterator[tuple[str, Place]]:
-    """The pictures of the arms' starts that there are."""
-    for name in claim.config["arms"]:
-        if (picture := workdir / _STARTS / f"{name}.png").exists():
-            yield name, picture
 
 
 def _inline(picture: Place) -> str:

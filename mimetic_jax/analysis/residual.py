@@ -27,17 +27,10 @@ _RANK = 1e-12
 def mixing_residual(spatial: np.ndarray, target: np.ndarray) -> float:
     """min_W ‖S W − Y‖ / ‖Y‖, the relative residual of channel mixing by least squares.
 
-    Args:
-        spatial: S [N, D], pixels of all images after spatial mixing.
-        target: Y [N, K].
+    S is [N, D], pixels of all images after spatial mixing, and Y [N, K]; 0 where Y is.
 
-    Returns:
-        Between 0 and 1; 0 for a target of zeros.
-
-    Example:
-        >>> spatial = np.array([[1.0], [0.0]])
-        >>> mixing_residual(spatial, np.array([[3.0], [4.0]]))
-        0.8
+    >>> mixing_residual(np.array([[1.0], [0.0]]), np.array([[3.0], [4.0]]))
+    0.8
 
     Reference: Structured Initialization for Vision Transformers, proposition 1.
     """
@@ -101,9 +94,6 @@ def _pixels(x: jax.Array) -> np.ndarray:
 
 def draw(path: Place | AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:
     """Draw the relative residual per block and kind of fixed filters: a panel per network.
-
-    Args:
-        residuals: per label and kind, from `analysis.residual.channel_mixing_residuals`.
 
     Reference: Structured Initialization for Vision Transformers, proposition 1.
     """

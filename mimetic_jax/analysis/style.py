@@ -49,8 +49,7 @@ def canvas(width: float, height: float, pad: float = 0.02, **settings: Any) -> I
     """A matplotlib figure in this style; draw and save it inside the block.
 
     Args:
-        width: in inches.
-        height: in inches.
+        width, height: in inches.
         pad: between panels and what is beside them, in inches.
         settings: of matplotlib's rcParams, which replace those of the style.
 
@@ -144,18 +143,12 @@ def tidy(axes: Any) -> None:
 
 
 def limit(matrices: Iterable[np.ndarray], quantile: float = 0.995) -> float:
-    """The magnitude at which the shared color scale of several matrices ends.
+    """The magnitude, above 0, at which the shared color scale of several matrices ends.
 
-    Args:
-        matrices: all that share the scale.
-        quantile: of all magnitudes; the few entries beyond it don't pale the rest.
+    The few entries beyond the quantile of all magnitudes don't pale the rest.
 
-    Returns:
-        A positive number.
-
-    Example:
-        >>> limit([np.eye(2), np.zeros((2, 2))], quantile=1.0)
-        1.0
+    >>> limit([np.eye(2), np.zeros((2, 2))], quantile=1.0)
+    1.0
     """
     sizes = np.concatenate([np.abs(matrix).ravel() for matrix in matrices])
     return float(np.quantile(sizes, quantile)) or float(sizes.max()) or 1.0
@@ -180,60 +173,28 @@ def _image(axes: Any, matrix: np.ndarray, **options: Any) -> Any:
 def write(
     figure: Any, path: Place | AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> list[AnyPath]:
-    """Write a figure and its numbers.
+    """Write a figure, inside the block of `canvas`, and its numbers: PATH.png and PATH.csv.
 
-    The same figure gives the same bytes: nothing in the files depends on the time.
-
-    Args:
-        figure: of `canvas`, inside its block.
-        path: of the files, without their suffix.
-        header, rows: see `write_rows`.
-
-    Returns:
-        PATH.png and PATH.csv.
+    The same figure gives the same bytes: nothing in the files depends on the time. Rows are one
+    observation each; a matrix's entries come last, in columns that are named by their numbers.
+    Floating-point numbers have six digits.
     """
-    png, table = (beside(path, suffix) for suffix in ("png", "csv"))
+    place = Place.of(path)
+    png, table = (place.parent / f"{place.name}.{suffix}" for suffix in ("png", "csv"))
     save(figure, png)
-    write_rows(table, header, rows)
+    cells = [[_shown(cell) for cell in row] for row in rows]
+    entries = range(max(map(len, cells), default=0) - len(header))
+    table.write(csv_text([*header, *map(str, entries)], cells))
     return [png.path, table.path]
 
 
-def beside(path: Place | AnyPath, suffix: str) -> Place:
-    """The file PATH.SUFFIX.
-
-    >>> str(beside(Place.of("figures/b_0.5"), "csv"))
-    'figures/b_0.5.csv'
-    """
-    place = Place.of(path)
-    return place.parent / f"{place.name}.{suffix}"
-
-
-def write_rows(place: Place, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write the numbers of a figure as CSV, floating-point numbers with six digits.
-
-    Args:
-        place: of the file.
-        header: names of the columns; those of a matrix's entries, which come last, are numbers.
-        rows: one observation each.
-    """
-    cells = [[_shown(cell) for cell in row] for row in rows]
-    entries = range(max(map(len, cells), default=0) - len(header))
-    put(place, csv_text([*header, *map(str, entries)], cells))
-
-
 def save(figure: Any, place: Place) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG; its folder appears if need be."""
     png = io.BytesIO()
     options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
     figure.savefig(png, format="png", dpi=DPI, **options)
-    put(place, png.getvalue())
-
-
-def put(path: Place | AnyPath, content: str | bytes) -> None:
-    """Write a file; its folder appears if need be."""
-    place = Place.of(path)
     place.parent.make()
-    place.write(content)
+    place.write(png.getvalue())
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:

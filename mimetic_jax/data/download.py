@@ -104,17 +104,10 @@ def hint(name: str, data_dir: str | None) -> str:
 
 
 def download(name: str, data_dir: str) -> Path:
-    """Download what a data set lacks in a folder, and unpack it.
+    """Download what a data set lacks in a folder, unpack it, and return that folder.
 
     Files arrive in `data_dir/downloads` if they are archives to unpack, which stay there, else
-    where they are read.
-
-    Args:
-        name: one of `REMOTE`.
-        data_dir: the folder to write to; "~" is the home folder.
-
-    Returns:
-        The folder, for `config.data.dir`.
+    where they are read. "~" is the home folder.
 
     Raises:
         InputError: the name is unknown, the server can't be reached, or a file isn't the published

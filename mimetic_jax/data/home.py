@@ -54,36 +54,26 @@ def expanded(path: str) -> Path:
 
 
 def existing(found: Path) -> Path:
-    """The path, if there is a file or folder.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The path, if there is a file or folder; else an InputError."""
     if not found.exists():
         raise InputError(f"there is no file or folder {found}")
     return found
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file was made by a system or an editor, not by the user.
+    """Whether a file was made by a system or an editor, not by the user: by its relative path.
 
     >>> is_hidden("cats/._1.jpg"), is_hidden("__MACOSX/1.jpg"), is_hidden("cats/1.jpg")
     (True, True, False)
-
-    Args:
-        name: relative to the folder of the data, with forward slashes.
     """
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def split_in_name(stem: str) -> str:
-    """The split that the first or the last word of a file's name tells; "" for none.
+    """The split that the first or the last word of a name without suffix tells; "" for none.
 
     >>> split_in_name("ptb.valid"), split_in_name("Train-001"), split_in_name("a test")
     ('validation', 'train', 'test')
-
-    Args:
-        stem: the name without its suffix.
     """
     words = re.findall(r"[a-z]+", stem.lower()) or [""]
     return SPLITS.get(words[0], "") or SPLITS.get(words[-1], "")
@@ -104,13 +94,7 @@ def unread(names: Iterable[str]) -> str:
 def check_unused(name: str, data_dir: str | None, own: str) -> None:
     """Check that no folder is given for a data set of `INSTALLED`.
 
-    Args:
-        name: of the data set.
-        data_dir: what is given.
-        own: names of the sets that read such a folder.
-
-    Raises:
-        InputError: there is one: the caller would train on other data than it names.
+    The caller would train on other data than it names. `own` are the sets that read a folder.
     """
     if data_dir:
         raise InputError(

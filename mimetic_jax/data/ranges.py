@@ -22,10 +22,6 @@ Interpolation = Literal["bilinear", "bicubic", "random"]
 
 
 def check_range(name: str, ends: tuple[float, ...]) -> None:
-    """Check that this is the least and the greatest of some numbers.
-
-    Raises:
-        InputError: it isn't.
-    """
+    """Check that this is the least and the greatest of some numbers."""
     if len(ends) != 2 or ends[0] > ends[1]:
         raise InputError(f"{name} {tuple(ends)} isn't (least, greatest)")

@@ -57,8 +57,8 @@ def text(tmp_path):
 
 
 def test_spread_is_over_seeds(images):
-    name, results = curves.read(images)
-    assert name == "digits"
+    config, results = curves.read(images)
+    assert config["name"] == "digits"
     assert [result.arm for result in results] == ["default", "norm_matched", "mimetic"]
     steps, mean, sd = curves.spread(results[0])
     assert steps.tolist() == [0, 10, 20]
@@ -100,7 +100,8 @@ def test_a_workdir_is_drawn_with_its_numbers(images):
 def test_panel_names_arms_score_and_direction(images, text):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     for axes, workdir in zip(figure.subplots(2), (images, text), strict=True):
-        curves.panel(axes, *curves.read(workdir))
+        config, results = curves.read(workdir)
+        curves.panel(axes, config["name"], results)
     above, below = figure.axes
     labels = [entry.get_text() for entry in above.get_legend().get_texts()]
     assert labels == ["default (n = 2)", "norm_matched (n = 1)", "mimetic (n = 2)"]

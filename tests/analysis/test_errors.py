@@ -11,13 +11,10 @@ from configs.default import model
 from mimetic_jax import InputError
 from mimetic_jax.analysis import products
 from mimetic_jax.analysis.attention import attention_maps
-from mimetic_jax.analysis.expected import expected_map
-from mimetic_jax.analysis.offsets import by_offset, hits
+from mimetic_jax.analysis.offsets import by_offset
 from mimetic_jax.analysis.rank import stable_ranks
-from mimetic_jax.analysis.reachable import reachable
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.models import Model
-from mimetic_jax.weights.impulse import offsets
 from tests.analysis.networks import drawn, small
 from tests.training import quiet
 
@@ -50,13 +47,7 @@ def analyzed(analysis, workdir, name, **fields):
         ),
         (lambda _: of(attention_maps, "mixer", **MIXER), "^model mixer has no attention layer"),
         (lambda path: analyzed(products, path, "mixer", **MIXER), "has no attention layer: there"),
-        (lambda _: reachable(0, 8, [9], [0.7], [0.7]), "^rank 9 is not between 1 and dim 8$"),
-        (
-            lambda _: expected_map(np.zeros((1, 5, 4)), 2, 0.7),
-            r"^positions of shape \(1, 5, 4\) are not \[N, D\]$",
-        ),
         (lambda _: by_offset(MAPS, (4, 4)), "^maps of 13 tokens have no 4x4 grid$"),
-        (lambda _: hits(MAPS, (3, 4), offsets(3, 3)), "^3 offsets for maps of 2 heads$"),
     ],
 )
 def test_refused_in_one_line(call, words, tmp_path):

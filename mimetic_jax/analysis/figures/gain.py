@@ -49,14 +49,7 @@ def draw(
 ) -> list[AnyPath]:
     """Draw the gain of a scheme over the default's score: one marker per source, ours filled.
 
-    Args:
-        points: published ones and ours.
-        scheme: what gains.
-        score: its unit.
-        ours: how the sources begin whose markers are filled.
-
-    Raises:
-        InputError: if there is no point.
+    Sources that begin with `ours` have filled markers; `score` is a unit.
     """
     if not points:
         raise InputError("there is no point to draw")

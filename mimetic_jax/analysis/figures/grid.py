@@ -21,12 +21,6 @@ def draw(path: Place | AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
     Both panels share one color scale, whose bright end is the better one. Cells without a finished
     run stay empty. The means of other arms are written above.
 
-    Args:
-        results: of finished runs.
-
-    Raises:
-        InputError: if no such arm is finished.
-
     Reference: Mimetic Initialization of Self-Attention Layers, figure 10.
     """
     cells: dict[str, dict[tuple[int, int], ArmResult]] = {}

@@ -23,14 +23,10 @@ def invert(levels: jax.Array) -> jax.Array:
 
 
 def posterize(levels: jax.Array, bits: jax.Array | float) -> jax.Array:
-    """Keep the highest bits of each level, as `ImageOps.posterize`.
+    """Keep the highest bits, 0 to 8 of them, of each level, as `ImageOps.posterize`.
 
     >>> posterize(jnp.array([37.0, 200.0]), 3).tolist()
     [32.0, 192.0]
-
-    Args:
-        levels: float32 of any shape.
-        bits: number of bits to keep, a whole number from 0 to 8; may be traced.
     """
     step = jnp.exp2(8 - jnp.clip(jnp.asarray(bits, jnp.float32), 0, 8))
     return jnp.floor(levels / step) * step
@@ -73,33 +69,17 @@ def brightness(levels: jax.Array, factor: jax.Array | float) -> jax.Array:
 
 
 def contrast(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Blend away from the mean gray, or toward it, as `ImageEnhance.Contrast`.
-
-    Args:
-        image: float32 [h, w, C].
-        factor: 1 gives the image, 0 gray.
-    """
+    """Blend away from the mean gray (factor above 1) or toward it, as `ImageEnhance.Contrast`."""
     return blend(mean_gray(image), image, factor)
 
 
 def color(image: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """Change the saturation, as `ImageEnhance.Color`.
-
-    Args:
-        image: float32 [h, w, C]; unchanged if C = 1.
-        factor: 1 gives the image, 0 gray.
-    """
+    """Change the saturation, as `ImageEnhance.Color`: factor 0 is gray, 1 the image."""
     return blend(grayscale(image), image, factor)
 
 
 def grayscale(image: jax.Array) -> jax.Array:
-    """The luma in every channel, as Pillow's `convert("L")`.
-
-    L = ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋
-
-    Args:
-        image: float32 [h, w, C]; unchanged if C = 1.
-    """
+    """The luma ⌊(19595 R + 38470 G + 7471 B) / 65536 + 1/2⌋ in every channel, as `convert("L")`."""
     _check_channels(image)
     if image.shape[-1] == 1:
         return image
@@ -110,14 +90,7 @@ def grayscale(image: jax.Array) -> jax.Array:
 
 
 def mean_gray(image: jax.Array) -> jax.Array:
-    """The rounded mean luma, with which `ImageEnhance.Contrast` blends.
-
-    Args:
-        image: float32 [h, w, C] of at most four million pixels.
-
-    Returns:
-        float32 [].
-    """
+    """The rounded mean luma of at most four million pixels, as `ImageEnhance.Contrast` has it."""
     gray = grayscale(image)[..., 0].astype(jnp.int32)
     return ((2 * gray.sum() + gray.size) // (2 * gray.size)).astype(jnp.float32)
 
@@ -126,9 +99,6 @@ def smooth(image: jax.Array) -> jax.Array:
     """A 3×3 mean with weight 5 at the center, as `ImageFilter.SMOOTH`.
 
     The outermost pixels are unchanged.
-
-    Args:
-        image: float32 [h, w, C].
     """
     height, width, _ = image.shape
     around = jnp.pad(image, ((1, 1), (1, 1), (0, 0)))
@@ -140,13 +110,7 @@ def smooth(image: jax.Array) -> jax.Array:
 
 
 def blend(start: jax.Array, end: jax.Array, factor: jax.Array | float) -> jax.Array:
-    """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does.
-
-    Args:
-        start: float32 levels, the result at factor 0.
-        end: float32 levels, the result at factor 1.
-        factor: extrapolates above 1; may be traced.
-    """
+    """`start + factor · (end - start)`, truncated and clipped as `Image.blend` does."""
     return jnp.floor(jnp.clip(start + factor * (end - start), 0, 255))
 
 

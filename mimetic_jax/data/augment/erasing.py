@@ -23,14 +23,6 @@ GRAY = (125, 123, 114)
 def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
     """Set a square to 0, the mean color; its center is uniform and it is clipped at the border.
 
-    Args:
-        key: draws the center.
-        image: float [h, w, C], normalized.
-        side: side of the square, in pixels.
-
-    Raises:
-        InputError: the square is larger than the image.
-
     Reference: DeVries & Taylor 2017, "Improved regularization of convolutional neural networks
     with cutout".
     """
@@ -43,19 +35,11 @@ def cutout(key: jax.Array, image: jax.Array, side: int) -> jax.Array:
 
 
 def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Array:
-    """Paint a gray square on levels, as kentaroy47's `CutoutAbs`.
+    """Paint a gray square on levels [h, w, 3], as kentaroy47's `CutoutAbs`.
 
     The corner of the square is ⌊max(0, c - side / 2)⌋ in each direction, with a center c uniform
     over (1, h] or (1, w]. The square has ⌊side⌋ + 1 pixels, because Pillow's rectangle includes its
-    last pixel, and only the right and the bottom border clip it.
-
-    Args:
-        key: draws the center.
-        image: float32 [h, w, 3], levels 0..255.
-        side: in pixels; may be traced.
-
-    Returns:
-        float32 [h, w, 3].
+    last pixel, and only the right and the bottom border clip it. The side may be traced.
 
     Reference: randomaug.py in kentaroy47/vision-transformers-cifar10.
     """
@@ -72,16 +56,11 @@ def cutout_in_levels(key: jax.Array, image: jax.Array, side: Number) -> jax.Arra
 def random_erasing(
     key: jax.Array, image: jax.Array, probability: float, mode: Fill = "pixel"
 ) -> jax.Array:
-    """Fill a random rectangle, with some probability.
+    """Fill a random rectangle of a normalized image, with some probability.
 
     Up to ten draws of area ~ U(0.02, 1/3) · h · w and log(h' / w') ~ U(log 0.3, log 1/0.3); the
-    first rectangle that is lower and narrower than the image is put at a uniform position.
-
-    Args:
-        key: draws everything.
-        image: float [h, w, C], normalized.
-        probability: probability of erasing anything.
-        mode: "const" fills with 0, "pixel" with a normal number per pixel and channel.
+    first rectangle that is lower and narrower than the image is put at a uniform position. Mode
+    "const" fills it with 0, "pixel" with a normal number per pixel and channel.
 
     Reference: Zhong et al. 2017, "Random erasing data augmentation"; timm/data/random_erasing.py
     with its default of one rectangle.

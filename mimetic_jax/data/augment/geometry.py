@@ -20,23 +20,12 @@ ATTEMPTS = 10
 
 
 def flip(key: jax.Array, image: jax.Array) -> jax.Array:
-    """Mirror left and right with probability 1/2.
-
-    Args:
-        key: draws whether.
-        image: [h, w, C] of any dtype.
-    """
+    """Mirror left and right with probability 1/2."""
     return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
 
 
 def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
-    """A random window of the image's own size, after padding with black.
-
-    Args:
-        key: draws the window.
-        image: [h, w, C] of any dtype.
-        padding: pixels of black on each side.
-    """
+    """A random window of the image's own size, after padding with black on each side."""
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1)
     # Under vmap a slice is faster than a gather by row and column, or a sum over offsets.
@@ -46,18 +35,9 @@ def pad_crop(key: jax.Array, image: jax.Array, padding: int) -> jax.Array:
 def rectangles(
     key: jax.Array, pixels: int, area: tuple[float, ...], ratio: tuple[float, ...]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sides of ten rectangles, and a place for one of them.
+    """Sides of ten rectangles, int32 [10] each, and a place in [0, 1) for one of them, [2].
 
-        A ~ U(area) · pixels,  log r ~ U(log ratio),  sides √(A r) and √(A / r), rounded
-
-    Args:
-        key: draws them.
-        pixels: h · w, of the image.
-        area: least and greatest area, as parts of the image's.
-        ratio: least and greatest quotient of the sides.
-
-    Returns:
-        The one side and the other, int32 [10] each, and the place, in [0, 1), [2].
+    A ~ U(area) · pixels,  log r ~ U(log ratio),  sides √(A r) and √(A / r), rounded
     """
     # One call, since each is slow to compile: the attempts, and in the last column the place.
     drawn = jax.random.uniform(key, (2, ATTEMPTS + 1))
@@ -76,20 +56,10 @@ def random_box(
     scale: tuple[float, ...],
     ratio: tuple[float, ...],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The box of torchvision's `RandomResizedCrop`.
+    """Top, left, height and width of the box of torchvision's `RandomResizedCrop`, int32 [].
 
     Ten draws of area ~ U(scale) · h · w and log(w' / h') ~ U(log ratio); the first box that fits
     is put at a uniform position. If none fits, the largest central box with a ratio in range.
-
-    Args:
-        key: draws the box.
-        height: h, of the image.
-        width: w, of the image.
-        scale: least and greatest area, as parts of the image's.
-        ratio: least and greatest width / height.
-
-    Returns:
-        top, left, height and width, int32 [] each.
 
     Reference: Szegedy et al. 2015, "Going deeper with convolutions";
     torchvision/transforms/transforms.py.
@@ -123,14 +93,11 @@ def resized_crop(
 
     Args:
         key: draws the box, and a random interpolation.
-        image: [h, w, C] levels of any dtype.
+        image: [h, w, C] levels of any dtype, which the result has too.
         size: height and width of the result.
         scale: least and greatest area, as parts of the image's.
         ratio: least and greatest width / height of the box.
         interpolation: "bilinear", "bicubic", or "random" for either with probability 1/2.
-
-    Returns:
-        [*size, C] of the dtype of `image`.
     """
     box_key, interpolation_key = jax.random.split(key)
     full_height, full_width, _ = image.shape
@@ -144,17 +111,7 @@ def resized_crop(
 def resize(
     key: jax.Array, image: jax.Array, size: tuple[int, ...], interpolation: str = "bilinear"
 ) -> jax.Array:
-    """Resize a whole image, as Pillow's `resize` with its antialiasing.
-
-    Args:
-        key: draws a random interpolation.
-        image: [h, w, C] levels of any dtype.
-        size: height and width of the result.
-        interpolation: as in `resized_crop`.
-
-    Returns:
-        [*size, C] of the dtype of `image`.
-    """
+    """Resize a whole image as `resized_crop` resizes its box."""
     height, width, _ = image.shape
     cubic = _is_cubic(interpolation, key)
     rows = _weights(size[0], height, 0, height, cubic)
@@ -163,18 +120,11 @@ def resize(
 
 
 def central_view(images: jax.Array, size: int, fraction: float) -> jax.Array:
-    """The view for evaluation: the shorter side resized to ⌊size / fraction⌋, then the center.
+    """The view [..., s, s, C] for evaluation: the center of images resized to ⌊s / fraction⌋.
 
-    The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow's images, within two
-    levels: the last digit of a float32 may decide a rounding.
-
-    Args:
-        images: [..., h, w, C] levels of any dtype.
-        size: s, side of the result.
-        fraction: part of the shorter side in the view; 0.875 is 224 of 256.
-
-    Returns:
-        [..., s, s, C] of the dtype of `images`.
+    The pixels of torchvision's Resize of the shorter side, bicubic, and CenterCrop on Pillow's
+    images, within two levels: the last digit of a float32 may decide a rounding. A fraction of
+    0.875 is 224 of 256.
     """
     height, width = images.shape[-3:-1]
     shorter = math.floor(size / fraction)
@@ -228,9 +178,6 @@ def affine(
             constant is -1 here) or "random" for one of the latter two.
         fill: level for pixels from outside the image: a number, or C numbers.
         key: draws a random interpolation.
-
-    Returns:
-        float32 [h, w, C].
 
     Reference: Pillow's Geometry.c.
     """

@@ -72,9 +72,6 @@ def mix(
     Returns:
         images like the input and targets float32 [B, classes].
 
-    Raises:
-        InputError: smoothing isn't in 0 to 1.
-
     Reference: timm/data/mixup.py, class Mixup in batch mode.
     """
     converted("smoothing", Annotated[float, SHARE], smoothing)

@@ -82,30 +82,13 @@ class Augmentation:
 
 
 def example_keys(key: jax.Array, step: jax.Array | int, batch: int) -> jax.Array:
-    """One key per example of a step: `fold_in(fold_in(key, step), i)`.
-
-    Args:
-        key: the key of the augmentation.
-        step: may be traced.
-        batch: B, static.
-
-    Returns:
-        keys [B], of the kind of `key`.
-    """
+    """One key per example of a step, [B]: `fold_in(fold_in(key, step), i)`."""
     step_key = jax.random.fold_in(key, step)
     return jax.vmap(lambda index: jax.random.fold_in(step_key, index))(jnp.arange(batch))
 
 
 def normalize(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
-    """`(images / 255 - mean) / std`, channel by channel.
-
-    Args:
-        images: uint8 [..., h, w, C].
-        mean: C numbers, in units where white is 1.
-        std: C numbers, likewise.
-
-    Returns:
-        float32 [..., h, w, C].
+    """`(images / 255 - mean) / std`, channel by channel, of uint8 [..., h, w, C]; white is 1.
 
     Raises:
         InputError: the images aren't uint8, or don't have C channels.
@@ -137,14 +120,10 @@ def augment_images(
         augmentation: the operations; static.
         keys: [B], from `example_keys`.
         images: uint8 [B, h, w, C]; gray (C = 1) or color (C = 3) where colors change.
-        mean: C numbers, in units where white is 1.
-        std: C numbers, likewise.
+        mean, std: C numbers, in units where white is 1.
 
     Returns:
         float32 [B, h, w, C], or [B, size, size, C].
-
-    Raises:
-        InputError: as `normalize`, or the square of cutout is larger than the image.
     """
 
     def one(key: jax.Array, image: jax.Array) -> jax.Array:
@@ -182,15 +161,7 @@ def augment_images(
 def erase_mixed(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
     """Erase from images that are mixed already, where `augmentation.erase_mixed` is set.
 
-    Each image draws what `augment_images` would have drawn for it.
-
-    Args:
-        augmentation: `erase`, `erase_mode` and `erase_mixed` of it; static.
-        keys: [B], those of `augment_images`.
-        images: float [B, h, w, C], normalized.
-
-    Returns:
-        [B, h, w, C] of the dtype of `images`.
+    Each image, normalized, [B, h, w, C], draws what `augment_images` would have drawn for it.
 
     Reference: timm/data/loader.py: the loader's collate function mixes, then `PrefetchLoader`
     normalizes and erases.

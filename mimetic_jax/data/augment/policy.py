@@ -45,7 +45,7 @@ class RandAugment:
 
 
 def parse_policy(spec: str) -> RandAugment:
-    """Parse a policy from its spec.
+    """Parse a policy from its spec: the form, then its options in any order.
 
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
     - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
@@ -54,9 +54,6 @@ def parse_policy(spec: str) -> RandAugment:
 
     >>> parse_policy("rand-m9-mstd0.5-inc1")
     RandAugment(form='timm', num_ops=2, magnitude=9, magnitude_std=0.5)
-
-    Args:
-        spec: the form, then its options in any order.
 
     Raises:
         InputError: the spec is malformed, or a number is out of range.
@@ -159,11 +156,7 @@ def torchvision_arguments(
 ) -> dict[str, Number]:
     """The arguments of torchvision's RandAugment for each of its operations, in its order.
 
-    Args:
-        magnitude: bin of 0..30.
-        sign: 1 or -1, for operations that have a sign; may be traced.
-        height: h, in pixels.
-        width: w, in pixels.
+    The magnitude is a bin of 0..30; the sign is 1 or -1 and may be traced.
     """
     part = magnitude / (BINS - 1)
     factor = 1 + sign * (0.9 * part)
@@ -187,14 +180,7 @@ def torchvision_arguments(
 
 
 def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict[str, Number]:
-    """The arguments of timm's increasing operations at a level, in its order.
-
-    Args:
-        level: 0..10; may be traced.
-        sign: 1 or -1, for operations that have a sign; may be traced.
-        height: h, in pixels.
-        width: w, in pixels.
-    """
+    """The arguments of timm's increasing operations at a level of 0..10, in its order."""
     factor = jnp.maximum(1 + sign * (level * 0.09), 0.1)
     return {
         "autocontrast": 0.0,
@@ -216,12 +202,7 @@ def timm_arguments(level: Number, sign: Number, height: int, width: int) -> dict
 
 
 def kentaroy_arguments(magnitude: int, sign: Number) -> dict[str, Number]:
-    """The arguments of kentaroy47's operations at a magnitude, in its order.
-
-    Args:
-        magnitude: 0..30.
-        sign: 1 or -1, for operations that have a sign; may be traced.
-    """
+    """The arguments of kentaroy47's operations at a magnitude of 0..30, in its order."""
     part = magnitude / (BINS - 1)
     factor = part * 1.8 + 0.1
     return {

@@ -125,10 +125,7 @@ def _line(start: jax.Array, slope: jax.Array) -> Line:
 def _rolled(canvas: jax.Array, shifts: jax.Array, axis: int) -> jax.Array:
     """`canvas[i + shift]` along an axis, around its ends, with one shift per line.
 
-    Args:
-        canvas: [h, w, C].
-        shifts: whole numbers [h, 1] or [1, w].
-        axis: 1 or 0, the axis along which there is one shift.
+    Shifts are whole numbers [h, 1] for axis 1, [1, w] for axis 0.
     """
     length = canvas.shape[axis]
     shifts = jnp.mod(shifts, length)[..., None]
@@ -139,7 +136,7 @@ def _rolled(canvas: jax.Array, shifts: jax.Array, axis: int) -> jax.Array:
 
 
 def interpolating(distance: jax.Array, cubic: jax.Array | bool, a: float) -> jax.Array:
-    """The linear kernel max(0, 1 - |x|), or Keys' cubic.
+    """The linear kernel max(0, 1 - |x|), or Keys' cubic with slope a at 1.
 
     |x| < 1: (a + 2) |x|³ - (a + 3) |x|² + 1; |x| < 2: a (|x|³ - 5 |x|² + 8 |x| - 4)
 
@@ -147,11 +144,6 @@ def interpolating(distance: jax.Array, cubic: jax.Array | bool, a: float) -> jax
     [1.0, 0.5, 0.0]
     >>> interpolating(jnp.array([0.0, 0.5, -1.5]), True, -1.0).tolist()
     [1.0, 0.625, -0.125]
-
-    Args:
-        distance: x, in pixels.
-        cubic: which; may be traced.
-        a: the slope of the cubic at 1: -1/2 or -1.
 
     Reference: Keys 1981, "Cubic convolution interpolation for digital image processing".
     """

@@ -18,14 +18,7 @@ DIGITS = 16
 
 
 def histogram(image: jax.Array) -> jax.Array:
-    """The number of pixels at each level, per channel.
-
-    Args:
-        image: float32 [h, w, C].
-
-    Returns:
-        int32 [C, 256].
-    """
+    """The number of pixels at each level, per channel, int32 [C, 256]."""
     channels = image.shape[-1]
 
     def scattered() -> jax.Array:
@@ -44,12 +37,7 @@ def histogram(image: jax.Array) -> jax.Array:
 
 
 def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
-    """Map each level through its channel's table, as `Image.point`.
-
-    Args:
-        image: float32 [h, w, C].
-        table: float32 [C, 256], or [1, 256] for all channels; whole levels.
-    """
+    """Map each level through its channel's table, [C, 256] or [1, 256], as `Image.point`."""
 
     def gathered() -> jax.Array:
         offset = LEVELS * jnp.arange(table.shape[0])
@@ -67,13 +55,9 @@ def apply_table(image: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def autocontrast_table(counts: jax.Array) -> jax.Array:
-    """The table of `autocontrast`: ⌊255 (level - lowest) / (highest - lowest)⌋.
+    """The table [C, 256] of `autocontrast`, from counts of `histogram`.
 
-    Args:
-        counts: int32 [C, 256] of `histogram`.
-
-    Returns:
-        float32 [C, 256].
+    ⌊255 (level - lowest) / (highest - lowest)⌋
     """
     level = jnp.arange(LEVELS)
     lowest = jnp.min(jnp.where(counts > 0, level, LEVELS), axis=1, keepdims=True)
@@ -85,15 +69,10 @@ def autocontrast_table(counts: jax.Array) -> jax.Array:
 
 
 def equalize_table(counts: jax.Array) -> jax.Array:
-    """The table of `equalize`: ⌊(pixels below + step / 2) / step⌋.
+    """The table [C, 256] of `equalize`, from counts of `histogram`.
 
-    step is 1/255 of the number of pixels below the highest level of the channel.
-
-    Args:
-        counts: int32 [C, 256] of `histogram`.
-
-    Returns:
-        float32 [C, 256].
+    ⌊(pixels below + step / 2) / step⌋, where step is 1/255 of the number of pixels below the
+    highest level of the channel.
     """
     level = jnp.arange(LEVELS)
     highest = jnp.max(jnp.where(counts > 0, level, -1), axis=1, keepdims=True)

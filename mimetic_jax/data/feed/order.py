@@ -20,10 +20,7 @@ from mimetic_jax.base.errors import InputError
 def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:
     """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`.
 
-    Args:
-        key: of the data order.
-        epoch: counted from 0; may be traced.
-        num_examples: N, static.
+    The epoch, counted from 0, may be traced.
     """
     return jax.random.permutation(jax.random.fold_in(key, epoch), num_examples).astype(jnp.int32)
 
@@ -33,8 +30,7 @@ def epoch_orders(
 ) -> jax.Array:
     """The orders of a few epochs, int32 [E, N]: row e is `epoch_order(key, first_epoch + e, N)`.
 
-    So an epoch's order doesn't depend on the chunk of epochs it was drawn with. The first epoch may
-    be traced.
+    So an epoch's order doesn't depend on the chunk of epochs it was drawn with.
     """
     epochs = first_epoch + jnp.arange(num_epochs)
     return jax.vmap(lambda epoch: epoch_order(key, epoch, num_examples))(epochs)
@@ -43,7 +39,7 @@ def epoch_orders(
 def batch_indices(
     orders: jax.Array, first_epoch: jax.Array | int, step: jax.Array | int, batch: int
 ) -> jax.Array:
-    """The examples of a step, counted from the start of training.
+    """The examples of a step, counted from the start of training: int32 [B], all different.
 
     An epoch is N // batch steps; its last N % batch examples are left out, others each epoch.
 
@@ -53,12 +49,6 @@ def batch_indices(
         first_epoch: the epoch of row 0; may be traced.
         step: may be traced.
         batch: B, static.
-
-    Returns:
-        int32 [B], all different.
-
-    Raises:
-        InputError: batch is below 1 or above N.
     """
     num_examples = orders.shape[1]
     check_batch(batch, num_examples)
@@ -84,9 +74,6 @@ class TrainOrder:
         batch: rows in a global batch, of all processes together.
         repeats: r, 1 for none.
         key: of the data order.
-
-    Raises:
-        InputError: a batch below 1 or above N, or repeats below 1.
 
     Reference:
         Hoffer et al. 2020, "Augment your batch"; RASampler in facebookresearch/deit.
@@ -152,16 +139,9 @@ def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarra
     >>> indices.tolist(), weights.tolist()
     ([[0, 1], [2, 0]], [[1.0, 1.0], [1.0, 0.0]])
 
-    Args:
-        num_examples: N, at least 1.
-        batch: B, at least 1.
-
     Returns:
         indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
         and weight 0.
-
-    Raises:
-        InputError: N or B is below 1.
     """
     if num_examples < 1 or batch < 1:
         raise InputError(f"can't batch {num_examples} examples by {batch}: both must be at least 1")

@@ -161,18 +161,7 @@ def batches(
 def train_example(
     source: ImageSource, order: TrainOrder, view: View, crops: int, step: int, row: int
 ) -> Example:
-    """A random crop of the image in one row of a step's global batch, and its label.
-
-    Args:
-        source: of the images.
-        order: of them.
-        view: of an image.
-        crops: seed of `crop_rng`.
-        step, row: see above.
-
-    Raises:
-        InputError: the image can't be read or decoded.
-    """
+    """A random crop of the image in one row of a step's global batch, and its label."""
     index = order.index(step, row)
     data, label = source.read(index)
     pixels = train_view(view, data, crop_rng(crops, step, row), source.name(index))
@@ -196,9 +185,6 @@ def process_rows(batch: int, index: int, count: int) -> range:
 
     >>> process_rows(6, 1, 2)
     range(3, 6)
-
-    Raises:
-        InputError: the processes don't divide the batch.
     """
     if batch % count:
         raise InputError(f"batch {batch} isn't a multiple of the {count} processes")

@@ -31,10 +31,6 @@ class ArrayRecordSource:
         folder: `NAME/VERSION` as TFDS prepared it.
         split: in TFDS notation, such as "train+validation[:50%]".
         num_classes: expected number of classes.
-
-    Raises:
-        InputError: the file format or number of classes is another, the split doesn't exist, or the
-            files can't be read.
     """
 
     def __init__(self, folder: Path, split: str, num_classes: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import SPLITS, is_hidden, split_in_name
+from mimetic_jax.data.lines import parts_of
 
 _JPEG = (".jpeg", ".jpg", ".jpe", ".jfif")
 _SUFFIXES = (*_JPEG, ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -181,7 +182,7 @@ def _has_splits(path: Path, folders: list[tuple[str, ...]]) -> bool:
 def _annotated(images: list[tuple[str, str]], annotations: Path) -> list[tuple[str, str]]:
     """The images with the classes that lines of FILE<tab>CLASS name."""
     classes = {}
-    for line in annotations.read_text("utf-8-sig").splitlines():
+    for line in "".join(parts_of(annotations)).splitlines():
         file, _, rest = line.partition("\t")
         classes[composed(file)] = rest.partition("\t")[0]
     found = [(file, classes.get(composed(file.rpartition("/")[2]), "")) for file, _ in images]

@@ -20,7 +20,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 
 
 def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarray:
-    """Decode a JPEG, PNG or other image file.
+    """Decode a JPEG, PNG or other image file: uint8 [h, w, 3].
 
     The same pixels as `PIL.Image.open(...).convert("RGB")`, bit for bit: gray and CMYK become RGB,
     transparency is dropped and EXIF orientation ignored, as ImageFolder loaders do. Two
@@ -33,9 +33,6 @@ def decode(data: bytes, name: str = "image", *, reduction: int = 1) -> np.ndarra
         name: the image's name in errors.
         reduction: 1, 2 or 4: decode a gray or RGB JPEG to 1 / reduction of its height and width,
             rounded up, at less cost. Other images come at full size.
-
-    Returns:
-        uint8 [h, w, 3].
 
     Raises:
         InputError: the data are no image, a damaged or truncated one, one of 32-bit gray, or one of
@@ -107,11 +104,7 @@ def _decode_by_pillow(data: bytes, name: str) -> np.ndarray:
 
 
 def check_image(data: bytes, name: str) -> None:
-    """Check, as far as this is possible without decoding, that these are the bytes of an image.
-
-    Raises:
-        InputError: the format is unknown, a JPEG has no end, or a PNG has wrong checksums.
-    """
+    """Check, as far as possible without decoding, that these are the bytes of an image."""
     if not jpeg_shape(data):
         with _opened(data, name) as file:
             file.verify()

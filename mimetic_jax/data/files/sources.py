@@ -47,12 +47,7 @@ class ImageSource(Protocol):
 
 
 class Subset:
-    """Some images of a source, in the order of `indices`.
-
-    Args:
-        source: the images to choose from.
-        indices: int [n], each in [0, N).
-    """
+    """Some images of a source, in the order of `indices`."""
 
     def __init__(self, source: ImageSource, indices: np.ndarray) -> None:
         self.source, self.indices = source, np.asarray(indices, np.int64)
@@ -76,20 +71,9 @@ class Subset:
 
 
 def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Load every image of a source into memory: N · size² · 3 bytes.
+    """Load every image of a source into memory: uint8 [N, s, s, 3] and labels int32 [N].
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
-
-    Args:
-        source: the images.
-        size: s, in pixels.
-        threads: number of threads that decode.
-
-    Returns:
-        images uint8 [N, s, s, 3] and labels int32 [N].
-
-    Raises:
-        InputError: an image is damaged; the error names it.
     """
     images = np.empty((len(source), size, size, 3), np.uint8)
     labels = np.empty(len(source), np.int32)
@@ -108,19 +92,11 @@ def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.nd
 def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16) -> bytes:
     """A hash of a source's images, their labels and their order.
 
-    Of images that have more than `most_bytes` together, an even sample is read: about 5,000 of
-    ImageNet's. Their number, and what `outline` gives, count for all.
+    Of images that have more than `most_bytes` together, an even sample of about so many bytes is
+    read: about 5,000 of ImageNet's. Their number, and what `outline` gives, count for all.
 
     What is read is checked as well as it can be without decoding it: a damaged image that is hashed
     here would else end a run that is recorded with this hash, and couldn't be mended.
-
-    Args:
-        source: the images.
-        most_bytes: of images to read, to within a few hundred images.
-        threads: that read.
-
-    Raises:
-        InputError: an image is damaged.
     """
     digest = hashlib.sha256(repr((len(source), source.num_classes)).encode())
     digest.update(source.outline())

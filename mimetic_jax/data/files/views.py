@@ -47,23 +47,13 @@ def random_crop(
     scale: tuple[float, ...],
     ratio: tuple[float, ...],
 ) -> tuple[int, int, int, int]:
-    """The box of torchvision's RandomResizedCrop.
+    """Top, left, height and width of the box of torchvision's RandomResizedCrop.
 
     Up to ten times: area ~ U(scale) · h · w and log(w'/h') ~ U(log ratio), until the box fits.
     After that the largest central box with a ratio in range.
 
     >>> random_crop(np.random.default_rng(0), 30, 40, (1.0, 1.0), (4 / 3, 4 / 3))
     (0, 0, 30, 40)
-
-    Args:
-        rng: source of the random numbers.
-        height: of the image, in pixels.
-        width: of the image.
-        scale: least and most of the image's area.
-        ratio: least and most width / height.
-
-    Returns:
-        top, left, height and width of the box.
 
     Reference:
         Szegedy et al. 2015, "Going deeper with convolutions"; torchvision.transforms.v2.
@@ -85,7 +75,7 @@ def random_crop(
 def train_view(
     view: View, data: bytes, rng: np.random.Generator, name: str = "image"
 ) -> np.ndarray:
-    """A random crop, resized to a square.
+    """A random crop, resized to a square: uint8 [s, s, 3].
 
     A box that shrinks by more than a tenth is averaged over areas, whatever the interpolation, so
     there is no aliasing; one that shrinks in one direction and grows in the other, as 300x220
@@ -99,12 +89,6 @@ def train_view(
         data: the encoded image.
         rng: source of the crop and of a random interpolation.
         name: the image's name in errors.
-
-    Returns:
-        uint8 [s, s, 3].
-
-    Raises:
-        InputError: the bytes are damaged.
     """
     shape = jpeg_shape(data)
     pixels = None if shape else decode(data, name)
@@ -137,21 +121,10 @@ def _resize(pixels: np.ndarray, size: int, cubic: bool) -> np.ndarray:
 
 
 def eval_view(view: View, data: bytes, name: str = "image") -> np.ndarray:
-    """The center crop: the shorter side is resized to floor(s / fraction), a square cut out.
+    """The center crop, uint8 [s, s, 3]: the shorter side is resized to floor(s / fraction).
 
     The pixels of torchvision's Resize, bicubic, and CenterCrop on Pillow images, bit for bit:
     published accuracies depend on them.
-
-    Args:
-        view: see there.
-        data: the encoded image.
-        name: the image's name in errors.
-
-    Returns:
-        uint8 [s, s, 3].
-
-    Raises:
-        InputError: the bytes are damaged.
     """
     from PIL import Image
 

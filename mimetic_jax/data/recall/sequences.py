@@ -76,21 +76,13 @@ class _Sequences:
 
 @dataclasses.dataclass(frozen=True)
 class Copying(_Sequences):
-    """`$ s | s .`: after the separator the string comes again, and then the end.
+    """`$ s | s .`: after the separator the string of `length` tokens comes again, then the end.
 
     Tokens V, V + 1 and V + 2 are $, | and the end.
 
-    Args:
-        vocabulary, test_at, num_test: see above.
-        length: tokens of s.
-
-    Raises:
-        InputError: a number is out of range.
-
-    Example:
-        >>> inputs, targets = Copying(vocabulary=4, length=3).example(jax.random.key(0))
-        >>> inputs.tolist(), targets.tolist()
-        ([4, 1, 0, 0, 5, 1, 0, 0], [-1, -1, -1, -1, 1, 0, 0, 6])
+    >>> inputs, targets = Copying(vocabulary=4, length=3).example(jax.random.key(0))
+    >>> inputs.tolist(), targets.tolist()
+    ([4, 1, 0, 0, 5, 1, 0, 0], [-1, -1, -1, -1, 1, 0, 0, 6])
 
     Reference: Repeat After Me: Transformers are Better than State Space Models at Copying (Jelassi
     et al. 2024), section 4.
@@ -122,7 +114,6 @@ class Associative(_Sequences):
     Half of the vocabulary are keys, the other half values. Keys differ; values are independent.
 
     Args:
-        vocabulary, test_at, num_test: see above.
         pairs: P; multiples of the length have as many times more.
         queries: Q ≤ P, keys that are asked for, likewise.
 
@@ -178,19 +169,11 @@ class Associative(_Sequences):
 
 @dataclasses.dataclass(frozen=True)
 class Induction(_Sequences):
-    """`… a b … a`: the last token stands once before, and what followed it then is asked for.
+    """`… a b … a`: after `length` tokens a comes again, and what followed it before is asked for.
 
-    Args:
-        vocabulary, test_at, num_test: see above.
-        length: tokens before the last a.
-
-    Raises:
-        InputError: a number is out of range.
-
-    Example:
-        >>> inputs, targets = Induction(vocabulary=4, length=6).example(jax.random.key(0))
-        >>> inputs.tolist(), targets.tolist()
-        ([0, 1, 3, 2, 0, 0, 3], [-1, -1, -1, -1, -1, -1, 2])
+    >>> inputs, targets = Induction(vocabulary=4, length=6).example(jax.random.key(0))
+    >>> inputs.tolist(), targets.tolist()
+    ([0, 1, 3, 2, 0, 0, 3], [-1, -1, -1, -1, -1, -1, 2])
 
     Reference: In-context Learning and Induction Heads (Olsson et al. 2022); the task of Mamba (Gu
     and Dao 2023), section 4.1.2, whose a is always the same.

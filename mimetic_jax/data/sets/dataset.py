@@ -264,15 +264,10 @@ def _level_counts(images: np.ndarray) -> np.ndarray:
 def balanced(labels: np.ndarray, fraction: float) -> np.ndarray:
     """Indices of a class-balanced part, the same for every run; a smaller is a subset of a larger.
 
+    A fraction in (0, 1] of each class is kept, rounded, at least one example.
+
     >>> balanced(np.array([0, 1, 0, 1, 0, 1]), 1 / 3).tolist()
     [3, 4]
-
-    Args:
-        labels: int [N].
-        fraction: of each class to keep, rounded, at least one example; in (0, 1].
-
-    Returns:
-        int64, ascending.
     """
     kept = []
     for label in np.unique(labels):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,6 @@ OWN_SIDES = {"folder": 64, "folder_streamed": 224}
 
 _TESTS = ("test", "validation")  # the first that is there
 _TRAIN_SHARE = 0.9  # of each class, where there is neither
-_TAR = "mkdir {1} && tar -xf {0} -C {1}"
-_UNPACKED_BY = {".zip": "unzip {0} -d {1}", ".tar": _TAR, ".tgz": _TAR}
 
 
 def load_dataset(
@@ -73,12 +70,7 @@ def describe_own(
 ) -> DatasetInfo:
     """What is known of one's own images without decoding one: their number and their classes.
 
-    Args:
-        name, data_dir, size: as `load_own`.
-        dataset: the images if they are loaded; otherwise the files are listed.
-
-    Raises:
-        InputError: as `load_own`.
+    Takes what `load_own` takes, and the images if they are loaded; otherwise files are listed.
     """
     path, side, left_out = _own_path(name, data_dir), size or OWN_SIDES[name], ""
     if dataset is None:
@@ -113,10 +105,6 @@ def load_own(
         data_dir: a folder; "~" is the home folder.
         size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
         subset: fraction of each class to train on.
-
-    Raises:
-        InputError: there are no such files, they aren't in class folders, or too few are there to
-            hold any out.
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
@@ -188,9 +176,7 @@ def _root(info: DatasetInfo, data_dir: str | None) -> Path:
             f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
             f"{_origin(info, 'DIR')}"
         )
-    root = expanded(data_dir)
-    _check_unpacked(root)
-    return root
+    return _folder(data_dir)
 
 
 def _origin(info: DatasetInfo, data_dir: str) -> str:
@@ -207,9 +193,14 @@ def _own_path(name: str, data_dir: str | None) -> Path:
         raise InputError(
             f"{name} needs your images: --config.data.dir=FOLDER, with CLASS/IMAGE in it"
         )
-    found = existing(expanded(data_dir))
-    _check_unpacked(found)
-    return found
+    return existing(_folder(data_dir))
+
+
+def _folder(data_dir: str) -> Path:
+    path = expanded(data_dir)
+    if path.is_file():
+        raise InputError(f"{path} is a file: give a folder of images, unpacked if it is an archive")
+    return path
 
 
 def _own_sources(tree: ClassFolders) -> StreamedDataset:
@@ -224,12 +215,3 @@ def _own_sources(tree: ClassFolders) -> StreamedDataset:
             f"images ({len(train)} in all) to hold a tenth of them out"
         )
     return StreamedDataset(Subset(train, kept), Subset(train, tested))
-
-
-def _check_unpacked(path: Path) -> None:
-    """Check that this is no archive: files are read from folders alone."""
-    suffix = ".tar" if ".tar" in path.suffixes else path.suffix.lower()
-    if suffix in _UNPACKED_BY and path.is_file():
-        target = path.with_name(path.name.partition(".")[0])
-        command = _UNPACKED_BY[suffix].format(shlex.quote(str(path)), shlex.quote(str(target)))
-        raise InputError(f"{path} is an archive: unpack it first, and give {target}: {command}")

@@ -43,17 +43,7 @@ def read_cifar(folder: Path, info: DatasetInfo) -> tuple[Split, Split] | None:
     """CIFAR's "python version": pickled batches of rows of pixels; of CIFAR-100 the fine labels.
 
     The batches of a split must hold equally many images each, but not as many as published: a
-    cut-down copy of the data can be read too.
-
-    Args:
-        folder: that holds the files, unpacked.
-        info: of CIFAR-10 or CIFAR-100.
-
-    Returns:
-        The splits; None if the folder has none of the files.
-
-    Raises:
-        InputError: a file is missing, can't be read, or contradicts itself or the others.
+    cut-down copy of the data can be read too. None if the folder, of the unpacked files, has none.
     """
     files = _CIFAR_FILES[info.name]
     every = [*files[0], *files[1]]

@@ -135,12 +135,6 @@ def describe(name: str) -> DatasetInfo:
 
     >>> describe("cifar100").num_classes
     100
-
-    Args:
-        name: a known name; `names` lists them.
-
-    Raises:
-        InputError: the name is unknown.
     """
     if name not in _KNOWN:
         raise unknown("data set", name, _KNOWN)

@@ -8,8 +8,9 @@ from typing import Any
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
+from mimetic_jax.data.lines import parts_of
 from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
-from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of, parts_of
+from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of
 
 _PYTHON_DOCS = "python_docs"
 _PTB: dict[str, Any] = {
@@ -113,9 +114,6 @@ def load_text(name: str, data_dir: str | None) -> Corpus:
         name: one of `names()`, or "text_char" or "text_word".
         data_dir: the folder with the files, or with a folder ptb, wikitext-2 or wikitext-103 that
             holds them; "~" is the home folder. None for "python_docs".
-
-    Returns:
-        The corpus; see `tokens.corpus_of` for its vocabulary.
 
     Raises:
         InputError: the name is unknown, a file is missing, empty or not UTF-8, or a data_dir is

@@ -15,7 +15,8 @@ from mimetic_jax.data.home import (
     split_in_name,
     unread,
 )
-from mimetic_jax.data.text.tokens import Corpus, corpus_of, parts_of
+from mimetic_jax.data.lines import parts_of
+from mimetic_jax.data.text.tokens import Corpus, corpus_of
 
 LEVELS = {"text_char": "char", "text_word": "word"}
 """What a token is, by the name in configurations."""
@@ -26,7 +27,7 @@ _MOST_TESTED = 100_000  # characters of each: a test of more would take longer t
 
 
 def load_own(name: str, data_dir: str | None) -> Corpus:
-    """Load a text of one's own.
+    """Load a text of one's own: "text_char" of characters, or "text_word" of words.
 
     A folder with train.txt, valid.txt (validation, val, dev) and test.txt, or with such words at
     the start or the end of three files' names, is read as it is split. Of another folder all .txt
@@ -34,14 +35,6 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
     line; hidden files are left out. That text, or that of a single file, is split at the nearest
     line ends in training, validation and test text. The latter two have 5 % of the characters
     each, at most 100,000.
-
-    Args:
-        name: "text_char" for every character of the text, "text_word" for words separated by
-            whitespace with "<eos>" after every line, those outside the vocabulary as "<unk>".
-        data_dir: the folder or file; "~" is the home folder. Its name becomes that of the corpus.
-
-    Returns:
-        The corpus; see `tokens.corpus_of` for its vocabulary.
 
     Raises:
         InputError: there is no such folder or file; it has no .txt file, or only one or two of

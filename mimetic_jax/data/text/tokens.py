@@ -6,14 +6,12 @@ import dataclasses
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from mimetic_jax.base.errors import InputError
 
 _UNKNOWN = "<unk>"
-_CHUNK = 2**22  # bytes read at once: the strings of a chunk take about twenty times its size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +22,7 @@ class TextInfo:
         name: the name that `load_text` takes.
         level: what a token is, "word" or "char".
         vocabulary: number of different tokens.
-        num_train: tokens of the training text, line ends included.
-        num_valid: of the validation text.
-        num_test: of the test text.
+        num_train, num_valid, num_test: tokens of the three texts, line ends included.
         source: the canonical release.
         files: its training, validation and test file, if it is read from these.
         folders: folders below `data_dir` that may hold the files.
@@ -54,18 +50,11 @@ class TextInfo:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
-    """Training, validation and test text as token ids, with one vocabulary.
+    """Training, validation and test text as token ids, int32 [N], with one vocabulary.
 
     >>> tokens = np.array([0, 1, 0], np.int32)
     >>> Corpus("ab", ("a", "b"), tokens, tokens, tokens).vocabulary[1]
     'b'
-
-    Args:
-        name: name of the text in configs and tables.
-        vocabulary: token n is `vocabulary[n]`.
-        train: int32 [N], each in [0, V).
-        valid: int32.
-        test: int32.
 
     Raises:
         InputError: a text is empty, or of another dtype or range.
@@ -100,43 +89,13 @@ class Corpus:
         return digest.hexdigest()[:16]
 
 
-def parts_of(path: Path, clean: Callable[[str], str] = lambda text: text) -> Iterator[str]:
-    """Yield the text of a file, without a byte order mark, in parts that end at a line end.
-
-    Line ends are those of any system: CR LF and CR become LF.
-
-    Raises:
-        InputError: it is empty, not UTF-8, or can't be read.
-    """
-    offset = 0
-    try:
-        with path.open("rb") as file:
-            while part := file.read(_CHUNK) + file.readline():
-                text = part.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-                yield clean(text if offset else text.removeprefix("\ufeff"))
-                offset += len(part)
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} isn't UTF-8: byte {offset + error.start} is {part[error.start]:#04x}"
-        ) from error
-    except OSError as error:
-        raise InputError(f"can't read {path} ({error.strerror})") from error
-    if not offset:
-        raise InputError(f"{path} is empty")
-
-
 def corpus_of(name: str, texts: Sequence[Iterator[str]], level: str) -> Corpus:
-    """The training, validation and test text as tokens.
+    """The training, validation and test text, in parts that end at a line end, as tokens.
 
     The vocabulary of characters is all of them, in order of their first appearance. That of words
     is the training text's, and other words are "<unk>". Where the training text has no "<unk>" of
     its own, as the published ones have, words that occur once in it become "<unk>": else it would
     never be trained.
-
-    Args:
-        name: of the corpus.
-        texts: the three texts, in parts that end at a line end.
-        level: "word" or "char".
     """
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new symbol's id is the number of symbols so far

@@ -14,20 +14,10 @@ from mimetic_jax.base.errors import InputError
 
 
 def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
-    """Cut a text into rows that are read in parallel; the remainder is dropped.
+    """Cut a text [N] into rows [B, N // B] that are read in parallel; the remainder is dropped.
 
     >>> batchify(np.arange(7), 2).tolist()
     [[0, 1, 2], [3, 4, 5]]
-
-    Args:
-        tokens: [N].
-        batch: B, the number of rows.
-
-    Returns:
-        [B, M] with M = N // B.
-
-    Raises:
-        InputError: B is below 1, or a row would be empty.
     """
     if not 1 <= batch <= len(tokens):
         raise InputError(f"batch {batch} isn't between 1 and the {len(tokens)} tokens of the text")
@@ -41,16 +31,6 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
 
     >>> train_windows(num_tokens=929_589, batch=16, length=80, valid=40)
     1452
-
-    Args:
-        num_tokens: N of the text.
-        batch: B.
-        length: tokens per window.
-        valid: targets per window that count.
-
-    Raises:
-        InputError: the text or its rows are shorter than a window with its targets, or `valid` is
-            above `length`.
     """
     _check(num_tokens, batch, length, valid)
     row = num_tokens // batch
@@ -65,7 +45,7 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
 def window(
     rows: jax.Array, index: jax.Array | int, length: int, valid: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Inputs, targets and weights of one step.
+    """Inputs, targets and weights of one step, [B, length] each; a weight is 1 or 0.
 
     The last window of an epoch may reach beyond the rows. It keeps its shape: the last token is
     repeated there with weight 0, which a causal model doesn't see at the positions that count.
@@ -75,10 +55,6 @@ def window(
         index: from 0 to `train_windows` - 1; may be traced.
         length: tokens per window, static.
         valid: targets per window that count, static.
-
-    Returns:
-        inputs and targets int32 [B, length], and weights float32 [B, length], 1 for targets that
-        count and 0 otherwise.
 
     Reference: word_cnn of the program of Bai et al. (An Empirical Evaluation of Generic
     Convolutional and Recurrent Networks for Sequence Modeling). Its char_cnn differs in one case:
@@ -106,19 +82,9 @@ def eval_windows(
     >>> starts.tolist(), weights.tolist()
     ([[0, 2]], [[[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]])
 
-    Args:
-        num_tokens: N of the text.
-        batch: B, windows per step.
-        length: tokens per window.
-        valid: tokens from the start of a window to the start of the next.
-
     Returns:
         starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
         and weights 0. The weights sum to N - 1.
-
-    Raises:
-        InputError: the text is shorter than a window and its target, `valid` is above `length`, or
-            B is below 1.
     """
     _check(num_tokens, batch, length, valid)
     count = 1 + max(0, -(-(num_tokens - 1 - length) // valid))
@@ -134,17 +100,9 @@ def eval_windows(
 
 
 def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
-    """Inputs and targets of the windows at `starts`.
+    """Inputs and targets, int32 [B, length], of the windows at `starts` [B].
 
-    Past the end of the text the last token is repeated.
-
-    Args:
-        tokens: int32 [N].
-        starts: int32 [B], one step of `eval_windows`; may be traced.
-        length: tokens per window, static.
-
-    Returns:
-        inputs and targets int32 [B, length].
+    Past the end of the text [N] the last token is repeated.
     """
     position = starts[:, None] + jnp.arange(length)
     last = len(tokens) - 1

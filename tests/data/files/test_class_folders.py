@@ -118,6 +118,8 @@ def test_tiny_imagenet(make: Make) -> None:
     assert [images[name] for name in names[6:]] == ["n02", "n02", "n01"]
     (folder / "val/val_annotations.txt").write_text("val_0.JPEG n02\n")
     refused(lambda: found(folder, "validation"), "doesn't name the class of val/images/")
+    (folder / "val/val_annotations.txt").write_bytes(b"val_0.JPEG\tcaf\xe9\n")
+    refused(lambda: found(folder, "validation"), "val_annotations.txt isn't UTF-8: byte 14 is 0xe9")
 
 
 @pytest.mark.parametrize("prefix", ["", "train/"])

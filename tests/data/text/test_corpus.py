@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data import lines
 from mimetic_jax.data.text import corpus as text
-from mimetic_jax.data.text import tokens as tokenizing
 from tests.data import made
 
 SPLITS = ("train", "valid", "test")
@@ -93,7 +93,7 @@ def test_parts_of_a_large_file_join(
 
     whole = read()
     for size in (1, 2, 3, 7, 50):
-        monkeypatch.setattr(tokenizing, "_CHUNK", size)
+        monkeypatch.setattr(lines, "_CHUNK", size)
         parts = read()
         assert parts.fingerprint() == whole.fingerprint()
     expected = list(content) if level == "char" else content.replace("\n", " <eos> ").split()
@@ -143,7 +143,7 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.M
     refused([f"{valid} is empty"], "ptb_word", tmp_path)
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
-        monkeypatch.setattr(tokenizing, "_CHUNK", chunk)
+        monkeypatch.setattr(lines, "_CHUNK", chunk)
         refused([f"{valid} isn't UTF-8: byte 10 is 0xff"], "ptb_word", tmp_path)
 
 
