@@ -29,7 +29,6 @@ import dataclasses
 import functools
 import math
 import numbers
-import operator
 import os
 import types
 import typing
@@ -264,7 +263,7 @@ def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
         raise _Mismatch from None
     if not -math.inf < number < math.inf or (within and number not in within):
         raise _wrong(name, kind, value, within)
-    return value if type(value) is kind else number
+    return number
 
 
 def _scalar(value: Any) -> Any:
@@ -307,12 +306,10 @@ def _items(
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
         raise _Mismatch
-    items = tuple(
+    return tuple(
         converted(f"{name}[{index}]", part, item, within)
         for index, (part, item) in enumerate(zip(arguments, value, strict=True))
     )
-    same = isinstance(value, tuple) and all(map(operator.is_, items, value))
-    return value if same else items
 
 
 def _fixed_length(origin: Any, arguments: tuple[Any, ...]) -> bool:

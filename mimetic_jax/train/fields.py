@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mimetic_jax.base.typed import NOT_NEGATIVE, SEED, Range
 from mimetic_jax.data import Augmentation, Mixing
-from mimetic_jax.data.ranges import PIXELS, VIEW
+from mimetic_jax.data.augment.pipeline import PIXELS
 from mimetic_jax.data.recall import sequences
 from mimetic_jax.train.schedule import Plateau, Scaling, ScheduleName
 from mimetic_jax.tree.rules import Rule
@@ -34,6 +34,7 @@ START: Affects = frozenset({"result"})
 NOTHING: Affects = frozenset()
 
 PART = Range(0, 1, above=True)
+VIEW = Range(0.01, 1)
 DECAY = Range(0, 1, below=True)
 STEPS = Range(0, 2**31 - 1)  # the counter of steps has 32 bits
 EPOCHS = Range(0, 10**6)

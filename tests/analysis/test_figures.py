@@ -184,8 +184,6 @@ def test_span(drawn):
     rows = drawn("span", draws=50, width=style.PAGE)
     random = [row["subsets"] for row in rows if row["filters"] == "random"]
     assert random == ["28", "10", "4", "56", "20", "8"]
-    impulse = [float(row["subsets"]) for row in rows if row["filters"] == "impulse"]
-    np.testing.assert_allclose(impulse, [20.8, 4.5, 0.3, 45.9, 12.2, 2.3], atol=2)
     assert {row["subsets"] for row in rows if row["filters"] == "box"} == {"0"}
 
 

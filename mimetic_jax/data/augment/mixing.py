@@ -8,7 +8,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from mimetic_jax.base.typed import SHARE, Range, check_fields, converted
+from mimetic_jax.base.typed import SHARE, Range, check_fields
 
 ALPHA = Range(0, 1000)  # beyond that, λ is 1/2
 
@@ -74,7 +74,6 @@ def mix(
 
     Reference: timm/data/mixup.py, class Mixup in batch mode.
     """
-    converted("smoothing", Annotated[float, SHARE], smoothing)
     one_hot = jax.nn.one_hot(labels, num_classes, dtype=jnp.float32)
     targets = (1 - smoothing) * one_hot + smoothing / num_classes
     if not (mixing.mixup or mixing.cutmix):

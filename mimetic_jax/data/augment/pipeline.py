@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import SHARE, check_fields
+from mimetic_jax.base.typed import SHARE, Range, check_fields
 from mimetic_jax.data.augment import erasing, geometry, policy
-from mimetic_jax.data.ranges import Interpolation, Pixels, Ratio, Scale, check_range
+from mimetic_jax.data.ranges import check_range
+
+PIXELS = Range(0, 2**14)
+"""Of a side, or none."""
+
+_Pixels: TypeAlias = Annotated[int, PIXELS]
 
 # Folded into an example's key: what one operation draws depends on no other.
 _CROP, _FLIP, _CUTOUT, _RESIZE, _RANDAUGMENT, _ERASE = 0, 1, 2, 3, 4, 6
@@ -53,13 +58,13 @@ class Augmentation:
         InputError: a number is out of range, a name unknown, or the policy malformed.
     """
 
-    crop: Pixels = 0
+    crop: _Pixels = 0
     flip: bool = False
-    cutout: Pixels = 0
-    size: Pixels = 0
-    crop_scale: Scale = ()
-    crop_ratio: Ratio = (3 / 4, 4 / 3)
-    interpolation: Interpolation = "bilinear"
+    cutout: _Pixels = 0
+    size: _Pixels = 0
+    crop_scale: Annotated[tuple[float, ...], Range(0, 1, above=True)] = ()
+    crop_ratio: Annotated[tuple[float, ...], Range(1e-3, 1e3)] = (3 / 4, 4 / 3)
+    interpolation: Literal["bilinear", "bicubic", "random"] = "bilinear"
     randaugment: str = ""
     randaugment_first: bool = False
     erase: Annotated[float, SHARE] = 0.0

@@ -26,13 +26,10 @@ class Generated(HeldFeed):
 
     Args:
         draw: the rule.
-        batch: B, examples per step.
         num_test: examples of each test set.
-        test_batch: examples per batch of it.
         steps_per_epoch: what counts as an epoch; no example comes again in the next.
-        max_dispatch: steps per dispatch, at most.
-        sharding: of a batch over the mesh.
         tests: the rule of each test set, by the prefix of its sums.
+        batch, test_batch, max_dispatch, sharding: as of `Feed`.
     """
 
     def __init__(

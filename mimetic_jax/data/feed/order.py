@@ -14,8 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimetic_jax.base.errors import InputError
-
 
 def epoch_order(key: jax.Array, epoch: jax.Array | int, num_examples: int) -> jax.Array:
     """The order of the examples in one epoch: `permutation(fold_in(key, epoch), N)`.
@@ -51,7 +49,6 @@ def batch_indices(
         batch: B, static.
     """
     num_examples = orders.shape[1]
-    check_batch(batch, num_examples)
     epoch, position = jnp.divmod(step, num_examples // batch)
     start = (epoch - first_epoch, position * batch)
     return jax.lax.dynamic_slice(orders, start, (1, batch))[0]
@@ -87,11 +84,6 @@ class TrainOrder:
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, init=False)
     _epochs: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        check_batch(self.batch, self.num_examples)
-        if self.repeats < 1:
-            raise InputError(f"repeats {self.repeats} isn't at least 1")
-
     @property
     def steps_per_epoch(self) -> int:
         return self.num_examples // self.batch
@@ -126,12 +118,6 @@ class TrainOrder:
 _compiled_order = jax.jit(epoch_order, static_argnums=2)
 
 
-def check_batch(batch: int, num_examples: int) -> None:
-    """Raise InputError unless an epoch of N examples holds a batch."""
-    if not 1 <= batch <= num_examples:
-        raise InputError(f"batch {batch} isn't between 1 and the {num_examples} training examples")
-
-
 def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
     """Batches of one size that count every example exactly once.
 
@@ -143,8 +129,6 @@ def padded_batches(num_examples: int, batch: int) -> tuple[np.ndarray, np.ndarra
         indices int32 [S, B] and weights float32 [S, B] with S = ceil(N / B); padding has index 0
         and weight 0.
     """
-    if num_examples < 1 or batch < 1:
-        raise InputError(f"can't batch {num_examples} examples by {batch}: both must be at least 1")
     index = np.arange(-(-num_examples // batch) * batch, dtype=np.int32).reshape(-1, batch)
     real = index < num_examples
     return np.where(real, index, np.int32(0)), real.astype(np.float32)

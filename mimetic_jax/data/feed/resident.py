@@ -23,15 +23,7 @@ from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
 class ResidentImages(HeldFeed):
-    """A feed of images that every device holds as uint8 and gathers inside the step.
-
-    Args:
-        info: of the data set.
-        batch: B, examples per step.
-        test_batch: examples per batch of the test set.
-        max_dispatch: steps per dispatch, at most.
-        sharding: of a batch over the mesh.
-    """
+    """A feed of images that every device holds as uint8 and gathers inside the step."""
 
     def __init__(
         self,

@@ -37,12 +37,9 @@ class TokenRows(HeldFeed):
 
     Args:
         info: of the text.
-        batch: B, rows.
-        test_batch: windows per batch of the validation and test text.
         length: tokens of a window.
         valid: targets of it that count, the last ones.
-        max_dispatch: steps per dispatch, at most.
-        sharding: of a batch over the mesh.
+        batch, test_batch, max_dispatch, sharding: as of `Feed`; B is the number of rows.
     """
 
     def __init__(

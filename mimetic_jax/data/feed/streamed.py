@@ -40,10 +40,7 @@ class StreamedImages(Feed):
 
     Args:
         num_train: N, training examples.
-        view: of an image.
-        batch: B, examples per step.
-        test_batch: examples per batch of the test set.
-        sharding: of a batch over the mesh.
+        batch, test_batch, sharding: as of `Feed`.
         repeats: times each image comes in an epoch.
         threads: that decode; 0: one per core, at most 32.
     """

@@ -56,10 +56,6 @@ class ArrayRecordSource:
                 f"{folder} holds {self._name} as {found}, which needs TensorFlow to read: "
                 "build it with --file_format=array_record"
             )
-        if missing := [name for name in ("image", "label") if name not in features]:
-            raise InputError(
-                f"{folder} holds no {' and no '.join(missing)}, only {', '.join(features)}"
-            )
         if (classes := features["label"].num_classes) != num_classes:
             raise InputError(f"{folder} holds {classes} classes, expected {num_classes}")
 
@@ -80,7 +76,7 @@ class ArrayRecordSource:
         except Exception as error:
             raise self._unreadable(self.name(index), error) from error
         label = int(record["label"])
-        if not 0 <= label < self.num_classes:
+        if not 0 <= label < self.num_classes:  # TFDS marks an image without one by -1
             raise InputError(
                 f"{self.name(index)} has label {label}, expected 0 to {self.num_classes - 1}"
             )

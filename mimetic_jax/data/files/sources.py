@@ -70,7 +70,7 @@ class Subset:
         return self.source.outline() + self.indices.tobytes()
 
 
-def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.ndarray, np.ndarray]:
+def load_all(source: ImageSource, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Load every image of a source into memory: uint8 [N, s, s, 3] and labels int32 [N].
 
     The shorter side is resized to `size` and the center square kept, as by `eval_view`.
@@ -83,13 +83,13 @@ def load_all(source: ImageSource, size: int, *, threads: int = 8) -> tuple[np.nd
         data, labels[index] = source.read(index)
         images[index] = eval_view(view, data, source.name(index))
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(load, range(len(source))):
             pass
     return images, labels
 
 
-def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16) -> bytes:
+def contents(source: ImageSource, most_bytes: int = 2**29) -> bytes:
     """A hash of a source's images, their labels and their order.
 
     Of images that have more than `most_bytes` together, an even sample of about so many bytes is
@@ -107,7 +107,7 @@ def contents(source: ImageSource, most_bytes: int = 2**29, *, threads: int = 16)
         return hashlib.sha256(data).digest() + label.to_bytes(4, "big"), len(data)
 
     total = 0
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(16) as pool:
         order = _evenly(len(source))
         while total < most_bytes and (some := list(itertools.islice(order, 256))):
             for image, size in pool.map(hashed, some):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated
 
 import numpy as np
 
-from mimetic_jax.base.typed import check_fields
 from mimetic_jax.data.files.decode import decode, jpeg_shape, opencv
-from mimetic_jax.data.ranges import VIEW, Interpolation, Ratio, Scale, Side, check_range
+from mimetic_jax.data.ranges import check_range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,21 +21,17 @@ class View:
         scale: least and greatest area of a crop, as parts of the image's.
         ratio: least and greatest width / height of a crop.
         interpolation: of crops: "bilinear", "bicubic", or "random" for either.
-
-    Raises:
-        InputError: a number is out of range, or the interpolation unknown.
     """
 
-    size: Side
-    fraction: Annotated[float, VIEW] = 1.0
-    scale: Scale = (0.08, 1.0)
-    ratio: Ratio = (3 / 4, 4 / 3)
-    interpolation: Interpolation = "bilinear"
+    size: int
+    fraction: float = 1.0
+    scale: tuple[float, ...] = (0.08, 1.0)
+    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        check_range("crop scale", self.scale)
-        check_range("crop ratio", self.ratio)
+        check_range("crop_scale", self.scale)
+        check_range("crop_ratio", self.ratio)
 
 
 def random_crop(

@@ -9,7 +9,7 @@ from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.download import REMOTE, hint
 from mimetic_jax.data.home import check_unused, expanded
 from mimetic_jax.data.lines import parts_of
-from mimetic_jax.data.text.text_files import LEVELS, load_own, other_files
+from mimetic_jax.data.text.text_files import LEVELS, load_own
 from mimetic_jax.data.text.tokens import Corpus, TextInfo, corpus_of
 
 _PYTHON_DOCS = "python_docs"
@@ -68,12 +68,10 @@ def describe(name: str, data_dir: str | None = None, corpus: Corpus | None = Non
     if name in _KNOWN:
         info = _KNOWN[name]
     elif name == _PYTHON_DOCS or name in LEVELS:
-        left_out = other_files(data_dir) if name in LEVELS and data_dir and corpus is None else ""
         corpus = load_text(name, data_dir) if corpus is None else corpus
         source = "pydoc_data.topics of CPython" if name == _PYTHON_DOCS else str(data_dir)
-        info = TextInfo(
-            corpus.name, LEVELS.get(name, "char"), 0, 0, 0, 0, source, left_out=left_out
-        )
+        level, left_out = LEVELS.get(name, "char"), corpus.left_out
+        info = TextInfo(corpus.name, level, 0, 0, 0, 0, source, left_out=left_out)
     else:
         raise unknown("text", name, [*names(), *LEVELS])
     if corpus is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -46,39 +47,35 @@ def load_own(name: str, data_dir: str | None) -> Corpus:
             f"{name} needs your text: --config.data.dir=FILE, or a folder of .txt files"
         )
     path = existing(expanded(data_dir))
-    stamps = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in _files(path)]
-    return _read(name, path, tuple(stamps))
-
-
-def other_files(data_dir: str) -> str:
-    """How many files of a folder `load_own` doesn't read, hidden ones excepted; "" for none."""
-    path = existing(expanded(data_dir))
-    if path.is_file():
-        return ""
-    files = _files(path)
-    read = {*(_splits(path, files) or files)}
-    found = [file for file in path.rglob("*") if file.is_file() and file not in read]
-    return unread(f.name for f in found if not is_hidden(f.relative_to(path).as_posix()))
+    files, others = _files(path)
+    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return _read(name, path, stamps, others)
 
 
 @functools.lru_cache(maxsize=1)  # a run asks for the sizes before it asks for the tokens
-def _read(name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Corpus:
+def _read(
+    name: str, path: Path, stamps: tuple[tuple[Path, int, int], ...], others: tuple[str, ...]
+) -> Corpus:
     files = [file for file, *_ in stamps]
     if split := _splits(path, files):
         texts = [parts_of(file) for file in split]
+        others += tuple(file.name for file in files if file not in split)
     else:
         texts = [iter([part]) for part in _divided(path, ["".join(parts_of(f)) for f in files])]
-    return corpus_of(name_of(path), texts, LEVELS[name])
+    corpus = corpus_of(name_of(path), texts, LEVELS[name])
+    return dataclasses.replace(corpus, left_out=unread(others))
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """The texts, and the names of the other files of a folder, hidden ones excepted."""
     if path.is_file():
-        return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".txt")
-    files = [f for f in found if f.is_file() and not is_hidden(f.relative_to(path).as_posix())]
-    if not files:
+        return [path], ()
+    below = ((file, file.relative_to(path).as_posix()) for file in sorted(path.rglob("*")))
+    visible = [file for file, name in below if file.is_file() and not is_hidden(name)]
+    texts = [file for file in visible if file.suffix.lower() == ".txt"]
+    if not texts:
         raise InputError(f"{path} has no .txt file")
-    return files
+    return texts, tuple(file.name for file in visible if file.suffix.lower() != ".txt")
 
 
 def _splits(folder: Path, files: list[Path]) -> list[Path]:

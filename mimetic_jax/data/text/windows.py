@@ -19,8 +19,6 @@ def batchify(tokens: np.ndarray, batch: int) -> np.ndarray:
     >>> batchify(np.arange(7), 2).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
-    if not 1 <= batch <= len(tokens):
-        raise InputError(f"batch {batch} isn't between 1 and the {len(tokens)} tokens of the text")
     return tokens[: len(tokens) // batch * batch].reshape(batch, -1)
 
 
@@ -32,7 +30,7 @@ def train_windows(num_tokens: int, batch: int, length: int, valid: int) -> int:
     >>> train_windows(num_tokens=929_589, batch=16, length=80, valid=40)
     1452
     """
-    _check(num_tokens, batch, length, valid)
+    _check(num_tokens, length, valid)
     row = num_tokens // batch
     if row <= length:
         raise InputError(
@@ -86,7 +84,7 @@ def eval_windows(
         starts int32 [S, B] and weights float32 [S, B, length] of the targets; padding has start 0
         and weights 0. The weights sum to N - 1.
     """
-    _check(num_tokens, batch, length, valid)
+    _check(num_tokens, length, valid)
     count = 1 + max(0, -(-(num_tokens - 1 - length) // valid))
     starts = np.arange(-(-count // batch) * batch, dtype=np.int32) * np.int32(valid)
     position = np.arange(length)
@@ -109,9 +107,7 @@ def windows_at(tokens: jax.Array, starts: jax.Array, length: int) -> tuple[jax.A
     return tokens[jnp.minimum(position, last)], tokens[jnp.minimum(position + 1, last)]
 
 
-def _check(num_tokens: int, batch: int, length: int, valid: int) -> None:
-    if batch < 1:
-        raise InputError(f"batch {batch} must be at least 1")
+def _check(num_tokens: int, length: int, valid: int) -> None:
     if not 1 <= valid <= length:
         raise InputError(f"valid {valid} isn't between 1 and the window's length {length}")
     if num_tokens <= length:

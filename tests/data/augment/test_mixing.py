@@ -109,7 +109,6 @@ def test_probabilities_and_smoothing() -> None:
         (lambda: Mixing(mixup=-0.1), r"mixup -0\.1 is not .* at least 0"),
         (lambda: Mixing(prob=1.2), r"prob 1\.2 is not .* at most 1"),
         (lambda: Mixing(cutmix=1e300), r"cutmix 1e\+300 is not .* at most 1,000"),
-        (lambda: mix(Mixing(), KEY, IMAGES, LABELS, CLASSES, 1.5), r"smoothing 1\.5"),
     ],
 )
 def test_bad_input(call, words) -> None:

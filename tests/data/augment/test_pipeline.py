@@ -194,23 +194,12 @@ def test_gray_images_can_have_everything() -> None:
     assert out.shape == (4, 8, 8, 1)
 
 
-def test_lists_of_a_configuration_become_tuples() -> None:
-    augmentation = Augmentation(crop_scale=[0.5, 1], crop_ratio=[1, 1])  # type: ignore[arg-type]
-    assert augmentation == Augmentation(crop_scale=(0.5, 1), crop_ratio=(1, 1))
-    assert hash(augmentation) == hash(Augmentation(crop_scale=(0.5, 1), crop_ratio=(1, 1)))
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"size": -1}, "size -1"),
         ({"size": 2**31}, "size 2147483648 is not .* at most 16,384"),
-        ({"crop": -1}, "crop -1"),
-        ({"crop": 2**15}, "crop 32768"),
-        ({"cutout": -2}, "cutout -2"),
-        ({"flip": 1}, "flip 1 is not True or False"),
         ({"crop_ratio": (1e-300, 1)}, r"crop_ratio\[0\] 1e-300"),
-        ({"randaugment": "torchvision-n1000-m9"}, "n of .*: 1000 is not .* at most 16"),
         ({"randaugment": "rand-m" + "9" * 5000 + "-inc1"}, "isn't one of n, m, mstd, inc"),
         ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\.0\)"),
         (
@@ -222,8 +211,6 @@ def test_lists_of_a_configuration_become_tuples() -> None:
         ({"crop_ratio": (2, 1)}, r"crop_ratio \(2\.0, 1\.0\) isn't \(least, greatest\)"),
         ({"interpolation": "nearest"}, "unknown Augmentation.interpolation 'nearest'"),
         ({"randaugment": "rand-m9"}, "needs inc1"),
-        ({"erase": -0.1}, r"erase -0\.1"),
-        ({"erase": float("nan")}, "erase nan"),
         ({"erase": 2}, "erase 2 is not a finite number of at least 0 and at most 1"),
         (
             {"erase_mode": "pixels"},

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
 
 KEY = jax.random.key(3)
@@ -100,19 +99,3 @@ def test_repeats_are_shared_out() -> None:
     rows = TrainOrder(100, 12, 3, KEY).batch_indices(0).reshape(3, 4)
     np.testing.assert_array_equal(rows, np.tile(rows[0], (3, 1)))
     assert len(set(rows[0].tolist())) == 4
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: batch_indices(jnp.zeros((1, 10)), 0, 0, 0), "batch 0 .* 10 training examples"),
-        (lambda: batch_indices(jnp.zeros((1, 10)), 0, 0, 11), "batch 11 .* 10 training examples"),
-        (lambda: TrainOrder(10, 11, 1, KEY), "batch 11 .* 10 training examples"),
-        (lambda: TrainOrder(10, 5, 0, KEY), "repeats 0"),
-        (lambda: padded_batches(0, 4), "0 examples by 4"),
-        (lambda: padded_batches(3, -2), "3 examples by -2"),
-    ],
-)
-def test_impossible_sizes_are_refused(make: object, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        make()

@@ -1,7 +1,6 @@
 """Folders of images: their splits, their classes and their errors."""
 
 import functools
-import os
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -131,18 +130,6 @@ def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
     expected = {prefix + name: label for name, label in images.items()}
     assert found(folder, "train") == (expected, ["cat", "dog"])
     assert set(ClassFolders(folder).splits) == {"train"}
-
-
-def test_the_classes_are_those_of_torchvision(tmp_path: Path) -> None:
-    names = ["cat/1.png", "cat/extra/2.png", "dog/a/b/3.png"]
-    write(tmp_path, {name: name.encode() for name in names}, [])
-    images, classes = {}, sorted(entry.name for entry in os.scandir(tmp_path) if entry.is_dir())
-    for label in classes:
-        for folder, _, files in os.walk(tmp_path / label):
-            images |= {
-                (Path(folder) / file).relative_to(tmp_path).as_posix(): label for file in files
-            }
-    assert found(tmp_path, "train") == (images, classes)
 
 
 @pytest.mark.parametrize(

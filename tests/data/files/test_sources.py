@@ -52,7 +52,7 @@ def test_a_part_is_read_in_its_order(source: FileSource) -> None:
 
 
 def test_a_small_source_is_loaded_whole(source: FileSource) -> None:
-    images, labels = load_all(source, 5, threads=3)
+    images, labels = load_all(source, 5)
     assert images.shape == (12, 5, 5, 3)
     assert images.dtype == np.uint8
     assert np.array_equal(labels, source.labels)
@@ -122,7 +122,7 @@ def test_contents_of_many_images_are_an_even_sample() -> None:
 @pytest.mark.skipif("MIMETIC_IMAGENET_SAMPLE" not in os.environ, reason="needs real files")
 def test_real_imagenet_files_are_decoded() -> None:
     source = ClassFolders(Path(os.environ["MIMETIC_IMAGENET_SAMPLE"])).source("train")
-    images, labels = load_all(source, 64, threads=2)
+    images, labels = load_all(source, 64)
     assert sorted(labels) == list(range(100))
     for index in range(0, 100, 9):
         image = decoded(source.read(index)[0])
@@ -144,6 +144,6 @@ def test_real_tiny_imagenet_is_read() -> None:
         for index in range(0, len(source), 97):
             file = source.name(index).rpartition("/")[2]
             assert file.startswith(name.format(source.classes[source.labels[index]]))
-    images, _ = load_all(Subset(source, np.arange(0, len(source), 10)), 64, threads=2)
+    images, _ = load_all(Subset(source, np.arange(0, len(source), 10)), 64)
     pixels = np.asarray(decoded(source.read(10)[0]))
     assert np.array_equal(images[1], pixels)

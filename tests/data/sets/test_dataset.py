@@ -51,18 +51,8 @@ def test_arrays_of_jax_are_arrays() -> None:
             {"test_images": np.zeros((3, 4, 4, 2), np.uint8)},
             r"test images have shape \(4, 4, 2\), train images \(4, 5, 2\)",
         ),
-        *(
-            ({field: value}, rf"^ImageDataset\.{field} ")
-            for field, value in (
-                ("train_images", [[[[0]]]]),
-                ("test_labels", [0]),
-                ("train_labels", "0"),
-                ("test_images", None),
-                ("num_classes", 2.5),
-                ("num_classes", 0),
-                ("name", 3),
-            )
-        ),
+        ({"test_labels": [0]}, r"^ImageDataset\.test_labels "),
+        ({"num_classes": 0}, r"^ImageDataset\.num_classes "),
     ],
 )
 def test_contradictions_are_reported_in_one_line(changes: dict[str, Any], words: str) -> None:

@@ -141,25 +141,12 @@ def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.M
     valid = tmp_path / "ptb.valid.txt"
     valid.write_bytes(b"")
     refused([f"{valid} is empty"], "ptb_word", tmp_path)
+    valid.write_bytes(b"\xef\xbb\xbf")
+    refused(["the valid text of ptb_char is empty"], "ptb_char", tmp_path)
     valid.write_bytes(b"fine\n and \xff not\n")
     for chunk in (1, 2**22):
         monkeypatch.setattr(lines, "_CHUNK", chunk)
         refused([f"{valid} isn't UTF-8: byte 10 is 0xff"], "ptb_word", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "words"),
-    [
-        (np.zeros(3, np.int64), "train is int64"),
-        (np.zeros(0, np.int32), r"shape \(0,\)"),
-        (np.array([0, 2], np.int32), "train runs from 0 to 2, expected 0 to 1"),
-        (np.array([-1], np.int32), "from -1"),
-    ],
-)
-def test_corpus_refuses_other_types_and_ranges(tokens: np.ndarray, words: str) -> None:
-    fine = np.array([0, 1], np.int32)
-    with pytest.raises(InputError, match=words):
-        text.Corpus("toy", ("a", "b"), tokens, fine, fine)
 
 
 FOLDER = os.environ.get("MIMETIC_TEXT_DIR", "")

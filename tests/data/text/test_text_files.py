@@ -77,7 +77,9 @@ def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatc
 def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
     for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
         (tmp_path / f"{name}.txt").write_text("".join(lines))
+    (tmp_path / "notes.txt").write_text("none of the three")
     corpus = load_own("text_char", str(tmp_path))
+    assert corpus.left_out == "other files, left out: 1 (.txt 1)"
     assert written(corpus, "valid") == LINES[3]
     assert written(corpus, "test") == "".join(LINES[4:6])
 

@@ -125,7 +125,6 @@ def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() 
         ((80, 1, 80, 40), "a text of 80 tokens is too short for windows of 80"),
         ((1000, 1, 40, 41), "valid 41 isn't between 1 and the window's length 40"),
         ((1000, 1, 40, 0), "valid 0 "),
-        ((1000, 0, 40, 20), "batch 0 must be at least 1"),
     ],
 )
 def test_short_texts_and_contradicting_sizes_are_refused(sizes: tuple, words: str) -> None:
@@ -134,8 +133,6 @@ def test_short_texts_and_contradicting_sizes_are_refused(sizes: tuple, words: st
             make(*sizes)
 
 
-def test_rows_too_short_for_a_window_or_a_token_are_refused() -> None:
+def test_rows_too_short_for_a_window_are_refused() -> None:
     with pytest.raises(InputError, match="16 rows are 62 per row, too short for windows of 80"):
         train_windows(1000, 16, 80, 40)
-    with pytest.raises(InputError, match="batch 8 isn't between 1 and the 7 tokens"):
-        batchify(np.arange(7), 8)
