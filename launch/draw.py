@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.marks import counted, reached
+from launch.marks import reached
 from launch.registry import Entry, Spec, entries, scaled, scaled_entries
 from launch.results import Results
 from launch.runs import Queue
@@ -23,7 +23,6 @@ from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 from papers.record import Figure, Small
@@ -75,7 +74,7 @@ def draw(
     path.parent.mkdir(parents=True, exist_ok=True)
     function = DRAW[figure.draw]
     if figure.draw in _OF_RESULTS:
-        results = [result for entry in wanted for result in _results(entry, queue)]
+        results = [one for entry in wanted for one in reached(entry, queue.results).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         if figure.draw == "curves":
@@ -137,7 +136,8 @@ def _ours(
 ) -> Iterator[Point]:
     every = scaled_entries(name) if small else entries(name)
     rows = [entry for entry in every if entry.row.label in labels]
-    for entry, found in counted(rows, results):
+    for entry in rows:
+        found = reached(entry, results)
         default, mimetic = (
             found[arm].reached if arm in found else {} for arm in ("default", "mimetic")
         )
@@ -149,17 +149,12 @@ def _ours(
             yield Point(source, entry.row.label, *means, sd, len(shared), where)
 
 
-def _results(entry: Entry, queue: Queue) -> Iterator[ArmResult]:
-    marks = queue.marks[entry.spec]
-    yield from reached(entry.spec, queue.results, marks, entry.row.label).values()
-
-
 def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
     """Steps of one epoch by row, for rows that train for a number of epochs."""
     found = {}
     for entry in wanted:
         epochs = queue.configs[entry.spec].epochs
-        for result in _results(entry, queue):
+        for result in reached(entry, queue.results).values():
             for run in result.runs.values():
                 if epochs:
                     found[entry.row.label] = run.steps / epochs

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from launch import tables
-from launch.marks import counted, marks_of
+from launch.marks import marks, reached
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
@@ -46,103 +46,75 @@ class Standing:
     gain: Difference | None = None
     structure: Difference | None = None
 
-    @property
-    def verdict(self) -> str:
-        """What the differences say of the arm, in a word."""
-        return tables.verdict(self.gain, self.structure, self.result.score.higher)
 
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """The row that an arm chose in its trials.
-
-    Attributes:
-        number: of the row, from 1.
-        edge: whether the arm didn't try both rows next to it, such as a higher learning rate.
-    """
-
-    number: int
-    edge: bool
-
-
-def trials(rows: Sequence[Entry], results: Results) -> list[Entry]:
-    """The runs by which the arms of rows choose one; none for rows that are compared as they are.
+def trials(task: str, results: Results) -> list[Entry]:
+    """The runs by which the arms of a task choose their row.
 
     All arms try the first rows of the table. Where the best of the rows that an arm tried has a
     neighbor which the arm didn't try, that is next: called again once these runs are finished, this
     has it too, until the best of each arm lies between worse ones or the table ends.
 
-    >>> first = trials(entries("league/digits"), Results("no results yet"))
+    >>> first = trials("league/digits", Results("no results yet"))
     >>> [trial.row.label for trial in first]
     ['learning rate 3e-3', 'learning rate 1e-2', 'learning rate 3e-2']
     >>> first[0].seeds, first[0].spec.flags[-1]
     ((100,), '--config.data.held_out=0.2')
     """
-    picked = choices(rows, results)
+    tried, picked = _tried(task, results), choices(task, results)
     wanted = []
-    for trial in _trials(rows):
-        table = TABLES[trial.table]
-        beside = {arm for arm, one in picked.items() if abs(trial.number - one.number) <= 1}
-        known = _tried(trial, results)
-        arms = [
-            arm for arm in trial.init if trial.number in table.first or arm in {*beside, *known}
-        ]
-        if arms:
-            wanted.append(dataclasses.replace(trial, init=tuple(arms)))
+    for trial in _trials(task):
+        near = {arm for arm, (best, _) in picked.items() if abs(trial.number - best) <= 1}
+        near |= {arm for arm, goodness in tried.items() if trial.number in goodness}
+        first = trial.number in TABLES[task].first
+        if arms := tuple(arm for arm in trial.init if first or arm in near):
+            wanted.append(dataclasses.replace(trial, init=arms))
     return wanted
 
 
-def _trials(rows: Sequence[Entry]) -> list[Entry]:
+def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
+    """The number of the row that each arm chose, and whether it is an edge (`Standing`).
+
+    Of a text the loss on the validation text decides, else the score; of equal ones the row that is
+    next to the middle of the first rows. Arms that miss a trial of those are left out.
+    """
+    first, found = TABLES[task].first, {}
+    for arm, goodness in _tried(task, results).items():
+        if goodness.keys() >= set(first):
+            best = max(goodness, key=lambda at: (goodness[at], -abs(at - float(np.mean(first)))))
+            found[arm] = best, not goodness.keys() >= {best - 1, best + 1}
+    return found
+
+
+def chosen(task: str, results: Results) -> list[Entry]:
+    """Rows with the arms that chose them; rows without one are left out."""
+    picked, found = choices(task, results), []
+    for row in entries(task):
+        if arms := tuple(a for a in row.init if a in picked and picked[a][0] == row.number):
+            found.append(dataclasses.replace(row, init=arms))
+    return found
+
+
+def _trials(task: str) -> list[Entry]:
     """All rows with the seeds and flags of their trials."""
+    table = TABLES[task]
     return [
         dataclasses.replace(
             entry,
             spec=dataclasses.replace(entry.spec, flags=(*entry.spec.flags, *table.trial_flags)),
             seeds=table.trials,
         )
-        for entry in rows
-        if (table := TABLES.get(entry.table)) and table.trials
+        for entry in entries(task)
     ]
 
 
-def choices(rows: Sequence[Entry], results: Results) -> dict[str, Choice]:
-    """The row that each arm chose; arms that miss a trial of the table's first rows are left out.
-
-    Of a text the loss on the validation text decides, else the score; of equal ones the row that is
-    next to the middle of the first rows.
-    """
-    if not (of_trials := _trials(rows)):
-        return {}
-    table = TABLES[of_trials[0].table]
-    middle = float(np.mean(table.first))
-    tried = {trial.number: _tried(trial, results) for trial in of_trials}
-    found = {}
-    for arm in dict.fromkeys(arm for trial in of_trials for arm in trial.init):
-        goodness = {number: of_row[arm] for number, of_row in tried.items() if arm in of_row}
-        if goodness.keys() >= set(table.first):
-            best = max(goodness, key=lambda at: (goodness[at], -abs(at - middle)))
-            found[arm] = Choice(best, not goodness.keys() >= {best - 1, best + 1})
-    return found
-
-
-def _tried(trial: Entry, results: Results) -> dict[str, float]:
-    """How well the arms that have all runs of a trial did in it; more is better."""
-    ((_, of_arms),) = counted([trial], results)
-    return {
-        arm: float(np.mean([_goodness(result.runs[seed]) for seed in trial.seeds]))
-        for arm, result in of_arms.items()
-        if result.runs.keys() >= set(trial.seeds)
-    }
-
-
-def chosen(rows: Sequence[Entry], results: Results) -> list[Entry]:
-    """Rows with the arms that chose them; rows without one are left out."""
-    picked = choices(rows, results)
-    found = []
-    for row in rows:
-        arms = tuple(arm for arm in row.init if arm in picked and picked[arm].number == row.number)
-        if arms:
-            found.append(dataclasses.replace(row, init=arms))
+def _tried(task: str, results: Results) -> dict[str, dict[int, float]]:
+    """How well each arm did in the rows of which it has all trials; more is better."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for trial in _trials(task):
+        for arm, result in reached(trial, results).items():
+            if result.runs.keys() >= set(trial.seeds):
+                runs = (result.runs[seed] for seed in trial.seeds)
+                found[arm][trial.number] = float(np.mean([_goodness(run) for run in runs]))
     return found
 
 
@@ -156,32 +128,25 @@ def _goodness(run: Record) -> float:
 
 def standings(task: str, results: Results) -> list[Standing]:
     """The arms of a task that have runs at their own best, controls too, the default first."""
-    rows = entries(task)
-    picked = choices(rows, results)
+    rows, table = entries(task), TABLES[task]
+    of_rows = [reached(row, results) for row in rows]
     found: dict[str, Standing] = {}
-    for entry, of_arms in counted(chosen(rows, results), results):
-        for arm, result in of_arms.items():
-            trials = TABLES[task].trials
-            runs = {seed: run for seed, run in result.runs.items() if seed not in trials}
-            if runs:
-                found[arm] = Standing(entry, picked[arm].edge, ArmResult(arm, runs))
+    for arm, (number, edge) in choices(task, results).items():
+        reached_there = of_rows[number - 1]
+        runs = reached_there[arm].runs if arm in reached_there else {}
+        if compared := {seed: run for seed, run in runs.items() if seed not in table.trials}:
+            found[arm] = Standing(rows[number - 1], edge, ArmResult(arm, compared))
     if DEFAULT not in found:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
     # Whatever rates they chose: those of one row say which arm is the control of which.
-    marks = marks_of(rows[0].spec.load(rows[0].init), None)
-    gains, structures = (
-        holm(
-            [
-                found[arm].result.versus(found[other].result) if other in found else None
-                for arm, other in beside.items()
-            ]
-        )
-        for beside in (
-            dict.fromkeys(entrants, DEFAULT),
-            {arm: marks[arm].control for arm in entrants},
-        )
-    )
+    control = {arm: mark.control for arm, mark in marks(rows[0], results).items()}
+
+    def over(others: Mapping[str, str]) -> list[Difference | None]:
+        pairs = [(found[arm].result, found.get(others[arm])) for arm in entrants]
+        return holm([ours.versus(theirs.result) if theirs else None for ours, theirs in pairs])
+
+    gains, structures = over(dict.fromkeys(entrants, DEFAULT)), over(control)
     for arm, gain, structure in zip(entrants, gains, structures, strict=True):
         found[arm] = dataclasses.replace(found[arm], gain=gain, structure=structure)
     return [found[arm] for arm in rows[0].init if arm in found]
@@ -244,7 +209,7 @@ def _cells(standing: Standing) -> tuple[str, ...]:
         f"{ours.shown()} ({len(ours.reached)})",
         f"{gain:{form}}" if gain else "",
         f"{structure:{form}}" if structure else "",
-        standing.verdict,
+        tables.verdict(gain, structure, ours.score.higher),
     )
 
 
@@ -254,6 +219,7 @@ def league_table(results: Results) -> str:
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
+    head, cells, beaten = ["initialization"], defaultdict(dict), defaultdict(list)
     tasks = [name for name in TABLES if name.startswith("league/") and name not in LONG]
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
     head = ["initialization"]

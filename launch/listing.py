@@ -6,39 +6,32 @@ from collections.abc import Iterator
 
 from launch.registry import SEEDS, Entry, entries, scaled_entries
 from launch.results import Results
-from mimetic_jax.train.store.lock import held
-from mimetic_jax.train.store.places import Place
 from papers import PAPERS, TABLES
 from papers.record import Table
 
 
-def listing(results: Results, workdir: Place) -> Iterator[str]:
-    """A line for each row.
-
-    Args:
-        results: that say how many seeds are done.
-        workdir: where runs may be under way.
-    """
+def listing(results: Results) -> Iterator[str]:
+    """A line for each row, with what the results have of it."""
     for name, paper in PAPERS.items():
         yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
         for key, table in paper.TABLES.items():
-            yield from _table(f"{name}/{key}", table, results, workdir)
+            yield from _table(f"{name}/{key}", table, results)
         for key, figure in paper.FIGURES.items():
             yield f"  {key}: {figure.title}" + (f" (needs {figure.needs})" if figure.needs else "")
         yield ""
 
 
-def _table(name: str, table: Table, results: Results, workdir: Place) -> Iterator[str]:
+def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
     small = scaled_entries(name)
     option = "; --small" * bool(small)
     hardware = f"; {table.hardware}" * bool(table.hardware)
     yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option}{hardware})"
-    states = {entry.number: _state(entry, results, workdir) for entry in small}
+    states = {entry.number: _state(entry, results) for entry in small}
     for entry in entries(name):
         published = (*entry.row.published.items(), *entry.row.others.items())
         numbers = ", ".join(f"{arm} {value:g}" for arm, value in published)
-        state, scaled = _state(entry, results, workdir), states.get(entry.number, "")
+        state, scaled = _state(entry, results), states.get(entry.number, "")
         parts = (
             numbers or "no number",
             state or (f"needs {entry.row.needs}" if entry.row.needs else "not run"),
@@ -47,8 +40,8 @@ def _table(name: str, table: Table, results: Results, workdir: Place) -> Iterato
         yield f"    {entry.number:>2} {entry.row.label}: {'; '.join(filter(None, parts))}"
 
 
-def _state(entry: Entry, results: Results, workdir: Place) -> str:
-    """How far a row's arms are, for as many seeds as a claim takes; empty if nothing began.
+def _state(entry: Entry, results: Results) -> str:
+    """How many runs of a row have their lines, for as many seeds as a claim takes; empty for none.
 
     Lines of an earlier configuration count too: telling them apart needs the training code, whose
     import takes longer than the whole list.
@@ -56,17 +49,8 @@ def _state(entry: Entry, results: Results, workdir: Place) -> str:
     if TABLES[entry.table].trials:  # arms choose among the rows: no row has all
         runs = len(results.of(entry.spec))
         return f"{runs} runs" if runs else ""
-    begun = [
-        of_spec / "runs" / arm / seed
-        for of_spec in entry.spec.folders(workdir)
-        for arm in entry.init
-        for seed in (of_spec / "runs" / arm).names()
-    ]
     every = len(entry.init) * len(SEEDS)
     lines = sum(min(len(SEEDS), results.seeds(entry.spec, [arm])) for arm in entry.init)
-    progress = f"{lines} of {every} runs" if lines else ""
-    if any(map(held, begun)):
-        return ", ".join(filter(None, ("running", progress)))
     if lines == every:
         return f"done, {results.seeds(entry.spec, entry.init)} seeds"
-    return progress or "begun" * bool(begun)
+    return f"{lines} of {every} runs" if lines else ""

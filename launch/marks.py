@@ -1,10 +1,11 @@
-"""What runs must agree in to be compared: digits of their configuration and of their data."""
+"""What runs must agree in to be compared, and what the arms of a row reached."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
@@ -34,10 +35,6 @@ class Mark:
     control: str = ""
 
 
-Marks = Mapping[Spec, Mapping[str, Mark]]
-"""By comparison and arm."""
-
-
 def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
     """The marks of a comparison's arms.
 
@@ -61,52 +58,41 @@ def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
     return found
 
 
-def marks_of_lines(rows: Sequence[Entry], results: Results) -> dict[Spec, dict[str, Mark]]:
-    """The marks of those comparisons that have lines; the others need none."""
-    wanted: dict[Spec, dict[str, None]] = {}
-    for entry in rows:
-        if results.of(entry.spec):
-            wanted.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
-    return {
-        spec: marks_of(spec.load(list(names)), _recorded(spec, results))
-        for spec, names in wanted.items()
-    }
+def marks(entry: Entry, results: Results) -> Mapping[str, Mark]:
+    """The marks of a row's arms; where its runs started from weights, of those in its last line."""
+    lines = results.of(entry.spec)
+    return _marks(entry.spec, entry.init, lines[-1].weights or "" if lines else "")
 
 
-def _recorded(spec: Spec, results: Results) -> Weights | None:
-    """The weights that the last run of a comparison started from, if it starts from any."""
+@functools.cache
+def _marks(spec: Spec, init: tuple[str, ...], recorded: str) -> Mapping[str, Mark]:
+    weights = spec.weights
     for placeholder in PLACEHOLDERS:
-        if placeholder in spec.arguments:
-            return Weights(placeholder, results.of(spec)[-1].weights or "", placeholder)
-    return None
+        if not weights and placeholder in spec.arguments:
+            weights = Weights(placeholder, recorded, placeholder)
+    return marks_of(spec.load(init), weights)
 
 
-def reached(
-    spec: Spec, results: Results, marks: Mapping[str, Mark], row: str = ""
-) -> dict[str, ArmResult]:
-    """What each arm of a comparison reached in its runs of today's configuration.
+def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
+    """What each arm of a row reached in its runs of today's configuration.
 
     Raises:
         InputError: some were trained on other data; lines of older versions don't know theirs.
     """
     found: dict[str, ArmResult] = {}
     first: dict[str, Record] = {}
-    for arm, mark in marks.items():
-        runs = results.runs(spec, arm, mark.result)
+    if not results.of(entry.spec):
+        return found  # without the seconds that reading its configuration takes
+    for arm, mark in marks(entry, results).items():
+        runs = results.runs(entry.spec, arm, mark.result)
         for record in runs.values():
             one = first.setdefault(mark.data, record) if record.data else record
             if one.data != record.data:
                 raise InputError(
-                    f"{spec.key}: {one.arm} seed {one.seed} was trained on data of fingerprint "
-                    f"{one.data}, {record.arm} seed {record.seed} on {record.data}: they can't be "
-                    "compared; delete the lines of one of them"
+                    f"{entry.spec.key}: {one.arm} seed {one.seed} was trained on data of "
+                    f"fingerprint {one.data}, {record.arm} seed {record.seed} on {record.data}: "
+                    "they can't be compared; delete the lines of one of them"
                 )
         if runs:
-            found[arm] = ArmResult(arm, runs, row, control=mark.control)
+            found[arm] = ArmResult(arm, runs, entry.row.label, control=mark.control)
     return found
-
-
-def counted(rows: Sequence[Entry], results: Results) -> list[tuple[Entry, dict[str, ArmResult]]]:
-    """Rows, each with what its arms reached; see `reached`."""
-    marks = marks_of_lines(rows, results)
-    return [(row, reached(row.spec, results, marks.get(row.spec, {}))) for row in rows]

@@ -20,12 +20,9 @@ from papers.record import Figure, Row, Small, Table
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from mimetic_jax.train.store.places import Place
 
 SEEDS = tuple(range(ENOUGH))
 """Of each row unless others are asked for: the fewest that a claim takes."""
-
-_FROM = "_from_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Spec:
     Attributes:
         config: its file.
         arguments: of the file, without `init`.
-        flags: of main.py.
+        flags: of main.py; of two that set the same field the last counts, and is kept alone.
         small: whether it is scaled down from the paper's.
         weights: that replace their placeholder in the arguments, if any.
     """
@@ -45,6 +42,10 @@ class Spec:
     flags: tuple[str, ...] = ()
     small: bool = False
     weights: Weights | None = None
+
+    def __post_init__(self) -> None:
+        last = {flag.partition("=")[0]: flag for flag in self.flags}
+        object.__setattr__(self, "flags", tuple(last.values()))
 
     @property
     def key(self) -> str:
@@ -66,12 +67,7 @@ class Spec:
         mark = hashlib.sha256(self.key.encode()).hexdigest()[:4]
         name = re.sub(r"[^\w=.+-]", "_", f"{pathlib.PurePath(self.config).stem}_{self.arguments}")
         folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
-        return f"{folder}{_FROM}{self.weights.mark}" if self.weights else folder
-
-    def folders(self, workdir: Place) -> list[Place]:
-        """Its workdirs in a folder: one, or one for each file that it was trained from."""
-        names = (name for name in workdir.names() if name.startswith(f"{self.folder}{_FROM}"))
-        return [workdir / name for name in (self.folder, *names)]
+        return f"{folder}_from_{self.weights.mark}" if self.weights else folder
 
     def config_argument(self, init: Sequence[str]) -> str:
         """The value of main.py's --config that trains these arms."""

@@ -32,12 +32,13 @@ others still ran), 2 for bad input, 75 if it was stopped.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
@@ -67,8 +68,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(parse(sys.argv[1:] if arguments is None else arguments), say)
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse and check the flags."""
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a command line asks for; `parse` says what each option means."""
+
+    name: str
+    row: tuple[str, ...]
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    small: bool
+    to: str
+    data: Mapping[str, str]
+    workdir: Place
+    results: str
+    launcher: str
+    file: str
+    dry_run: bool
+    docs: bool
+    flags: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command to record; folders are DIR, which change no result, files FILE."""
+        parts = ["python launch/reproduce.py", self.name]
+        parts += [f"--row={row}" for row in self.row]
+        parts += [f"--arms={','.join(self.arms)}"] if self.arms else []
+        parts += ["--small"] if self.small else []
+        parts += [f"--seeds={','.join(map(str, self.seeds))}"] if self.seeds else []
+        parts += ["--file=FILE"] if self.file else []
+        parts += ["--data_dir=DIR"] if self.data else []
+        parts += ["--", *self.flags] if self.flags else []
+        return " ".join(parts)
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """The request of a command line.
+
+    Raises:
+        InputError: a value is wrong.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -106,131 +144,70 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    flags = parser.parse_args(arguments[:end])
-    flags.flags = list(arguments[end + 1 :])
+    given = parser.parse_args(arguments[:end])
     for name in ("workdir", "results", "file"):
-        check_given(f"--{name}", getattr(flags, name))
-    flags.own = flags.name.endswith(".py")
-    if flags.results is None:
-        folder = "runs" if "://" in flags.workdir else flags.workdir
-        flags.results = f"{folder}/results" if flags.own else "results"
-    if "://" in flags.results:
-        raise InputError(f"--results={flags.results}: lines are files of this machine")
-    if flags.flags and not flags.own:
-        raise InputError(
-            f"{flags.flags[0]}: fields are set for a config file, not for {flags.name}"
-        )
-    flags.workdir, flags.file = Place.of(flags.workdir), flags.file or ""
-    return flags
+        check_given(f"--{name}", getattr(given, name))
+    flags, own = tuple(arguments[end + 1 :]), given.name.endswith(".py")
+    if given.results is None:
+        folder = "runs" if "://" in given.workdir else given.workdir
+        given.results = f"{folder}/results" if own else "results"
+    if "://" in given.results:
+        raise InputError(f"--results={given.results}: lines are files of this machine")
+    if flags and not own:
+        raise InputError(f"{flags[0]}: fields are set for a config file, not for {given.name}")
+    if given.launcher and given.to != "slurm":
+        raise InputError(f"--launcher is for slurm, not for {given.to}")
+    parsed = {
+        "row": tuple(given.row),
+        "arms": tuple(filter(None, given.arms.split(","))),
+        "seeds": seeds_of(given.seeds),
+        "workdir": Place.of(given.workdir),
+        "file": given.file or "",
+        "data": folders(given.data_dir),
+    }
+    fields = {name: value for name, value in vars(given).items() if name != "data_dir"}
+    return Request(**{**fields, **parsed}, flags=flags)
 
 
-def run(flags: argparse.Namespace, say: Say) -> int:
-    """Run the command; returns the exit code."""
+def run(request: Request, say: Say) -> int:
+    """Do what a request asks for; returns the exit code."""
     if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
         raise InputError("run this from the root of the repository: there is no main.py here")
-    results = Results(flags.results)
-    if flags.docs:
-        return _write_docs(results, say)
-    if not flags.name:
-        for line in listing(results, flags.workdir):
+    results = Results(request.results)
+    if request.docs:
+        return write_docs(results, say)
+    if not request.name:
+        for line in listing(results):
             say(line)
         return 0
-    if flags.own:
-        wanted = own_entries(flags.name, flags.row, flags.flags)
-    else:
-        wanted = _entries(flags.name, _numbers(flags.row), flags.small)
-    if flags.file and flags.name not in FIGURES:
-        wanted = with_weights(wanted, flags.file)
-    leagues = {
-        name: [entry for entry in wanted if entry.table == name]
-        for name in _tables(wanted)
-        if name in TABLES and TABLES[name].trials
-    }
-    if flags.row and leagues:
-        raise InputError(f"--row={flags.row[0]}: arms of {flags.name} choose among all its rows")
-    compared = [entry for entry in wanted if entry.table not in leagues]
+    rows = _rows(request)
+    tables = list(dict.fromkeys(entry.table for entry in rows))
+    leagues = [name for name in tables if name in TABLES and TABLES[name].trials]
+    if request.row and leagues:
+        raise InputError(f"--row={request.row[0]}: arms of {leagues[0]} choose among all its rows")
     code = 0
-    if compared or not leagues:
-        code = _reproduce(compared, results, flags, say)
-    for name, rows in leagues.items():
+    if len(leagues) < len(tables) or request.name in FIGURES:
+        rows = [entry for entry in rows if entry.table not in leagues]
+        queue, code = train(request, rows, request.seeds, results, say)
+        if not (request.dry_run or request.to == "slurm"):
+            show(request, queue, rows, say)
+        if request.name in FIGURES and not (code or request.dry_run or request.to == "slurm"):
+            draw(request, queue, rows, say)
+    for name in leagues:
         if code in (0, 1):  # not stopped
-            code = max(code, _choose(name, rows, results, flags, say))
+            code = max(code, choose(request, name, results, say))
     return code
 
 
-def _numbers(rows: Sequence[str]) -> list[int]:
-    """The numbers of rows of a table, each once."""
-    for row in rows:
-        if not re.fullmatch("[0-9]{1,4}", row):
-            raise InputError(f"--row={row} is not the number of a row of a table")
-    return list(dict.fromkeys(map(int, rows)))
-
-
-def _entries(name: str, rows: Sequence[int], small: bool) -> list[Entry]:
-    """The rows that a name means; of several tables those that exist in the form asked for.
-
-    Raises:
-        InputError: the name, the row or its scaled form is unknown.
-    """
-    if name in TABLES or name in FIGURES:
-        return [entry for row in rows or (None,) for entry in entries(name, row, small)]
-    if name and name not in PAPERS:
-        raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
-    if rows:
-        raise InputError(f"--row={rows[0]} is for one table, such as attention/table1")
-    chosen = [table for table in TABLES if table.startswith(f"{name}/" if name else "")]
-    return [e for table in chosen for e in (scaled_entries(table) if small else entries(table))]
-
-
-def _tables(rows: Sequence[Entry]) -> list[str]:
-    return list(dict.fromkeys(entry.table for entry in rows))
-
-
-def _choose(
-    name: str,
+def train(
+    request: Request,
     rows: Sequence[Entry],
-    results: Results,
-    flags: argparse.Namespace,
-    say: Say,
-) -> int:
-    """A table in which arms choose their row: the trials, then the runs that are compared.
-
-    Those of the default come first, since their spread tells what the others can show.
-    """
-    from launch import league
-    from mimetic_jax.train.cluster import preemption
-
-    code, wanted = 0, league.trials(rows, results)
-    tried: list[Entry] = []
-    while code == 0 and wanted != tried:  # an arm whose best is at an end tries the next row
-        tried = wanted
-        _, code = _train(tried, [], results, flags, say)
-        wanted = league.trials(rows, results)
-    seeds, picked = _seeds(flags.seeds), league.chosen(rows, results)
-    with_default = "default" in league.choices(rows, results) and "default" in (
-        flags.arms.split(",") if flags.arms else ("default",)
-    )
-    if code != preemption.EXIT_CODE and flags.to == "local" and with_default:
-        _, of_default = _train(picked, seeds, results, flags, say, only=["default"])
-        code = max(code, of_default)
-        say(league.sensitivity(name, results))
-    if code != preemption.EXIT_CODE and picked:
-        _, of_picked = _train(picked, seeds, results, flags, say)
-        code = max(code, of_picked)
-    if flags.to != "slurm":
-        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
-    return code
-
-
-def _train(
-    wanted: Sequence[Entry],
     seeds: Sequence[int],
     results: Results,
-    flags: argparse.Namespace,
     say: Say,
     only: Sequence[str] = (),
 ) -> tuple[Queue, int]:
-    """Train, submit or list what is missing, of some arms only; the queue and an exit code."""
+    """Train, submit or list what rows lack, of some arms only; the queue and an exit code."""
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     from launch import slurm
     from launch.runs import Queue
@@ -238,76 +215,89 @@ def _train(
     from mimetic_jax.train.cluster import preemption
 
     keep_freed_memory()
-    if flags.launcher and flags.to != "slurm":
-        raise InputError(f"--launcher is for slurm, not for {flags.to}")
-    queue = Queue(
-        wanted,
-        seeds,
-        only or [arm for arm in flags.arms.split(",") if arm],
-        results,
-        flags.workdir,
-        folders(flags.data_dir),
-        command(flags),
-        say,
-    )
+    if request.file and request.name not in FIGURES:
+        rows = with_weights(rows, request.file)
+    arms = only or request.arms
+    place = results, request.workdir, request.data
+    queue = Queue(rows, seeds, arms, *place, request.command, say)
     if added := queue.collect():
-        say(f"{added} finished runs of {flags.workdir} have their lines now")
+        say(f"{added} finished runs of {request.workdir} have their lines now")
     jobs = queue.jobs()
-    code = 0
-    if flags.to == "slurm":
+    if request.to == "slurm":
         calls = queue.calls(jobs)
         if calls:
-            say(slurm.submit(calls, flags.workdir, flags.launcher, dry_run=flags.dry_run))
+            dry_run = request.dry_run
+            say(slurm.submit(calls, request.workdir, request.launcher, dry_run=dry_run))
         else:
             say("every run has its line")
-        return queue, 0
-    if flags.dry_run:
+    elif request.dry_run:
         for job in jobs:
             say(str(job))
-        return queue, 0
-    if flags.to == "local" and jobs:
-        _cache_compilations(flags.workdir)
+    elif request.to == "local" and jobs:
+        import jax
+
+        # A call of a few minutes shouldn't spend one of them compiling again.
+        jax.config.update("jax_compilation_cache_dir", str(request.workdir / "compiled"))
         try:
             failures = queue.train(jobs)
         except preemption.Preempted as stopped:
             say(f"{stopped}: the same command continues")
-            code = preemption.EXIT_CODE
-        else:
-            code = 1 if failures else 0
-            for failure in failures:
-                say(f"not done: {failure}")
-    return queue, code
+            return queue, preemption.EXIT_CODE
+        for failure in failures:
+            say(f"not done: {failure}")
+        return queue, 1 if failures else 0
+    return queue, 0
 
 
-def _reproduce(
-    wanted: Sequence[Entry],
-    results: Results,
-    flags: argparse.Namespace,
-    say: Say,
-) -> int:
-    """Rows that are compared each on its own, and figures."""
-    queue, code = _train(wanted, _seeds(flags.seeds), results, flags, say)
-    if flags.dry_run or flags.to == "slurm":
-        return code
-    from launch.tables import table
+def choose(request: Request, name: str, results: Results, say: Say) -> int:
+    """A table in which arms choose their row: the trials, then the runs that are compared.
 
-    for name in _tables(wanted):
-        rows = [entry for entry in wanted if entry.table == name]
-        shown = TABLES.get(name) or FIGURES.get(name)
-        text = table(rows, results, queue.marks)
-        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-        if flags.own:
-            (flags.workdir / "table.md").write(f"{text}\n")
-    if flags.name in FIGURES and not code:
-        from launch.draw import draw
+    Those of the default come first, since their spread tells what the others can show.
+    """
+    from launch import league
+    from mimetic_jax.train.cluster import preemption
 
-        folder = pathlib.Path(flags.results) / "figures"
-        for path in draw(flags.name, queue, wanted, folder, flags.file, small=flags.small):
-            say(f"drawn: {path}")
+    code, tried = 0, list[Entry]()
+    # An arm whose best is at an end tries the next row.
+    while code == 0 and (wanted := league.trials(name, results)) != tried:
+        tried, (_, code) = wanted, train(request, wanted, (), results, say)
+    rows = league.chosen(name, results)
+    with_default = "default" in (request.arms or ("default",)) and any(
+        "default" in row.init for row in rows
+    )
+    if code != preemption.EXIT_CODE and request.to == "local" and with_default:
+        code = max(code, train(request, rows, request.seeds, results, say, ("default",))[1])
+        say(league.sensitivity(name, results))
+    if code != preemption.EXIT_CODE and rows:
+        code = max(code, train(request, rows, request.seeds, results, say)[1])
+    if request.to != "slurm":
+        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
     return code
 
 
-def _write_docs(results: Results, say: Say) -> int:
+def show(request: Request, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
+    """The tables of rows, published and ours side by side."""
+    from launch.tables import table
+
+    for name in dict.fromkeys(entry.table for entry in rows):
+        shown = TABLES.get(name) or FIGURES.get(name)
+        text = table([entry for entry in rows if entry.table == name], queue.results)
+        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+        if not shown:
+            (request.workdir / "table.md").write(f"{text}\n")
+
+
+def draw(request: Request, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
+    """Draw a figure of these rows."""
+    from launch import draw as figures
+
+    folder = pathlib.Path(request.results) / "figures"
+    for path in figures.draw(request.name, queue, rows, folder, request.file, small=request.small):
+        say(f"drawn: {path}")
+
+
+def write_docs(results: Results, say: Say) -> int:
+    """Write the tables of results in docs/."""
     from launch import docs
 
     for path, text in docs.pages(results).items():
@@ -316,32 +306,34 @@ def _write_docs(results: Results, say: Say) -> int:
     return 0
 
 
-def _cache_compilations(workdir: Place) -> None:
-    """So that a call of a few minutes doesn't spend one of them compiling again."""
-    import jax
+def _rows(request: Request) -> list[Entry]:
+    """The rows that a name means; of several tables those that exist in the form asked for.
 
-    jax.config.update("jax_compilation_cache_dir", str(workdir / "compiled"))
+    Raises:
+        InputError: the name, the row or its scaled form is unknown.
+    """
+    name = request.name
+    if name.endswith(".py"):
+        return own_entries(name, request.row, request.flags)
+    for row in request.row:
+        if not re.fullmatch("[0-9]{1,4}", row):
+            raise InputError(f"--row={row} is not the number of a row of a table")
+    if name in TABLES or name in FIGURES:
+        numbers = dict.fromkeys(map(int, request.row)) or (None,)
+        return [entry for number in numbers for entry in entries(name, number, request.small)]
+    if name not in PAPERS:
+        raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
+    if request.row:
+        raise InputError(f"--row={request.row[0]} is for one table, such as attention/table1")
+    chosen = [table for table in TABLES if table.startswith(f"{name}/")]
+    rows = scaled_entries if request.small else entries
+    return [entry for table in chosen for entry in rows(table)]
 
 
-def command(flags: argparse.Namespace) -> str:
-    """The command to record; folders are DIR, which change no result, files FILE."""
-    parts = ["python launch/reproduce.py", flags.name]
-    parts += [f"--row={row}" for row in flags.row]
-    parts += [f"--arms={flags.arms}"] if flags.arms else []
-    parts += ["--small"] if flags.small else []
-    parts += [f"--seeds={flags.seeds}"] if flags.seeds else []
-    parts += ["--file=FILE"] if flags.file else []
-    parts += ["--data_dir=DIR"] if flags.data_dir else []
-    parts += ["--", *flags.flags] if flags.flags else []
-    return " ".join(filter(None, parts))
-
-
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> tuple[int, ...]:
     """The seeds of the command line; none for those of the rows."""
-    if not text:
-        return []
     seeds: list[int] = []
-    for part in text.split(","):
+    for part in text.split(",") if text else ():
         found = re.fullmatch("([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if not first <= last < 2**32:
@@ -351,7 +343,7 @@ def _seeds(text: str) -> list[int]:
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
-    return seeds
+    return tuple(seeds)
 
 
 def folders(given: Sequence[str]) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """results/*.jsonl: a line for each finished run, the only source of the numbers in docs/.
 
-A line is a record with the comparison that it belongs to and the command that trained it. Lines of
-many small networks from before have them all: their number and the list of their scores, null for
-one that diverged, instead of a seed, a score and a curve.
+A line is a record with the comparison that it belongs to and the command that trained it.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from launch.registry import Spec
 from mimetic_jax.base.typed import from_json
-from mimetic_jax.train.record import Record, Trained
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.store.lines import Lines
 from mimetic_jax.train.store.places import Place
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Listed:
-    """What the line of a run has besides its record.
+class Line(Record):
+    """The record of a run, with the comparison that it belongs to.
 
     Attributes:
         config: the key of its comparison.
@@ -39,35 +37,6 @@ class _Listed:
     dtype: str = "float32"
     command: str = ""
     weights: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Line(Record, _Listed):
-    """The record of a run in the results."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MembersLine(Trained, _Listed):
-    """The runs of seeds 0 to `members` − 1 in one line, as earlier versions wrote them.
-
-    Attributes:
-        members: number of the runs.
-        values: of each in the units of tables; None for one that diverged.
-    """
-
-    members: int
-    values: tuple[float | None, ...]
-
-    def runs(self) -> list[Line]:
-        """A line for each that has a score."""
-        own = {field.name for field in dataclasses.fields(Line)}
-        shared = {name: value for name, value in vars(self).items() if name in own}
-        shared["seconds"] = self.seconds / max(self.members, 1)
-        return [
-            Line(seed=seed, value=value, **shared)
-            for seed, value in enumerate(self.values)
-            if value is not None
-        ]
 
 
 class Results:
@@ -88,12 +57,8 @@ class Results:
     def _add(self, line: Mapping[str, object], where: str) -> None:
         if "digest" not in line:  # such as throughput: it isn't a run
             return
-        if "members" in line:
-            runs = from_json(MembersLine, line, where, unknown_fields=True).runs()
-        else:
-            runs = [from_json(Line, line, where, unknown_fields=True)]
-        for run in runs:
-            self._lines.setdefault((run.config, run.small), []).append(run)
+        run = from_json(Line, line, where, unknown_fields=True)
+        self._lines.setdefault((run.config, run.small), []).append(run)
 
     def of(self, spec: Spec) -> list[Line]:
         """The lines of a comparison, of whatever digest."""

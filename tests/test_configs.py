@@ -32,7 +32,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.schema import leaves
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
 from tests import training
 from tests.training import quiet
@@ -536,7 +536,7 @@ def agree(config: ConfigDict, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("spec", RECIPES)
 def test_batches_divide_over_eight_devices(spec: str) -> None:
     config = get(spec)
-    task = task_of(config.task)
+    task = TASKS[config.task]
     for arm in configs.arms_of(config).values():
         _, feed = task.build(arm, task.describe(config), make_mesh(-1, 1))
         configs.check(arm, feed.steps_per_epoch, devices=8)

@@ -16,7 +16,7 @@ from mimetic_jax.train.journal import History, Journal
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 
 
 def quiet(config: ConfigDict, say: Callable[[str], object] = lambda line: None) -> Comparison:
@@ -44,7 +44,7 @@ _KEPT = 12
 
 def program_of(config: ConfigDict, info: Any, mesh: Mesh) -> Program:
     """The program of an arm on described data."""
-    return Program(config, *task_of(config.task).build(config, info, mesh), mesh)
+    return Program(config, *TASKS[config.task].build(config, info, mesh), mesh)
 
 
 def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:

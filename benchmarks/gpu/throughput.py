@@ -24,7 +24,7 @@ from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.store.lines import Line, Lines
 from mimetic_jax.train.store.places import Place
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 
 Say = Callable[[str], None]
 
@@ -74,7 +74,7 @@ def measure(job: Measurement, results: Place, origin: Line, seconds: float, say:
             say(f"  not compared with PyTorch: {obstacle}")
         elif job.peer and not compared:
             device = "cuda" if origin["platform"] == "gpu" else "cpu"
-            info = task_of(task).describe(job.config)
+            info = TASKS[task].describe(job.config)
             theirs = process.call(peers.throughput, job.config, info, device, seconds)
             compared = _joined(ours, theirs, rate)
             both.append(compared | origin)
@@ -123,7 +123,7 @@ def throughput(config: ConfigDict, seconds: float) -> Line:
 
 def synthetic(program: Program, config: ConfigDict) -> Any:
     """Random data of the published shape and size, in the form that the program's steps take."""
-    info, random = task_of(config.task).describe(config), np.random.default_rng(0)
+    info, random = TASKS[config.task].describe(config), np.random.default_rng(0)
 
     def labels(count: int) -> np.ndarray:
         return random.integers(0, info.num_classes, count, np.int32)

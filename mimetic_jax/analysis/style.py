@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
-from mimetic_jax.train.report import ArmResult, csv_text
+from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.places import AnyPath, Place
 
 COLUMN, PAGE = 3.3, 6.8
@@ -184,7 +185,9 @@ def write(
     save(figure, png)
     cells = [[_shown(cell) for cell in row] for row in rows]
     entries = range(max(map(len, cells), default=0) - len(header))
-    table.write(csv_text([*header, *map(str, entries)], cells))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([[*header, *map(str, entries)], *cells])
+    table.write(text.getvalue())
     return [png.path, table.path]
 
 

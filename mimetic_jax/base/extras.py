@@ -13,9 +13,8 @@ from mimetic_jax.base.errors import InputError
 _DATA = ("PIL", "cv2", "grain", "pooch", "safetensors", "sklearn")
 EXTRAS = {
     "data": _DATA,
-    "train": (*_DATA, "etils", "optax", "orbax", "tqdm"),
+    "train": (*_DATA, "etils", "optax", "orbax"),
     "plot": ("matplotlib", "jinja2"),
-    "tensorboard": ("tensorboardX",),
     "gcs": ("gcsfs",),
 }
 """Modules of each extra. TFDS and its format, which data need that it prepared, are in data."""

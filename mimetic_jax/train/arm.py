@@ -11,22 +11,21 @@ from ml_collections import ConfigDict
 
 from mimetic_jax.data.feed.feed import Feed
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.tasks.task import Task
+from mimetic_jax.train.tasks import TASKS
 
 
 class ArmData:
     """The data set that arms train on, described until it is loaded.
 
     Args:
-        task: of the configuration.
         config: of an arm.
         given: data as an object, instead of what the configuration names.
     """
 
-    def __init__(self, task: type[Task], config: ConfigDict, given: Any = None) -> None:
-        self._task, self._config = task, config
-        self._dataset = None if given is None else task.load(config, given)
-        self.info = task.describe(config, self._dataset)
+    def __init__(self, config: ConfigDict, given: Any = None) -> None:
+        self._task, self._config = TASKS[config.task], config
+        self._dataset = None if given is None else self._task.load(config, given)
+        self.info = self._task.describe(config, self._dataset)
         self._placed: dict[Hashable, Any] = {}
 
     def load(self) -> None:

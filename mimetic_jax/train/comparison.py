@@ -30,10 +30,9 @@ from mimetic_jax.train.cluster.processes import (
     wait_for_all,
 )
 from mimetic_jax.train.controls import controls
-from mimetic_jax.train.group import Group, restored
+from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.progress import Say, progress_of
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
@@ -44,7 +43,7 @@ from mimetic_jax.train.store.claim import Claim, Made, check_fingerprint
 from mimetic_jax.train.store.lock import locked
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run, write_group
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
 
 
@@ -60,7 +59,7 @@ class Comparison:
 
     Args:
         config: of the experiment.
-        say: prints a line; by default to stdout, with a live line of progress on a terminal.
+        say: prints a line; by default to stdout.
         data: an `ImageDataset` to train on, instead of the set that `config.data.name` names.
         model: to train, instead of `config.model`: a Linen module; a class of Linen or NNX modules,
             or `functools.partial(Class, width=96)`; or functions (init, apply), as
@@ -91,9 +90,7 @@ class Comparison:
             config = _with_own(config, data, model)
         self.config = config
         self._devices = jax.devices() if devices is None else devices
-        self._progress = progress_of(say if is_first() else lambda line: None)
-        self.say: Say = self._progress.say
-        self._task = task_of(config.task)
+        self.say: Say = say if is_first() else lambda line: None
         self.arms: dict[str, Arm] = {}
         self._programs: dict[tuple[str, Any], Program] = {}
         data_sets: dict[str, ArmData] = {}
@@ -103,7 +100,7 @@ class Comparison:
                 if (arm.task, arm.data.name) != (config.task, config.data.name):
                     raise InputError("it trains on other data: arms of a comparison share them")
                 if (key := _key(arm, "data")) not in data_sets:
-                    data_sets[key] = ArmData(self._task, arm, data)
+                    data_sets[key] = ArmData(arm, data)
                 self.arms[name] = self._arm(name, arm, data_sets[key])
         self._report_fields()
         self._report_rules()
@@ -179,7 +176,7 @@ class Comparison:
         Raises:
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        diverged, left = [], {run for run in runs if not run.finished()}
+        diverged: list[str] = []
         for group in self._groups(runs):
             number = f"[{runs.index(next(run for run in group if run in runs)) + 1}/{len(runs)}]"
             others = f" and {len(group) - 1} more" if len(group) > 1 else ""
@@ -189,9 +186,7 @@ class Comparison:
                 continue
             if preemption.should_stop():
                 raise preemption.Preempted("stopped between two runs")
-            left.difference_update(group)
-            waiting = sum(self.arms[run.arm].program.steps for run in left)
-            diverged += [str(run) for run in self._train(group, label, waiting)]
+            diverged += [str(run) for run in self._train(group, label)]
         return diverged
 
     def _groups(self, runs: Sequence[Run]) -> list[tuple[Run, ...]]:
@@ -217,11 +212,10 @@ class Comparison:
                 raise InputError(f"{run} belongs to a group that began: the config lacks its arm")
         return [tuple(group) for group in groups]
 
-    def _train(self, runs: Sequence[Run], label: str, waiting: int) -> list[Run]:
+    def _train(self, runs: Sequence[Run], label: str) -> list[Run]:
         """Train a group; returns the runs whose loss ceased to be finite."""
         began = time.perf_counter()
         self.say(f"{label}: starts")
-        self._progress.prepare(label, waiting)
 
         def note(line: str) -> None:
             self.say(f"  {line}")
@@ -234,14 +228,12 @@ class Comparison:
                     write_group(runs)
                 group = Group(runs, self.arms, [self.made(run) for run in runs], note)
                 held.callback(group.close)
-                diverged = train(group, note, self._progress)
+                diverged = train(group, note)
         except OSError as error:
             raise InputError(
                 f"{label}: {error}; once that is fixed, the same command continues from the "
                 "newest checkpoint"
             ) from error
-        finally:
-            self._progress.end()
         if not diverged:
             self.say(f"{label}: done in {time.perf_counter() - began:.1f} s")
         return list(diverged)
@@ -384,7 +376,7 @@ class Comparison:
             mesh = make_mesh(
                 axes.data, axes.fsdp, axes.tensor, runs=axes.runs, devices=self._devices
             )
-            task, feed = self._task.build(config, dataset.info, mesh)
+            task, feed = TASKS[config.task].build(config, dataset.info, mesh)
             _check_together(config, feed)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
             self._programs[key] = Program(config, task, feed, mesh)

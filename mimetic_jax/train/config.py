@@ -8,17 +8,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 from optax import Schedule
 
 from mimetic_jax import schemes
 from mimetic_jax.base.errors import InputError, blaming, check_given, unknown
-from mimetic_jax.base.extras import need
 from mimetic_jax.base.typed import shown
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
 from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
-from mimetic_jax.train.settings import setting
 from mimetic_jax.tree.rules import Rule
 
 
@@ -128,8 +127,6 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
         raise InputError(
             f"mesh.runs {config.mesh.runs} doesn't divide the {config.together} runs of together"
         )
-    if config.tensorboard:
-        need("tensorboard=True", "tensorboard")
 
 
 def _check_expressions(name: str, rules: Iterable[tuple[str, Any]]) -> None:
@@ -167,7 +164,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
     Where JAX's own setting of the precision of products isn't the default, it is a field more.
     """
     record = json.loads(json.dumps(_plain(config)))
-    if precision := setting("jax_default_matmul_precision"):
+    if precision := jax.config.jax_default_matmul_precision:
         record["matmul_precision"] = precision
     return record
 

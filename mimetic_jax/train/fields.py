@@ -217,7 +217,6 @@ class OfComparison(Section):
     )
     keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6))
     keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS)
-    tensorboard: bool = field(False, "also write metrics for TensorBoard")
     arms: Mapping[str, Any] = field(None, "overrides of these fields by arm; none: one arm")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,13 +14,15 @@ from mimetic_jax.data.feed.feed import Session
 from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.cluster.processes import wait_for_all
 from mimetic_jax.train.journal import History, Journal, Saved
-from mimetic_jax.train.progress import Say
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState, order_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
+
+Say = Callable[[str], None]
+"""Prints a line."""
 
 
 class Group:
@@ -108,9 +110,8 @@ class Group:
         self._checkpoints.wait()
 
     def close(self) -> None:
-        """Wait for the checkpoints, and release the folders."""
+        """Wait for the checkpoints, and release their folder."""
         self._checkpoints.close()
-        self.journal.close()
 
 
 def restored(group: Sequence[Run], arm: Arm) -> list[TrainState]:

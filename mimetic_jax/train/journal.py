@@ -70,8 +70,6 @@ class Journal:
         self.evaluations: list[tuple[int, tuple[Mapping[str, Any], ...]]] = []
         self.rate_scales, self.finite = [1.0] * len(runs), [True] * len(runs)
         self._window: list[History] = []
-        wanted = config.tensorboard and is_first()
-        self._writers = [_tensorboard(run) for run in runs] if wanted else []
 
     def begin(self) -> None:
         """Drop what runs without a checkpoint have recorded."""
@@ -198,10 +196,6 @@ class Journal:
             found.update(best_first[:keep])
         return found
 
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
-
     def _going(self) -> list[int]:
         return [i for i, finite in enumerate(self.finite) if finite]
 
@@ -239,9 +233,6 @@ class Journal:
     def _record(self, i: int, values: dict[str, Any]) -> None:
         if is_first():
             self.runs[i].metrics.append({"step": self.step, **values})
-        for name, value in values.items() if self._writers else ():
-            if isinstance(value, int | float):
-                self._writers[i].add_scalar(name, value, self.step)
 
     def _keep_lines(self, step: int) -> None:
         for run in self.runs if is_first() else ():
@@ -254,9 +245,3 @@ class Journal:
 def _named(prefix: str, result: Evaluation) -> dict[str, Any]:
     values = {f"{prefix}_{name}": value for name, value in result.values.items()}
     return {**values, f"{prefix}_count": result.count}
-
-
-def _tensorboard(run: Run) -> Any:
-    from tensorboardX import SummaryWriter  # an optional dependency
-
-    return SummaryWriter(str((run.folder / "tensorboard").path))

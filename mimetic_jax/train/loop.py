@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
 from collections.abc import Iterable, Mapping
 
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.group import Group
-from mimetic_jax.train.journal import History
-from mimetic_jax.train.progress import Progress, Say, clock
+from mimetic_jax.train.group import Group, Say
 from mimetic_jax.train.store.runs import Run
 
 
-def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
+def train(group: Group, say: Say) -> dict[Run, str]:
     """Train a group from its newest checkpoint to its last step.
 
     Batches, augmentation and dropout are functions of (seed, step), so runs that were killed and
@@ -22,7 +21,6 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
     Args:
         group: of the runs.
         say: prints a line of progress.
-        progress: shows the steps in between.
 
     Returns:
         What went wrong in the runs whose loss isn't finite. The others go on; a group of which no
@@ -45,46 +43,37 @@ def train(group: Group, say: Say, progress: Progress) -> dict[Run, str]:
         say(f"step {journal.step:>6}/{end}  {text}")
 
     def evaluate() -> None:
-        progress.now("testing")
         note(journal.evaluated(*group.evaluate()))
 
     with contextlib.closing(group.session()) as session:
         if journal.step < end:  # A dispatch of no steps compiles outside the measured time.
-            progress.now("compiling")
             arrays = next(session)
             group.steps(arrays, 0)
         if journal.step == 0:
             evaluate()
-        progress.begin(journal.step * runs, end * runs)
         while journal.step < end:
             count = min(feed.max_dispatch, next_due(journal.step, end, cadences) - journal.step)
             began = time.perf_counter()
             metrics = group.steps(arrays, count)
             if journal.step + count < end:
                 arrays = next(session)  # while the device computes
-            history = group.history(metrics, count)
-            failed = journal.count(history, time.perf_counter() - began)
+            failed = journal.count(group.history(metrics, count), time.perf_counter() - began)
             wrong |= _reported(failed, say, journal.step - count if runs == 1 else None)
             if not any(journal.finite):
                 return wrong
-            _show(group, history, progress)
             ended = journal.step == end
             if ended or due(config.log_every):
-                line = journal.log()
-                if not progress.live:
-                    note(f"{line}  {_speed(group)}")
+                note(f"{journal.log()}  {_speed(group)}")
             # Before the checkpoint: a run that continues from it won't evaluate this step.
             if not ended and due(every):
                 evaluate()
             stopping = not ended and preemption.should_stop()
             if ended or stopping or due(config.checkpoint_every):
-                progress.now("writing a checkpoint")
                 group.save()
             if stopping:
                 group.wait()
                 raise preemption.Preempted(f"stopped at step {journal.step}, which is saved")
     group.wait()
-    progress.now("testing")
     shown, failed = journal.finish(*group.evaluate())
     note(shown)
     return wrong | _reported(failed, say)
@@ -114,18 +103,9 @@ def _reported(failed: dict[Run, str], say: Say, kept: int | None = None) -> dict
     return failed
 
 
-def _show(group: Group, history: History, progress: Progress) -> None:
-    if progress.live:
-        journal, program = group.journal, group.program
-        loss = history["loss"][journal.finite].mean()
-        shown = f"step {journal.step}/{program.steps}  loss {loss:.4f}"
-        speed = f"{journal.speed:,.0f} {program.task.unit}/s"
-        progress.at(journal.step * len(journal.runs), shown, speed)
-
-
 def _speed(group: Group) -> str:
     journal, program = group.journal, group.program
     examples = (program.steps - journal.step) * len(journal.runs) * program.task.per_step
-    eta = clock(examples / journal.speed)
+    eta = datetime.timedelta(seconds=round(examples / journal.speed))
     mfu = f"  MFU {share:.0%}" if (share := journal.speed * program.share_of_peak) else ""
     return f"{journal.speed:,.0f} {program.task.unit}/s{mfu}  ETA {eta}"

@@ -133,50 +133,41 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained(Origin):
-    """A training of one arm.
+class Record(Origin):
+    """A finished run.
 
     Attributes:
         arm: its name.
+        seed: of the run.
         score: the name of its score.
+        value: what it reached, in the units of tables.
+        curve: (step, value) of every evaluation.
+        elsewhere: the last value on other test sets, by name, such as that at twice the length.
+        loss: of the last evaluation.
         examples: on which each evaluation tests.
         steps: taken.
         seconds: of training, without compilation.
         data: the fingerprint of the data; None in lines that are older than it.
+        source: the digest of the weights that `init_from` names, if any.
     """
 
     arm: str
+    seed: Annotated[int, NOT_NEGATIVE]
     score: str
+    value: float
+    curve: tuple[tuple[int, float], ...] = ()
+    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    loss: float | None = None
     examples: int = 0
     steps: int = 0
     seconds: Annotated[float, NOT_NEGATIVE] = 0.0
     data: str | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.score not in SCORES:
             raise unknown("score", self.score, SCORES)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Record(Trained):
-    """A finished run.
-
-    Attributes:
-        seed: of the run.
-        value: what it reached, in the units of tables.
-        curve: (step, value) of every evaluation; empty for a member of a large population.
-        elsewhere: the last value on other test sets, by name, such as that at twice the length.
-        loss: of the last evaluation.
-        source: the digest of the weights that `init_from` names, if any.
-    """
-
-    seed: Annotated[int, NOT_NEGATIVE]
-    value: float
-    curve: tuple[tuple[int, float], ...] = ()
-    elsewhere: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    loss: float | None = None
-    source: str | None = None
 
     @classmethod
     def of(cls, score: Score, evaluations: Evaluations, origin: Origin, **fields: Any) -> Record:

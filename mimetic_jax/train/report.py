@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +30,7 @@ class ArmResult:
     Attributes:
         arm: its name.
         runs: their records by seed.
-        row: of a table of several comparisons; arms of one row are compared.
-        of: number of arms of which this one is the best, by which its intervals are corrected.
+        row: of a figure of several comparisons.
         control: the arm that is its control (`controls`); empty: nothing is said of its structure.
 
     Raises:
@@ -43,7 +40,6 @@ class ArmResult:
     arm: str
     runs: Mapping[int, Record]
     row: str = ""
-    of: int = 1
     control: str = ""
 
     def __post_init__(self) -> None:
@@ -91,12 +87,11 @@ class ArmResult:
         """The paired difference to another arm; None without a seed that both have."""
         if self.arm == other.arm:
             return None
-        assert self.row == other.row
         shared = sorted(self.reached.keys() & other.reached.keys())
         if not shared:
             return None
         ours, theirs = ([one.reached[seed] for seed in shared] for one in (self, other))
-        return paired_difference(ours, theirs, of=self.of)
+        return paired_difference(ours, theirs)
 
     def steps_to(self, target: ArmResult) -> list[int | None]:
         """First evaluated step that reaches the target's last score with the same seed."""
@@ -111,11 +106,14 @@ class ArmResult:
         assert self.score.goal is not None
         return [self._step_to(seed, self.score.goal) for seed in sorted(self.runs)]
 
-    def elsewhere(self, name: str) -> list[float]:
-        """The last score of each seed on another test set."""
-        return [
-            run.elsewhere[name] for _, run in sorted(self.runs.items()) if name in run.elsewhere
-        ]
+    @property
+    def elsewhere(self) -> dict[str, list[float]]:
+        """The last score of each seed on other test sets, by name."""
+        runs = [run for _, run in sorted(self.runs.items())]
+        names = dict.fromkeys(name for run in runs for name in run.elsewhere)
+        return {
+            name: [run.elsewhere[name] for run in runs if name in run.elsewhere] for name in names
+        }
 
     def at(self, number: str) -> ArmResult:
         """The runs with another number as their value.
@@ -127,22 +125,16 @@ class ArmResult:
         Raises:
             InputError: a run has no such number.
         """
-        values: dict[int, float | None] = {}
-        if number == "goal":
-            if self.score.goal is None:
-                raise InputError(f"{self.score.label} has no goal")
-            values = dict(zip(sorted(self.runs), self.steps_to_goal(), strict=True))
-        for seed, run in self.runs.items() if number != "goal" else ():
-            known = {str(step): value for step, value in run.curve} | dict(run.elsewhere)
+        goal, runs = self.score.goal, {}
+        for seed, run in self.runs.items():
+            known: dict[str, float | None] = {str(step): value for step, value in run.curve}
+            known |= run.elsewhere
+            if goal is not None:
+                known["goal"] = self._step_to(seed, goal)
             if number not in known:
-                lacking = f"step {number} was" if number.isdigit() else f"test set {number} was"
-                raise InputError(f"{lacking} not evaluated")
-            values[seed] = known[number]
-        runs = {
-            seed: dataclasses.replace(self.runs[seed], value=float(value))
-            for seed, value in values.items()
-            if value is not None
-        }
+                raise InputError(f"{self.arm} seed {seed} was not evaluated at {number}")
+            if (value := known[number]) is not None:
+                runs[seed] = dataclasses.replace(run, value=float(value))
         return dataclasses.replace(self, runs=runs)
 
     def _step_to(self, seed: int, target: float) -> int | None:
@@ -190,72 +182,20 @@ class Results:
         return rows
 
     def write(self) -> None:
-        """Write `table.md`, its numbers `table.csv`, and those of every seed `summary.json`.
+        """Write `table.md`, and the numbers of every seed as `summary.json`.
 
         Raises:
             OSError: they can't be written, as in a folder that may only be read.
         """
         results = list(self.arms.values())
         if is_first() and results:
-            records = [_record(result, _baselines(result, results)) for result in results]
+            records = [_record(one, [*_baselines(one, results).values()]) for one in results]
             (self.workdir / "summary.json").write(json.dumps(records, indent=2) + "\n")
             (self.workdir / "table.md").write(f"{self}\n")
-            (self.workdir / "table.csv").write(csv_text(*numbers(results)))
-
-
-def numbers(results: Sequence[ArmResult]) -> tuple[list[str], list[list[Any]]]:
-    """The numbers of a table as (header, rows), unrounded; None where there is none.
-
-    >>> runs = {
-    ...     seed: Record(arm="default", seed=seed, score="accuracy", value=value)
-    ...     for seed, value in enumerate((60.0, 62.0))
-    ... }
-    >>> default = ArmResult("default", runs)
-    >>> header, rows = numbers([default, dataclasses.replace(default, arm="mimetic")])
-    >>> header[5:]
-    ['difference to default', 'difference to default low', 'difference to default high']
-    >>> rows[1]
-    ['mimetic', 'accuracy %', 2, 61.0, 1.4142135623730951, 0.0, 0.0, 0.0]
-
-    Args:
-        results: of finished runs, in the order of the table.
-
-    Returns:
-        A row per arm: the mean and standard deviation over its n seeds, and the paired difference
-        to the default and to its own noise, each with the ends of its 95 % confidence interval.
-    """
-    names = _baseline_names(results)
-    header = ["arm", "score", "n", "mean", "sd"]
-    for name in names:
-        header += [f"difference to {name}{end}" for end in ("", " low", " high")]
-    rows = []
-    for result in results:
-        row = [result.arm, result.score.label, len(result.reached), result.mean, result.sd]
-        for name in names:
-            baseline = _baseline(name, result, results)
-            difference = result.versus(baseline) if baseline else None
-            row += [difference.mean, difference.low, difference.high] if difference else [None] * 3
-        rows.append(row)
-    return header, rows
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """CSV, an observation per line; an absent number is an empty cell.
-
-    >>> csv_text(["arm", "sd"], [["a, b", None]])
-    'arm,sd\\n"a, b",\\n'
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def table(results: Sequence[ArmResult]) -> str:
     """A Markdown table of results, n in every row, and a sentence for each comparison.
-
-    Arms are compared with the baselines of their own row, which has a column where results have it.
 
     >>> run = Record(
     ...     arm="default", seed=0, score="accuracy", value=61.5, curve=[(10, 61.5)], seconds=3
@@ -265,7 +205,7 @@ def table(results: Sequence[ArmResult]) -> str:
     | ------- | ---------- | --- | ------------------- | ------------------------ | ------- |
     | default | 61.50      | 1   |                     | 10                       | 3.0     |
     """
-    finished = _finished(results)
+    finished = [result for result in results if result.reached]
     if not finished:
         return "no finished run yet"
     sentences = verdicts(finished)
@@ -273,23 +213,34 @@ def table(results: Sequence[ArmResult]) -> str:
 
 
 def columns(finished: Sequence[ArmResult]) -> dict[str, list[str]]:
-    """The columns of a table by their headers, a cell per result."""
-    names, score = _baseline_names(finished), finished[0].score
-    found: dict[str, list[str]] = {}
-    if any(result.row for result in finished):
-        found["row"] = [result.row for result in finished]
-    found["arm"] = [result.arm for result in finished]
-    found[score.label] = [result.shown() for result in finished]
-    found["n"] = [str(len(result.reached)) for result in finished]
-    for name in names:
-        found[f"Δ {name} [95 % CI]"] = [
-            _difference_cell(result, _baseline(name, result, finished)) for result in finished
-        ]
+    """The columns of a table by their headers, a cell per result.
+
+    Some scores add columns: the steps to their goal, and the score on other test sets.
+    """
+    score, others = finished[0].score, [_baselines(result, finished) for result in finished]
+    found = {
+        "arm": [result.arm for result in finished],
+        score.label: [result.shown() for result in finished],
+        "n": [str(len(result.reached)) for result in finished],
+    }
+    pairs = list(zip(finished, others, strict=True))
+    for name in BASELINES:
+        if any(name in other for other in others):
+            differences = (name in of and one.versus(of[name]) for one, of in pairs)
+            cells = [f"{each:.{score.digits}f}" if each else "" for each in differences]
+            found[f"Δ {name} [95 % CI]"] = cells
     found["steps to default's score"] = [
-        _steps_cell(result, _baseline(DEFAULT, result, finished)) for result in finished
+        mean_step(one.steps_to(of[DEFAULT])) if DEFAULT in of else "" for one, of in pairs
     ]
-    found |= further_columns(finished)
-    found["train s"] = [f"{result.mean_seconds:.1f}" for result in finished]
+    if score.goal is not None and any(
+        len(r.curve) > 1 for one in finished for r in one.runs.values()
+    ):
+        found[f"steps to {score.goal:g} [95 % CI]"] = [_goal_cell(one) for one in finished]
+    for name in dict.fromkeys(name for one in finished for name in one.elsewhere):
+        found[f"{score.label} at {name} [95 % CI]"] = [
+            _interval_cell(one.elsewhere.get(name, []), score.digits) for one in finished
+        ]
+    found["train s"] = [f"{one.mean_seconds:.1f}" for one in finished]
     return found
 
 
@@ -298,36 +249,9 @@ def verdicts(finished: Sequence[ArmResult]) -> list[str]:
     return [
         _verdict(result, baseline, difference)
         for result in finished
-        for baseline in _baselines(result, finished)
+        for baseline in _baselines(result, finished).values()
         if (difference := result.versus(baseline))
     ]
-
-
-def further_columns(results: Sequence[ArmResult | None]) -> dict[str, list[str]]:
-    """Columns that some scores add: the steps to their goal, and the score on other test sets.
-
-    >>> curve = [(10, 60.0), (20, 96.0)]
-    >>> run = Record(arm="default", seed=0, score="recall", value=96.0, curve=curve)
-    >>> further_columns([ArmResult("default", {0: run}), None])
-    {'steps to 95 [95 % CI]': ['20', '']}
-
-    Args:
-        results: a row each; empty cells for None, and for results without such numbers.
-    """
-    found = [result for result in results if result]
-    columns: dict[str, list[str]] = {}
-    for goal in dict.fromkeys(result.score.goal for result in found):
-        if goal is not None and any(len(run.curve) > 1 for r in found for run in r.runs.values()):
-            columns[f"steps to {goal:g} [95 % CI]"] = [
-                _goal_cell(result) if result and result.score.goal == goal else ""
-                for result in results
-            ]
-    for name in _elsewhere(found):
-        columns[f"{found[0].score.label} at {name} [95 % CI]"] = [
-            _interval_cell(result.elsewhere(name), result.score.digits) if result else ""
-            for result in results
-        ]
-    return columns
 
 
 def markdown(columns: Mapping[str, Sequence[str]]) -> str:
@@ -337,56 +261,31 @@ def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows)
 
 
-def _finished(results: Sequence[ArmResult]) -> list[ArmResult]:
-    return [result for result in results if result.reached]
-
-
-def _baseline_names(results: Sequence[ArmResult]) -> list[str]:
-    """Of the baselines that a comparison has."""
-    return [
-        name for name in BASELINES if any(_baseline(name, result, results) for result in results)
-    ]
-
-
-def _baseline(name: str, of: ArmResult, results: Sequence[ArmResult]) -> ArmResult | None:
-    """The default, or the control of a result, in its row."""
-    arm = DEFAULT if name == DEFAULT else of.control
-    return next((other for other in results if (other.row, other.arm) == (of.row, arm)), None)
-
-
-def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> list[ArmResult]:
-    found = [_baseline(name, of, results) for name in BASELINES]
-    return [baseline for baseline in found if baseline]
+def _baselines(of: ArmResult, results: Sequence[ArmResult]) -> dict[str, ArmResult]:
+    """What a result is compared with, by the names of `BASELINES`."""
+    arms = {result.arm: result for result in results}
+    wanted = zip(BASELINES, (DEFAULT, of.control), strict=True)
+    return {name: arms[arm] for name, arm in wanted if arm in arms}
 
 
 def _record(result: ArmResult, baselines: Sequence[ArmResult]) -> dict[str, Any]:
+    score = result.score
     return {
         "arm": result.arm,
-        f"{result.score.name}_mean": result.mean,
-        f"{result.score.name}_sd": result.sd,
+        f"{score.name}_mean": result.mean,
+        f"{score.name}_sd": result.sd,
         "n": len(result.reached),
-        result.score.name: result.reached,
+        score.name: result.reached,
         "seconds": result.mean_seconds,
         "differences": {
             baseline.arm: dataclasses.asdict(difference)
             for baseline in baselines
             if (difference := result.versus(baseline))
         },
-        **{f"{result.score.name}_{x}": result.elsewhere(x) for x in _elsewhere([result])},
-        **({"steps_to_goal": result.steps_to_goal()} if result.score.goal is not None else {}),
+        **{f"{score.name}_{name}": values for name, values in result.elsewhere.items()},
+        **({"steps_to_goal": result.steps_to_goal()} if score.goal is not None else {}),
         "steps_to": {baseline.arm: result.steps_to(baseline) for baseline in baselines},
     }
-
-
-def _difference_cell(result: ArmResult, baseline: ArmResult | None) -> str:
-    difference = result.versus(baseline) if baseline else None
-    return f"{difference:.{result.score.digits}f}" if difference else ""
-
-
-def _steps_cell(result: ArmResult, default: ArmResult | None) -> str:
-    if default is None:
-        return ""
-    return mean_step(result.steps_to(default))
 
 
 def mean_step(steps: Sequence[int | None]) -> str:
@@ -396,12 +295,6 @@ def mean_step(steps: Sequence[int | None]) -> str:
         return "never"
     some = "" if len(reached) == len(steps) else f" ({len(reached)} of {len(steps)} seeds)"
     return f"{np.mean(reached):.0f}{some}"
-
-
-def _elsewhere(results: Sequence[ArmResult]) -> list[str]:
-    """Names of the other test sets, in order."""
-    runs = (run for result in results for run in result.runs.values())
-    return list(dict.fromkeys(name for run in runs for name in run.elsewhere))
 
 
 def _goal_cell(result: ArmResult) -> str:
@@ -424,6 +317,5 @@ def _interval_cell(values: Sequence[float], digits: int) -> str:
 def _verdict(result: ArmResult, baseline: ArmResult, difference: Difference) -> str:
     unit = " points" if result.score.scale == 100 else ""
     shown = f"{difference:.{result.score.digits}f}{unit}"
-    row = f"{result.row}, " if result.row else ""
-    against = f"{row}{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
+    against = f"{result.arm} against {baseline.arm}: {shown}, n={difference.n}"
     return f"{against}: {difference.verdict(result.score.higher)}"

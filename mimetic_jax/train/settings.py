@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 import jax
 
@@ -22,23 +21,6 @@ _TRAINED_WITH = {
 the mesh, or two seeds are the same."""
 
 
-def setting(name: str) -> Any:
-    """A setting of JAX, from the environment, `jax.config` or a context manager.
-
-    >>> setting("jax_enable_x64")
-    False
-    """
-    return getattr(jax.config, name)
-
-
-_REFUSED = {
-    "jax_numpy_rank_promotion": ("raise",),
-    "jax_numpy_dtype_promotion": ("strict",),
-    "jax_transfer_guard": ("disallow", "disallow_explicit"),
-}
-"""Checks of a user's own code, which that of training and its libraries isn't written for."""
-
-
 def check_settings() -> None:
     """Check that JAX has devices, and the settings that runs are exact with.
 
@@ -46,18 +28,15 @@ def check_settings() -> None:
         InputError: names the setting that is another, from the environment or from `jax.config`;
             or sums are compiled wrong.
     """
-    for name, refused in _REFUSED.items():
-        if (found := setting(name)) in refused:
-            raise InputError(f"{name.upper()} is {found}, under which nothing trains: unset it")
     try:
         jax.devices()
     except RuntimeError as error:
         raise InputError(
-            f"JAX has no devices, with JAX_PLATFORMS={setting('jax_platforms')} "
+            f"JAX has no devices, with JAX_PLATFORMS={jax.config.jax_platforms} "
             f"({error_text(error)})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
-        if (found := setting(name)) != needed:
+        if (found := getattr(jax.config, name)) != needed:
             raise InputError(
                 f"{name.upper()} is {found}, which changes every run's numbers: unset it, so that "
                 f"it is {needed}"

@@ -295,7 +295,7 @@ def test_a_peer_takes_steps(
         config = deit("Ti")
         config.batch, config.data.size = 2, 32
         config.model.update(width=12, depth=1, heads=3)
-        info = throughput.task_of(config.task).describe(config)
+        info = throughput.TASKS[config.task].describe(config)
     record = peers.throughput(config, info, "cpu", 0.0)
     assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", record["peer"])
     assert record["seconds_per_step"] > 0

@@ -129,26 +129,6 @@ def test_a_coordinator_of_another_form(coordinator: str) -> None:
         processes.join(coordinator, 2, 1, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("jax_numpy_rank_promotion", "raise"),
-        ("jax_numpy_dtype_promotion", "strict"),
-        ("jax_transfer_guard", "disallow"),
-        ("jax_transfer_guard", "disallow_explicit"),
-    ],
-)
-def test_checks_that_training_cannot_pass_are_named(name: str, value: str) -> None:
-    before = getattr(jax.config, name)
-    jax.config.update(name, value)
-    try:
-        with pytest.raises(InputError, match=f"{name.upper()} is {value}, under which nothing"):
-            check_settings()
-    finally:
-        jax.config.update(name, before)
-    check_settings()
-
-
 def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise RuntimeError("Unable to initialize backend 'nonsense':\nit is not known")

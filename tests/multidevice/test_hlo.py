@@ -15,7 +15,7 @@ from configs import imagenet_deit, wikitext103
 from configs.default import default
 from mimetic_jax.analysis.compile import collectives
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 from tests.training import program_of
 
 
@@ -26,7 +26,7 @@ def compiled(config, *axes, devices, vocabulary=0):
     def array(shape, dtype, *spec):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
 
-    task = task_of(config.task)
+    task = TASKS[config.task]
     info = task.describe(config)
     if config.task == "text":
         info = dataclasses.replace(info, vocabulary=vocabulary)

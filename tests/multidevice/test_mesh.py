@@ -25,7 +25,7 @@ from mimetic_jax.schemes import (
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 from tests.training import program_of
 
 MESHES = [(8, 1), (2, 4), (2, 2, 2), (1, 4, 2)]
@@ -97,7 +97,7 @@ def ten_text_steps(data_axis, fsdp, tensor=1):
     random = np.random.default_rng(0)
     tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
     corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
-    task = task_of(text_config().task)
+    task = TASKS[text_config().task]
     info = task.describe(text_config(), corpus)
     devices = jax.devices()[: data_axis * fsdp * tensor]
     mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
@@ -277,7 +277,7 @@ def test_bad_meshes():
         program(2, 1, 4)
     config = text_config()
     config.model.update(width=18, heads=2)
-    info = task_of(config.task).describe(config)  # of 10,000 words
+    info = TASKS[config.task].describe(config)  # of 10,000 words
     with pytest.raises(InputError, match="fsdp 4 divides no parameter that"):
         program_of(config, dataclasses.replace(info, vocabulary=9_999), make_mesh(2, 4))
     tree = {"kernel": jnp.zeros((6, 5))}

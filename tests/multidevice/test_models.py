@@ -8,7 +8,7 @@ from configs.default import default, model
 from mimetic_jax import data
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.state import stream
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 from tests.training import program_of
 
 SMALL = {"width": 16, "depth": 2, "patch": 2, "scan": True}
@@ -31,7 +31,7 @@ def trained(name, *axes, accumulate=1):
     config.model = model(name, **MODELS[name])
     if name == "mamba":
         config.data.length = 5
-        dataset, info = None, task_of("recall").describe(config)
+        dataset, info = None, TASKS["recall"].describe(config)
     else:
         dataset, info = data.load_dataset("digits"), data.describe("digits")
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])

@@ -81,15 +81,7 @@ def test_an_image_that_cannot_be_read(machine, data, tmp_path):
 def test_a_mistake_in_the_code(machine, data, tmp_path):
     """In one process while the other trains: its traceback, and a line from the other."""
     flags = machine.flags("text", tmp_path / "run", data["text"])
-    mistaken = "from mimetic_jax.train.arm import Source as S; S.placed = lambda *_: 1 / 0"
+    mistaken = "from mimetic_jax.train.arm import ArmData as A; A.placed = lambda *_: 1 / 0"
     errors = fail(machine, [flags, with_code(flags, tmp_path, mistaken)], code=1)
     assert errors[0] == "error: process 1 failed: ZeroDivisionError: division by zero"
     assert errors[1] == "ZeroDivisionError: division by zero"
-
-
-def test_other_weights(machine, data, tmp_path):
-    """Each process keeps its shards of the weights that it draws, so all must draw the same."""
-    flags = machine.flags("text", tmp_path / "run", data["text"])
-    other = "import sys; sys.modules['mimetic_jax.rewrite'].block_key = lambda key, *_: key"
-    for error in fail(machine, [flags, with_code(flags, tmp_path, other)]):
-        assert "process 1 drew other weights than process 0, among 2 processes" in error

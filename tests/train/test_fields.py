@@ -215,10 +215,10 @@ def test_a_program_reads_only_fields_that_affect_programs(tiny):
     """Otherwise two arms could share a program that isn't that of one of them."""
     from mimetic_jax.train.cluster.mesh import make_mesh
     from mimetic_jax.train.program import Program
-    from mimetic_jax.train.tasks import task_of
+    from mimetic_jax.train.tasks import TASKS
 
     config, found = tiny(), set()
-    task = task_of(config.task)
+    task = TASKS[config.task]
     info, mesh = task.describe(config), make_mesh()
     seen = Seen(config).noting(found)
     Program(seen, *task.build(seen, info, mesh), mesh)

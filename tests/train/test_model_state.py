@@ -105,11 +105,8 @@ def test_the_average_of_parameters_has_averaged_statistics(tmp_path):
     assert set(state.ema) == {"params", "batch_stats", "counters"}
 
 
-@pytest.mark.parametrize(
-    "overrides", [pytest.param({}, marks=pytest.mark.slow), {"accumulate": 2, "ema": 0.9}]
-)
-def test_resume_equals_no_stop(tmp_path, overrides):
-    config = config_of(**overrides)
+def test_resume_equals_no_stop(tmp_path):
+    config = config_of(accumulate=2, ema=0.9)
     whole = trained(config, tmp_path / "whole")
     with killed(after=6):
         trained(config, tmp_path / "killed")

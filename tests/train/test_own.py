@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from ml_collections import ConfigDict
 from PIL import Image
 
 from configs.default import default
@@ -170,14 +169,6 @@ def test_the_callers_config_stays_as_it_is():
     config = tiny()
     Comparison(config, say=lambda line: None, data=arrays(), model=TinyMLPMixer(2, 8, 1))
     assert (config.data.name, config.model.name) == ("digits", "vit")
-
-
-def test_arms_stay_in_their_order():
-    config = tiny()
-    arms = {"zero": {}, "default": {}}
-    config.arms = ConfigDict(arms, sort_keys=False)
-    own = {"data": arrays(), "model": TinyMLPMixer(2, 8, 1)}
-    assert list(Comparison(config, say=lambda line: None, **own).arms) == list(arms)
 
 
 class WithFunction(nn.Module):

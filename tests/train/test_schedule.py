@@ -126,23 +126,14 @@ def cosine(name="cosine", peak=1.0, **options):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: scaled_rate(1e-3, 512, 256, "square"), "unknown learning-rate scaling 'square'"),
-        (lambda: scaled_rate(1e-3, 0, 256), "from batch 256 to batch 0"),
-        (lambda: scaled_rate(1e-3, 512, -256), "from batch -256 to batch 512"),
-        (lambda: plateau_scale([1.0], "half"), "did you mean 'halve'"),
-        (lambda: cosine("cosin"), "did you mean 'cosine'"),
         (lambda: cosine(peak=-0.1), "learning rate -0.1"),
         (lambda: cosine(peak=float("nan")), "learning rate nan"),
         (lambda: cosine(warmup=10), "10 warm-up steps don't fit 10"),
-        (lambda: cosine(final=-0.5), "final learning rate -0.5 is negative"),
-        (lambda: cosine(warmup=2, warmup_from=-1.0), "first learning rate -1.0 is negative"),
         (
             lambda: cosine("timm_cosine", warmup=4, cooldown=6),
             "6 cool-down steps don't fit 10 .* 4 of",
         ),
         (lambda: cosine("timm_cosine", warmup=4, steps_per_epoch=3), "4 warm-up .* epochs of 3"),
-        (lambda: cosine("timm_cosine", steps_per_epoch=0), "steps_per_epoch 0"),
-        (lambda: cosine("kentaroy_cosine", steps_per_epoch=0), "steps_per_epoch 0"),
         *(
             (functools.partial(cosine, name, **{option: value}), f"{name} schedule takes {words}")
             for name, option, value, words in (

@@ -7,7 +7,7 @@ import pytest
 from configs.default import default
 from mimetic_jax import data
 from mimetic_jax.train import step as steps
-from mimetic_jax.train.state import TrainState, stream
+from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.tasks.images import ImageTask
 
 SGD = optax.sgd(0.1)
@@ -102,10 +102,3 @@ def test_mixed_targets_reach_the_loss(alpha):
     np.testing.assert_allclose(targets.sum(-1), 1, rtol=1e-5)
     assert not np.allclose(images, plain_images)
     assert not np.allclose(targets, plain)
-
-
-def test_streams_differ_by_seed_and_name():
-    keys = {
-        tuple(jax.random.key_data(stream(s, n)).tolist()) for s in (0, 1) for n in ("init", "data")
-    }
-    assert len(keys) == 4

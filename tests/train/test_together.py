@@ -222,7 +222,7 @@ def groups(monkeypatch):
     """What would be trained at once, in order; nothing is trained."""
     found = []
 
-    def trained_at_once(self, runs, label, waiting):
+    def trained_at_once(self, runs, label):
         found.append([(run.arm, run.seed) for run in runs])
         return []
 

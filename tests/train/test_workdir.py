@@ -11,7 +11,7 @@ from mimetic_jax import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.group import Group
-from mimetic_jax.train.record import ACCURACY, Origin, Record
+from mimetic_jax.train.record import Record
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
@@ -247,12 +247,6 @@ def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stoppe
     group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_best=1)), stopped)
     assert group.journal.step == 4
     group.close()
-
-
-def test_a_record_says_which_run_it_is():
-    evaluations = [(0, {"accuracy": 0.1, "loss": 3.0}), (4, {"accuracy": 0.5, "loss": 2.0})]
-    record = Record.of(ACCURACY, evaluations, Origin(), arm="a", seed=1)
-    assert (record.value, record.curve, record.steps) == (50.0, ((0, 10.0), (4, 50.0)), 4)
 
 
 ODD = (None, [], "x", -1, float("nan"), {}, [1, 2], True, 10**30, [[1]], [["a", 2]])

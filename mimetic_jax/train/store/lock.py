@@ -55,20 +55,3 @@ def locked(folder: Place | str, say: Callable[[str], None] = print) -> Iterator[
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         file.flush()
         yield
-
-
-def held(folder: Place) -> bool:
-    """Whether a live process holds the lock of a local folder; returns at once."""
-    try:
-        file = (folder / "lock").path.open("rb")
-    except OSError:
-        return False
-    with file:
-        try:
-            # Shared, so that two callers don't take each other for a training.
-            flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-    return False

@@ -8,7 +8,6 @@ import fcntl
 import functools
 import os
 import pathlib
-import shutil
 import socket
 from typing import IO, TypeAlias
 
@@ -71,12 +70,9 @@ class Place:
     def exists(self) -> bool:
         return self.path.exists()
 
-    def is_folder(self) -> bool:
-        return self.path.is_dir()
-
     def names(self) -> list[str]:
         """The names in the folder, sorted; none if it is missing."""
-        return sorted(path.name for path in self.path.iterdir()) if self.is_folder() else []
+        return sorted(path.name for path in self.path.iterdir()) if self.path.is_dir() else []
 
     def make(self) -> None:
         """Make the folder, with those above it."""
@@ -137,13 +133,6 @@ class Place:
         if not self.in_bucket and self.exists():
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
-
-    def remove(self) -> None:
-        """Delete the folder with all in it."""
-        if self.in_bucket:
-            epath.Path(self.path).rmtree()
-        else:
-            shutil.rmtree(self.path)
 
 
 def damaged(place: Place, reason: str) -> InputError:

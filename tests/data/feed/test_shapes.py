@@ -10,7 +10,7 @@ import pytest
 
 from configs.default import default
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.tasks import task_of
+from mimetic_jax.train.tasks import TASKS
 
 
 def text():
@@ -33,7 +33,7 @@ def images():
 
 @pytest.mark.parametrize("config", [images(), text(), recall()], ids=lambda config: config.task)
 def test_shapes_are_those_of_the_data(config):
-    task = task_of(config.task)
+    task = TASKS[config.task]
     info, dataset = task.describe(config), None
     if config.task == "images":
         dataset = task.load(config)

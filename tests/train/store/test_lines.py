@@ -59,14 +59,6 @@ def test_a_torn_last_line_is_dropped_and_loses_no_other(tmp_path, left):
     assert [record["step"] for record in lines.read()] == [*range(5), 9]
 
 
-def test_a_torn_only_line_is_dropped(tmp_path):
-    (tmp_path / "x.jsonl").write_bytes(b'{"st')
-    lines = lines_of(tmp_path)
-    assert lines.read() == []
-    lines.append({"step": 9})
-    assert lines.read() == [{"step": 9}]
-
-
 def _append(folder, first):
     lines = lines_of(folder)
     for step in range(first, first + 40):

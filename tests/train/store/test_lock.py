@@ -9,7 +9,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.lock import held, locked
+from mimetic_jax.train.store.lock import locked
 from mimetic_jax.train.store.places import Place
 
 HOLD = """
@@ -37,7 +37,6 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     )
     try:
         assert holder.stdout.readline() == "held\n"
-        assert held(Place(tmp_path))
         with (
             pytest.raises(InputError, match=f"in use by process {holder.pid} "),
             locked(str(tmp_path)),
@@ -46,7 +45,6 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    assert not held(Place(tmp_path))
     with locked(str(tmp_path)):
         pass
 
@@ -68,7 +66,7 @@ def test_a_file_system_without_locks_is_named_and_works(tmp_path, monkeypatch, n
     monkeypatch.setattr(fcntl, "flock", flock)
     said = []
     with locked(str(tmp_path / "run"), said.append):
-        assert not held(Place(tmp_path / "run"))
+        pass
     assert len(said) == 1
     assert f"without locks ({os.strerror(number)})" in said[0]
     lines = Lines(Place(tmp_path) / "x.jsonl")

@@ -22,16 +22,6 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
     assert place.read() == b"one"
 
 
-def test_removing_a_folder_leaves_what_its_links_name(tmp_path):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "file").write_text("precious")
-    (tmp_path / "root" / "folder").mkdir(parents=True)
-    (tmp_path / "root" / "folder" / "link").symlink_to(tmp_path / "outside")
-    (Place(tmp_path / "root") / "folder").remove()
-    assert (tmp_path / "outside" / "file").read_text() == "precious"
-    assert Place(tmp_path / "root").names() == []
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

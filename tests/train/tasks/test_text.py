@@ -14,7 +14,6 @@ from mimetic_jax.analysis.plan import describe
 from mimetic_jax.data.text import corpus as texts
 from mimetic_jax.schemes import mimetic_language
 from mimetic_jax.train.cluster.mesh import make_mesh
-from mimetic_jax.train.record import PERPLEXITY
 from mimetic_jax.train.state import stream
 from mimetic_jax.train.store.runs import Run
 from tests.models.values import drawn
@@ -140,12 +139,6 @@ def test_resume_equals_no_stop(text, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
     schedule = quiet(text(**overrides)).arms["run"].program.schedule
     assert min(rates) < 0.2 * float(schedule(30))
-
-
-def test_the_result_is_the_test_score_of_the_best_validation():
-    tested = ((0, 90.0, 95.0), (4, 40.0, 50.0), (8, 45.0, 44.0))
-    evaluations = [(step, {"perplexity": a, "test_perplexity": b}) for step, a, b in tested]
-    assert PERPLEXITY.value(evaluations) == 50.0
 
 
 def test_plan(text):
