@@ -219,7 +219,6 @@ def league_table(results: Results) -> str:
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
     parentheses is the gain over noise of the same norms.
     """
-    head, cells, beaten = ["initialization"], defaultdict(dict), defaultdict(list)
     tasks = [name for name in TABLES if name.startswith("league/") and name not in LONG]
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
     head = ["initialization"]

@@ -164,7 +164,7 @@ def to_json(config: ConfigDict) -> dict[str, Any]:
     Where JAX's own setting of the precision of products isn't the default, it is a field more.
     """
     record = json.loads(json.dumps(_plain(config)))
-    if precision := jax.config.jax_default_matmul_precision:
+    if precision := jax.config.jax_default_matmul_precision:  # type: ignore[attr-defined]
         record["matmul_precision"] = precision
     return record
 

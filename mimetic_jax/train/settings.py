@@ -31,9 +31,9 @@ def check_settings() -> None:
     try:
         jax.devices()
     except RuntimeError as error:
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         raise InputError(
-            f"JAX has no devices, with JAX_PLATFORMS={jax.config.jax_platforms} "
-            f"({error_text(error)})"
+            f"JAX has no devices, with JAX_PLATFORMS={platforms} ({error_text(error)})"
         ) from error
     for name, needed in _TRAINED_WITH.items():
         if (found := getattr(jax.config, name)) != needed:
