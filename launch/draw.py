@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from launch.marks import reached
-from launch.registry import Entry, Spec, entries, scaled, scaled_entries
-from launch.results import Results
+from launch.registry import Entry, Spec, scaled
 from launch.runs import Queue
 from launch.weights import Weights
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.analysis.capture import Network, networks
 from mimetic_jax.analysis.figures import DRAW
-from mimetic_jax.analysis.figures.gain import Point
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.tensor_files import read_file
+from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 from papers.record import Figure, Small
@@ -79,6 +78,8 @@ def draw(
             raise InputError(f"no run of {name} is finished: nothing to draw")
         if figure.draw == "curves":
             options["epochs"] = _epochs(wanted, queue)
+        if figure.draw == "grid":
+            options["panels"] = _panels(wanted, queue)
         return function(path, results, **options)
     if figure.draw in _OF_NETWORKS:
         start = _of_start(options.pop("config", ""), figure.small if small else None)
@@ -90,9 +91,6 @@ def draw(
         return function(path, *_OF_NETWORKS[figure.draw](found, count), **options)
     if figure.draw == "covariance":
         return list(_of_arms(path, queue, wanted, options))
-    if figure.draw == "gain":
-        points = _points(options["points"], options["sources"], queue.results)
-        return function(path, list(points))
     return function(path, **options)
 
 
@@ -115,40 +113,6 @@ def _of_arms(
         raise InputError("nothing is trained in that workdir: nothing to draw")
 
 
-def _points(
-    published: Mapping[str, Mapping[str, Sequence[tuple[str, float, float]]]],
-    printed_by: Mapping[str, str],
-    results: Results,
-) -> Iterator[Point]:
-    """Default and mimetic arm of published rows by panel, and of ours where both have runs."""
-    for panel, sources in published.items():
-        for name, rows in sources.items():
-            for label, default, mimetic in rows:
-                yield Point(printed_by[name], label, default, mimetic, panel=panel)
-        for name, rows in sources.items():
-            for small in (False, True):
-                source, labels = f"ours: {printed_by[name]}", {label for label, *_ in rows}
-                yield from _ours(name, labels, panel, source, small, results)
-
-
-def _ours(
-    name: str, labels: Collection[str], panel: str, source: str, small: bool, results: Results
-) -> Iterator[Point]:
-    every = scaled_entries(name) if small else entries(name)
-    rows = [entry for entry in every if entry.row.label in labels]
-    for entry in rows:
-        found = reached(entry, results)
-        default, mimetic = (
-            found[arm].reached if arm in found else {} for arm in ("default", "mimetic")
-        )
-        if shared := sorted(default.keys() & mimetic.keys()):
-            base, ours = (np.array([of[seed] for seed in shared]) for of in (default, mimetic))
-            sd = float((ours - base).std(ddof=1)) if len(shared) > 1 else None
-            where = f"{panel}, scaled down" if small else panel
-            means = float(base.mean()), float(ours.mean())
-            yield Point(source, entry.row.label, *means, sd, len(shared), where)
-
-
 def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
     """Steps of one epoch by row, for rows that train for a number of epochs."""
     found = {}
@@ -159,6 +123,22 @@ def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
                 if epochs:
                     found[entry.row.label] = run.steps / epochs
     return found
+
+
+def _panels(wanted: Sequence[Entry], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
+    """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
+    constants = {
+        arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
+        for entry in wanted
+        for arm, config in arms_of(queue.configs[entry.spec]).items()
+        for one in config.scheme
+        if isinstance(one, Mimetic)
+    }
+    panels: dict[str, Any] = {}
+    for pair, other in (("vo", "qk"), ("qk", "vo")):
+        ((shared, _),) = Counter(each[other] for each in constants.values()).most_common(1)
+        panels[pair] = {arm: at[pair] for arm, at in constants.items() if at[other] == shared}
+    return panels
 
 
 def _of_start(config: str, small: Small | None) -> Spec | None:

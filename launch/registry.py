@@ -7,7 +7,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.weights import Weights
 from mimetic_jax.base.errors import InputError, unknown
@@ -15,7 +15,7 @@ from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import set_field
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
-from papers.record import Figure, Row, Small, Table
+from papers.record import Row, Small, Table
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -148,8 +148,8 @@ def entries(name: str, row: int | None = None, small: bool = False) -> list[Entr
     if name not in TABLES | FIGURES:
         raise unknown("table or figure", name, [*TABLES, *FIGURES])
     shown = TABLES.get(name) or FIGURES[name]
-    if row is not None and not 1 <= row <= len(shown.rows):
-        raise InputError(f"--row={row}: {name} has rows 1 to {len(shown.rows)}")
+    if row is not None and not 1 <= row <= (count := len(_entries(name, False))):
+        raise InputError(f"--row={row}: {name} has rows 1 to {count}")
     every = scaled_entries(name) if small else _entries(name, False)
     found = [entry for entry in every if row in (None, entry.number)]
     if small and not (found or shown.small):
@@ -165,22 +165,22 @@ def scaled_entries(name: str) -> list[Entry]:
 
 def _entries(name: str, small: bool) -> list[Entry]:
     shown = TABLES.get(name) or FIGURES[name]
-    return [_entry(name, shown, number, row, small) for number, row in enumerate(shown.rows, 1)]
+    table = shown if isinstance(shown, Table) else TABLES.get(shown.table, _NO_TABLE)
+    found = []
+    for number, row in enumerate(shown.rows or table.rows, 1):
+        scale = (row.small or shown.small) if small else None
+        spec = Spec(
+            row.config or table.config,
+            scaled(row.arguments, scale) if scale else row.arguments,
+            (*table.flags, *row.flags, *(scale.flags if scale else ())),
+            small,
+        )
+        init = tuple(dict.fromkeys((*row.published, *row.arms, *table.controls)))
+        found.append(Entry(name, number, row, spec, init, table.seeds or SEEDS))
+    return found
 
 
-def _entry(name: str, shown: Table | Figure, number: int, row: Row, small: bool) -> Entry:
-    of_table: dict[str, Any] = {"config": "", "flags": (), "controls": (), "seeds": ()}
-    if isinstance(shown, Table):
-        of_table = {field: getattr(shown, field) for field in of_table}
-    scale = (row.small or shown.small) if small else None
-    spec = Spec(
-        row.config or of_table["config"],
-        scaled(row.arguments, scale) if scale else row.arguments,
-        (*of_table["flags"], *row.flags, *(scale.flags if scale else ())),
-        small,
-    )
-    init = _once(*row.published, *row.arms, *of_table["controls"])
-    return Entry(name, number, row, spec, init, of_table["seeds"] or SEEDS)
+_NO_TABLE = Table("", "", "", "", (), controls=())
 
 
 def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
@@ -210,10 +210,6 @@ def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
         else entry
         for entry in rows
     ]
-
-
-def _once(*names: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def scaled(arguments: str, small: Small) -> str:

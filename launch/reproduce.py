@@ -38,7 +38,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
@@ -78,7 +78,7 @@ class Request:
     seeds: tuple[int, ...]
     small: bool
     to: str
-    data: Mapping[str, str]
+    data_dir: str
     workdir: Place
     results: str
     launcher: str
@@ -96,7 +96,7 @@ class Request:
         parts += ["--small"] if self.small else []
         parts += [f"--seeds={','.join(map(str, self.seeds))}"] if self.seeds else []
         parts += ["--file=FILE"] if self.file else []
-        parts += ["--data_dir=DIR"] if self.data else []
+        parts += ["--data_dir=DIR"] if self.data_dir else []
         parts += ["--", *self.flags] if self.flags else []
         return " ".join(parts)
 
@@ -128,11 +128,7 @@ def parse(arguments: Sequence[str]) -> Request:
     parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
     parser.add_argument("--to", choices=("local", "slurm", "table"), default="local")
     parser.add_argument(
-        *("--data_dir", "--data-dir", "-d"),
-        action="append",
-        default=[],
-        metavar="[SET=]DIR",
-        help="folder of the data sets, or of one of them; repeatable",
+        *("--data_dir", "--data-dir", "-d"), metavar="DIR", help="folder of the data sets"
     )
     parser.add_argument("--workdir", default="runs/reproduce", help="default: %(default)s")
     parser.add_argument("--results", help="default: results, or WORKDIR/results")
@@ -145,7 +141,7 @@ def parse(arguments: Sequence[str]) -> Request:
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     given = parser.parse_args(arguments[:end])
-    for name in ("workdir", "results", "file"):
+    for name in ("workdir", "results", "file", "data_dir"):
         check_given(f"--{name}", getattr(given, name))
     flags, own = tuple(arguments[end + 1 :]), given.name.endswith(".py")
     if given.results is None:
@@ -163,10 +159,9 @@ def parse(arguments: Sequence[str]) -> Request:
         "seeds": seeds_of(given.seeds),
         "workdir": Place.of(given.workdir),
         "file": given.file or "",
-        "data": folders(given.data_dir),
+        "data_dir": given.data_dir or "",
     }
-    fields = {name: value for name, value in vars(given).items() if name != "data_dir"}
-    return Request(**{**fields, **parsed}, flags=flags)
+    return Request(**{**vars(given), **parsed}, flags=flags)
 
 
 def run(request: Request, say: Say) -> int:
@@ -218,7 +213,7 @@ def train(
     if request.file and request.name not in FIGURES:
         rows = with_weights(rows, request.file)
     arms = only or request.arms
-    place = results, request.workdir, request.data
+    place = results, request.workdir, request.data_dir
     queue = Queue(rows, seeds, arms, *place, request.command, say)
     if added := queue.collect():
         say(f"{added} finished runs of {request.workdir} have their lines now")
@@ -344,30 +339,6 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
     return tuple(seeds)
-
-
-def folders(given: Sequence[str]) -> dict[str, str]:
-    """Folder by data set, "" for the others, of values [SET=]DIR.
-
-    >>> folders(["~/data", "cifar10=~/cifar"])
-    {'': '~/data', 'cifar10': '~/cifar'}
-
-    Raises:
-        InputError: for a folder that is empty, or an unknown data set.
-    """
-    from mimetic_jax.data import names
-    from mimetic_jax.data.text import corpus
-
-    known, found = (*names(), *corpus.names()), {}
-    for value in given:
-        name, equals, folder = value.partition("=")
-        if not equals or "/" in name:  # a path that has the sign in it
-            name, folder = "", value
-        check_given(f"--data_dir={value}", folder)
-        if name and name not in known:
-            raise unknown("data set", name, known)
-        found[name] = folder
-    return found
 
 
 if __name__ == "__main__":

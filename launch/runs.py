@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from ml_collections import ConfigDict
 
@@ -22,7 +23,7 @@ from mimetic_jax.train.store.runs import Run
 Say = Callable[[str], None]
 
 READY = 4
-"""Comparisons whose data and programs are kept: rows take turns, seed by seed."""
+"""Comparisons whose data and programs are kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Queue:
         only: names of arms; all that the rows need unless given.
         results: where finished runs have their lines.
         workdir: of checkpoints, a subfolder per comparison.
-        data: folder by name of the data set, "" for all others.
+        data_dir: folder of the data sets, if any.
         command: recorded in the lines.
         say: prints a line.
 
@@ -74,12 +75,12 @@ class Queue:
         only: Sequence[str],
         results: Results,
         workdir: Place,
-        data: Mapping[str, str],
+        data_dir: str,
         command: str,
         say: Say = print,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
-        self._seeds, self._data = tuple(seeds), data
+        self._seeds, self._data_dir = tuple(seeds), data_dir
         self.init: dict[Spec, tuple[str, ...]] = {}
         self._own_seeds = {entry.spec: entry.seeds for entry in entries}
         for entry in entries:
@@ -143,30 +144,26 @@ class Queue:
             Preempted: if stopped; the same call continues.
         """
         failures: list[str] = []
-        ready: dict[Spec, Comparison] = {}
+        # Rows take turns, seed by seed: the data and programs of some are kept.
+        ready = functools.lru_cache(READY)(lambda spec: Comparison(self.configs[spec], self.say))
         with preemption.listening():
             for number, job in enumerate(jobs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
                 label = f"[{number}/{len(jobs)}] {job}"
-                if job.spec not in ready and job.spec not in self.blocked:
-                    try:
-                        comparison = Comparison(self.configs[job.spec], self.say)
-                        comparison.claimed(self.folder(job.spec), job.only)
-                    except InputError as error:  # missing data of one row stops no other
-                        self.blocked[job.spec] = str(error)
-                        failures.append(f"{job.spec.key}: {error}")
-                    else:
-                        for oldest in list(ready)[: len(ready) + 1 - READY]:
-                            del ready[oldest]
-                        ready[job.spec] = comparison
                 if job.spec in self.blocked:
                     self.say(f"{label}: left out: {self.blocked[job.spec]}")
                     continue
                 self.say(label)
                 try:
-                    comparison = ready[job.spec]
+                    comparison = ready(job.spec)
                     work = comparison.claimed(self.folder(job.spec), job.only)
+                except InputError as error:  # missing data of one row stops no other
+                    self.blocked[job.spec] = str(error)
+                    failures.append(f"{job.spec.key}: {error}")
+                    self.say(f"{label}: left out: {error}")
+                    continue
+                try:
                     failures += [f"{job}: diverged" for _ in comparison.train_all(work)]
                     self._collected(job)
                 except InputError as error:
@@ -176,9 +173,8 @@ class Queue:
 
     def with_data(self, config: ConfigDict) -> ConfigDict:
         """The configuration with the folder of its data set."""
-        folder = self._data.get(config.data.name, self._data.get("", ""))
-        if folder and config.data.name not in INSTALLED:
-            config.data.dir = folder
+        if self._data_dir and config.data.name not in INSTALLED:
+            config.data.dir = self._data_dir
         return config
 
     def _config(self, spec: Spec) -> ConfigDict:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-import re
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.home import expanded
@@ -32,7 +31,7 @@ class Weights:
 
     @classmethod
     def read(cls, path: str) -> Weights:
-        """The weights of a file, or of a workdir whose runs are finished.
+        """The weights of a file, or of a workdir.
 
         A file's mark is that of its bytes. A workdir's is that of its configuration, on which its
         weights depend: more seeds leave it.
@@ -59,21 +58,7 @@ def _mark_of_workdir(path: pathlib.Path) -> str:
     from mimetic_jax.train.schema import digest
     from mimetic_jax.train.store.claim import Claim
     from mimetic_jax.train.store.places import Place
-    from mimetic_jax.train.store.runs import Run
 
-    workdir = Place(path)
-    claim = Claim.read(workdir)
-    if claim is None:
-        raise InputError(f"--file={workdir} is not a workdir of main.py: it has no config.json")
-    runs = [
-        Run.of(workdir, arm, int(seed))
-        for arm in (workdir / "runs").names()
-        for seed in (workdir / "runs" / arm).names()
-        if re.fullmatch("[0-9]+", seed)  # other names are folders that a user moved away
-    ]
-    if not runs:
-        raise InputError(f"--file={workdir} has no run: train the first stage")
-    for run in runs:
-        if not run.finished():
-            raise InputError(f"--file={workdir}: {run} isn't finished")
+    if (claim := Claim.read(Place(path))) is None:
+        raise InputError(f"--file={path} is not a workdir of main.py: it has no config.json")
     return digest(claim.config)

@@ -264,20 +264,6 @@ TABLES = {
 }
 
 
-def _of(table: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Rows of a figure, with what their table adds."""
-    shared = TABLES[table]
-    return tuple(
-        dataclasses.replace(
-            row,
-            arms=(*row.arms, *shared.controls),
-            flags=(*shared.flags, *row.flags),
-            config=shared.config,
-        )
-        for row in rows
-    )
-
-
 FIGURES = {
     "over_length": Figure(
         "accuracy over the length of a training",
@@ -288,7 +274,7 @@ FIGURES = {
             "log": True,
             "panels": {"": {row.label: float(e) for row, e in zip(_LENGTHS, _EPOCHS, strict=True)}},
         },
-        _of("length", _LENGTHS),
+        table="evidence/length",
     ),
     "over_tokens": Figure(
         "accuracy over the number of tokens",
@@ -304,7 +290,7 @@ FIGURES = {
                 }
             },
         },
-        _of("tokens", _TOKENS),
+        table="evidence/tokens",
     ),
     "over_rates": Figure(
         "bits per character over the learning rate",
@@ -315,7 +301,7 @@ FIGURES = {
             "log": True,
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _DEMO_RATES}},
         },
-        _of("demo", TABLES["demo"].rows),
+        table="evidence/demo",
     ),
     "over_image_rates": Figure(
         "accuracy over the learning rate",
@@ -326,14 +312,15 @@ FIGURES = {
             "log": True,
             "panels": {"": {f"learning rate {rate}": float(rate) for rate in _IMAGE_RATES}},
         },
-        _of("images_rates", TABLES["images_rates"].rows),
+        table="evidence/images_rates",
     ),
     "over_steps": Figure(
         "bits per character over the steps of a training",
         "",
         "curves",
         {"title": "Penn Treebank by characters", "since": 500},
-        _of("ptb", (dataclasses.replace(_PTB, label="", arms=("mimetic",)),)),
+        (dataclasses.replace(_PTB, label="", arms=("mimetic",)),),
+        table="evidence/ptb",
     ),
     "grid": Figure(
         "bits per character over α and β of value and out, then of query and key, 200 steps, with "
@@ -341,13 +328,15 @@ FIGURES = {
         "",
         "grid",
         {},
-        _of("text", (dataclasses.replace(_text("3e-3", "grid"), arguments="steps=200"),)),
+        (dataclasses.replace(_text("3e-3", "grid"), arguments="steps=200"),),
+        table="evidence/text",
     ),
     "image_grid": Figure(
         "accuracy over α and β of value and out, then of query and key, one epoch",
         "",
         "grid",
         {},
-        _of("length", (_images("1 epochs", "patch=4,epochs=1", "default", "grid"),)),
+        (_images("1 epochs", "patch=4,epochs=1", "default", "grid"),),
+        table="evidence/length",
     ),
 }

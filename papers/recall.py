@@ -192,20 +192,6 @@ TABLES = {
 }
 
 
-def _of(table: str) -> tuple[Row, ...]:
-    """The rows of a table as those of a figure, which are complete."""
-    shared = TABLES[table]
-    return tuple(
-        dataclasses.replace(
-            row,
-            arms=(*shared.controls, *row.arms),
-            flags=(*shared.flags, *row.flags),
-            config=shared.config,
-        )
-        for row in shared.rows
-    )
-
-
 _BY_RATE = {f"learning rate {rate}": float(rate) for rate in _RATES}
 
 FIGURES = {
@@ -221,7 +207,7 @@ FIGURES = {
                 "32 tokens, answers %": "x4",
             }
         },
-        _of("parts"),
+        table="recall/parts",
     ),
     "over_rates": Figure(
         "copying over the learning rate, at the trained length and beyond",
@@ -233,6 +219,6 @@ FIGURES = {
             "panels": dict.fromkeys(("8 tokens, as trained", "16 tokens", "32 tokens"), _BY_RATE),
             "at": {"16 tokens": "x2", "32 tokens": "x4"},
         },
-        _of("copying_rates"),
+        table="recall/copying_rates",
     ),
 }

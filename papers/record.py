@@ -163,8 +163,9 @@ class Figure:
         draw: name of a function in `mimetic_jax.analysis.figures`.
         options: its arguments. A figure of networks as they start names them by "config", a value
             of main.py's --config.
-        rows: what must have been trained for it, each with its config file; none for a figure that
-            needs no training. Their flags are complete: no table adds to them.
+        rows: what must have been trained for it, each with its config file unless `table` has one;
+            none for a figure that needs no training, or whose rows are those of `table`.
+        table: name of the table whose config, flags and controls the rows share.
         small: how `rows` are scaled down, or the networks of "config".
         starts: networks that are drawn as they start, where a file of weights that they start from
             is given.
@@ -178,6 +179,7 @@ class Figure:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     small: Small | None = None
+    table: str = ""
     starts: tuple[Row, ...] = ()
     doubt: str = ""
     needs: str = ""

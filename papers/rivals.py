@@ -8,7 +8,7 @@
 All numbers are from secondary sources, and of recipes that aren't ours.
 """
 
-from papers import attention, structured
+from papers import structured
 from papers.record import Figure, Row, Table
 
 _STRUCTURED, _DEIT = "configs/imagenet_structured.py", "configs/imagenet_deit.py"
@@ -102,63 +102,4 @@ TABLES = {
     ),
 }
 
-_SOURCES = {
-    "attention/": "Trockman and Kolter, table ",
-    "structured/": "Zheng et al., table ",
-    "rivals/procedural": "Shinnick et al.",
-    "rivals/conditioned": "Conditioned Initialization",
-    "rivals/course": "a course project",
-}
-"""Who printed a table, as the legend of a picture says it."""
-
-
-def _source(table: str) -> str:
-    """The source of a table, with its number.
-
-    >>> _source("attention/table3")
-    'Trockman and Kolter, table 3'
-    """
-    name = next(known for known in _SOURCES if table.startswith(known))
-    return _SOURCES[name] + table.removeprefix(name).removeprefix("table")
-
-
-_COMPARED: dict[str, dict[str, tuple[Row, ...]]] = {
-    "ImageNet-1k": {
-        "attention/table3": attention.TABLES["table3"].rows,
-        "structured/table2": structured.TABLES["table2"].rows,
-        "structured/table3": structured.TABLES["table3"].rows[:1],
-        "structured/table5": structured.TABLES["table5"].rows[1:],  # its first is of table 2
-        "rivals/procedural": TABLES["procedural"].rows[:1],
-        "rivals/conditioned": TABLES["conditioned"].rows,
-    },
-    "CIFAR-10": {
-        "attention/table1": attention.TABLES["table1"].rows,
-        "attention/table7": attention.TABLES["table7"].rows,
-        "structured/table1": structured.TABLES["table1"].rows[1:2],
-        "structured/table3": structured.TABLES["table3"].rows[1:2],
-        "rivals/procedural": TABLES["procedural"].rows[2:3],
-        "rivals/course": TABLES["course"].rows[:1],
-    },
-}
-
-FIGURES = {
-    "gain": Figure(
-        "gain of mimetic initialization over the strength of the default",
-        "",
-        "gain",
-        {
-            "points": {
-                panel: {
-                    name: tuple(
-                        (row.label, row.published["default"], row.published["mimetic"])
-                        for row in rows
-                    )
-                    for name, rows in sources.items()
-                }
-                for panel, sources in _COMPARED.items()
-            },
-            "sources": {name: _source(name) for of in _COMPARED.values() for name in of},
-        },
-        doubt="no paper draws it: published accuracies of many recipes",
-    ),
-}
+FIGURES: dict[str, Figure] = {}

@@ -34,7 +34,7 @@ def command(workdir: pathlib.Path | str, *more: str) -> list[str]:
         (["--launcher=--nodes=2"], "--launcher"),
         (["--to=slurm", "--launcher=--account='a"], "No closing quotation"),
         (["--workdir="], "--workdir is empty"),
-        (["--data_dir="], "--data_dir= is empty"),
+        (["--data_dir="], "--data_dir is empty"),
         (["--arms=mimetik"], "did you mean 'mimetic'"),
         (["--row=widht=1"], "did you mean 'width'"),
         ([f"--row={ROWS[0]}"], "rows must be different"),

@@ -17,7 +17,7 @@ from launch import tables
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
-from papers.record import Row, Small, Table
+from papers.record import Figure, Row, Small, Table
 
 # How ml_collections loads a config file.
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -91,7 +91,6 @@ DRAWN = {
         "curves",
         "grid",
         "sweep",
-        "gain",
         "covariance",
         "dots",
     ),
@@ -184,17 +183,24 @@ def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
         assert list(configs.arms_of(config)) == list(arms_of(row, TABLES[name])), row.label
 
 
-@pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.rows])
+def trained_for(figure: Figure) -> list[tuple[Row, tuple[str, ...], Table | None]]:
+    """The rows of a figure with their arms, and the table that they share their fields with."""
+    table = TABLES.get(figure.table)
+    rows = figure.rows or (table.rows if table else ())
+    return [(row, arms_of(row, table) if table else row.arms, table) for row in rows]
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
     figure = FIGURES[name]
-    for row in figure.rows:
-        arms = configs.arms_of(load(row, row.arms)).keys()
+    for row, needed, table in trained_for(figure):
+        arms = configs.arms_of(load(row, needed, table)).keys()
         plotted = figure.options.get("series", figure.options.get("panels", {}))
         if row.label not in {label for points in plotted.values() for label in points}:
             assert {arm for points in plotted.values() for arm in points} <= arms
         assert set(figure.options.get("lines", ())) <= arms
         if figure.small:
-            assert configs.arms_of(load(row, row.arms, small=figure.small)).keys() == arms
+            assert configs.arms_of(load(row, needed, table, figure.small)).keys() == arms
 
 
 def test_figures_of_starts_name_a_configuration() -> None:
@@ -211,7 +217,7 @@ def test_figures_are_drawn_by_known_functions() -> None:
     printed = {f"attention/figure{n}" for n in range(1, 11)}
     printed |= {f"structured/figure{n}" for n in range(1, 7)}
     printed |= {f"mlp/figure{n}" for n in range(1, 5)}
-    added = {"attention/equation8", "structured/proposition1", "structured/remark1", "rivals/gain"}
+    added = {"attention/equation8", "structured/proposition1", "structured/remark1"}
     added |= {"mlp/figure4_populations", "mlp/figure1_whole"}
     ours = {name for name in FIGURES if re.match("(evidence|recall|league)/", name)}
     assert FIGURES.keys() - ours == printed | added
@@ -304,9 +310,9 @@ def test_checks_of_every_row_pass(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.rows])
+@pytest.mark.parametrize("name", FIGURES)
 def test_checks_of_every_figure_pass(name: str) -> None:
     figure = FIGURES[name]
-    for row in figure.rows:
+    for row, arms, table in trained_for(figure):
         for small in (None, figure.small) if figure.small else (None,):
-            Comparison(load(row, row.arms, small=small), say=lambda line: None)
+            Comparison(load(row, arms, table, small), say=lambda line: None)

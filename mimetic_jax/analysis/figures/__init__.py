@@ -19,7 +19,7 @@ from mimetic_jax.analysis import (
     residual,
     span,
 )
-from mimetic_jax.analysis.figures import dots, gain, grid, sweep
+from mimetic_jax.analysis.figures import dots, grid, sweep
 from mimetic_jax.train.store.places import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
@@ -36,6 +36,5 @@ DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "dots": dots.draw,
     "grid": grid.draw,
     "sweep": sweep.draw,
-    "gain": gain.draw,
 }
 """Functions by the names that `papers` gives them."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,36 +14,43 @@ from mimetic_jax.train.store.places import AnyPath, Place
 _PAIRS = {"vo": "$W_V W_{out}$", "qk": "$W_Q W_K^T$"}
 
 
-def draw(path: Place | AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
-    """Draw the mean score of the arms vo_A_B and qk_A_B, α = A/100 and β = B/100: a panel a pair.
+def draw(
+    path: Place | AnyPath,
+    results: Sequence[ArmResult],
+    *,
+    panels: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> list[AnyPath]:
+    """Draw the mean score over α and β: a panel per pair of matrices.
 
     Both panels share one color scale, whose bright end is the better one. Cells without a finished
     run stay empty. The means of other arms are written above.
 
+    Args:
+        panels: α and β by arm, of "vo" and of "qk".
+
     Reference: Mimetic Initialization of Self-Attention Layers, figure 10.
     """
-    cells: dict[str, dict[tuple[int, int], ArmResult]] = {}
+    finished = style.finished(results)
+    cells: dict[str, dict[tuple[float, float], ArmResult]] = {}
     rows: list[list[object]] = []
     above = []
-    finished = style.finished(results)
     for result in finished:
-        values: tuple[object, object] = "", ""
-        if match := re.fullmatch(r"(vo|qk)_(\d+)_(\d+)", result.arm):
-            a, b = int(match[2]), int(match[3])
-            cells.setdefault(match[1], {})[a, b] = result
-            values = a / 100, b / 100
-        else:
+        own = {name: arms[result.arm] for name, arms in panels.items() if result.arm in arms}
+        for name, at in own.items():
+            cells.setdefault(name, {})[at] = result
+        if not own:
             above.append(f"{result.arm} {_shown(result)}")
-        rows.append([result.arm, *values, result.mean, result.sd, len(result.reached)])
+        for name, at in own.items() or [("", ("", ""))]:
+            rows.append([result.arm, name, *at, result.mean, result.sd, len(result.reached)])
     if not cells:
-        raise InputError("no arm of a grid is finished: they are named vo_A_B and qk_A_B")
+        raise InputError("no arm of the grid is finished")
     chosen = [name for name in _PAIRS if name in cells]
     means = [result.mean for name in chosen for result in cells[name].values()]
     score = finished[0].score
     low, high = (min(means), max(means)) if score.higher else (max(means), min(means))
     with style.canvas(style.PAGE if len(chosen) > 1 else style.COLUMN + 0.4, 2.9) as figure:
-        panels = figure.subplots(1, len(chosen), squeeze=False)[0]
-        for axes, name in zip(panels, chosen, strict=True):
+        axes_of = figure.subplots(1, len(chosen), squeeze=False)[0]
+        for axes, name in zip(axes_of, chosen, strict=True):
             alphas, betas = (sorted({at[axis] for at in cells[name]}) for axis in (0, 1))
             table = np.full((len(alphas), len(betas)), np.nan)
             for (a, b), result in cells[name].items():
@@ -60,15 +66,15 @@ def draw(path: Place | AnyPath, results: Sequence[ArmResult]) -> list[AnyPath]:
                 vmax=max(means),
                 origin="lower",
             )
-            axes.set_xticks(range(len(betas)), [f"{b / 100:g}" for b in betas])
-            axes.set_yticks(range(len(alphas)), [f"{a / 100:g}" for a in alphas])
-            axes.set_xlabel(r"$\beta$" + (" (of $-\\beta I$)" if name == "vo" else ""))
+            axes.set_xticks(range(len(betas)), [f"{b:g}" for b in betas])
+            axes.set_yticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+            axes.set_xlabel(r"$\beta$")
             axes.set_ylabel(r"$\alpha$")
             axes.set_title(_PAIRS[name])
-        figure.colorbar(image, ax=panels, label=score.label, pad=0.01)
+        figure.colorbar(image, ax=axes_of, label=score.label, pad=0.01)
         if above:
             figure.suptitle(", ".join(above), fontsize="medium")
-        return style.write(figure, path, ["arm", "alpha", "beta", "mean", "sd", "n"], rows)
+        return style.write(figure, path, ["arm", "pair", "alpha", "beta", "mean", "sd", "n"], rows)
 
 
 def _shown(result: ArmResult) -> str:
