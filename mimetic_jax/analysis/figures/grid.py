@@ -36,12 +36,13 @@ def draw(
     above = []
     for result in finished:
         own = {name: arms[result.arm] for name, arms in panels.items() if result.arm in arms}
+        numbers = result.mean, result.sd, len(result.reached)
         for name, at in own.items():
             cells.setdefault(name, {})[at] = result
+            rows.append([result.arm, name, *at, *numbers])
         if not own:
             above.append(f"{result.arm} {_shown(result)}")
-        for name, at in own.items() or [("", ("", ""))]:
-            rows.append([result.arm, name, *at, result.mean, result.sd, len(result.reached)])
+            rows.append([result.arm, "", "", "", *numbers])
     if not cells:
         raise InputError("no arm of the grid is finished")
     chosen = [name for name in _PAIRS if name in cells]
