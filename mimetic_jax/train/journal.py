@@ -14,7 +14,6 @@ from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import Origin, Record
 from mimetic_jax.train.schedule import plateau_scale
-from mimetic_jax.train.state import order_key, stream
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
@@ -113,10 +112,8 @@ class Journal:
             if self.finite[i] and bad.size:
                 self.finite[i] = False
                 loss, norm = own["loss"][bad[0]], own["grad_norm"][bad[0]]
-                step, key = first + int(bad[0]), order_key(stream(run.seed, "data"))
                 gradient = f" and its gradient {norm}" if np.isfinite(loss) else ""
-                examples = self._program.feed.describe_step(key, step)
-                wrong[run] = f"the loss is {loss}{gradient} at step {step}{examples}"
+                wrong[run] = f"the loss is {loss}{gradient} at step {first + int(bad[0])}"
         return wrong
 
     def lost(self) -> dict[Run, str]:

@@ -511,10 +511,11 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
     arms = {"default": 89.9, "mimetic": 89.9}
     entry, found = write(tmp_path, {"default": [80.0], "mimetic": [85.0]})
     entry = dataclasses.replace(entry, row=Row("scales", published=arms, best=True))
-    rows = cells(tables.table([entry], found, full=False))
+    rows = cells(tables.table([entry], found))
     assert [row[1:4] for row in rows[2:]] == [
         ["best of 2", "89.90", ""],
         ["default", "", "80.00 (1)"],
+        ["norm_matched", "", ""],
         ["mimetic", "", "85.00 (1)"],
     ]
 

@@ -81,10 +81,6 @@ class Feed:
         """The first test examples, as they are stored; fewer if there are fewer."""
         raise NotImplementedError
 
-    def describe_step(self, key: jax.Array, step: int) -> str:
-        """Which examples a step trained on, for an error message."""
-        return ""
-
     def data_bytes(self) -> int:
         """Bytes of data on every device."""
         return 0
@@ -172,9 +168,3 @@ def labeled_images(
         jax.ShapeDtypeStruct((count, *image_shape), jnp.uint8, sharding=sharding),
         jax.ShapeDtypeStruct((count,), jnp.int32, sharding=sharding),
     )
-
-
-def shown(indices: np.ndarray) -> str:
-    """The first of a step's examples, for `describe_step`."""
-    first = ", ".join(map(str, indices[:8]))
-    return f" (examples {first}{', …' if len(indices) > 8 else ''})"

@@ -16,9 +16,8 @@ from mimetic_jax.data.feed.feed import (
     HeldFeed,
     labeled_images,
     place,
-    shown,
 )
-from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
+from mimetic_jax.data.feed.order import batch_indices, epoch_orders, padded_batches
 from mimetic_jax.data.sets.dataset import DatasetInfo, ImageDataset
 
 
@@ -70,10 +69,6 @@ class ResidentImages(HeldFeed):
 
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         return data.test[0][:count]
-
-    def describe_step(self, key: jax.Array, step: int) -> str:
-        order = TrainOrder(self.info.num_train, self.batch, 1, key)
-        return shown(order.batch_indices(step))
 
     def data_bytes(self) -> int:
         examples = self.info.num_train + self.info.num_test

@@ -85,10 +85,6 @@ class TokenRows(HeldFeed):
         count = max(1, min(count, len(tokens) // self.length))
         return tokens[: count * self.length].reshape(count, -1)
 
-    def describe_step(self, key: jax.Array, step: int) -> str:
-        first = step % self.steps_per_epoch * self.valid
-        return f" (tokens {first} to {first + self.length} of each of {self.batch} rows)"
-
     def data_bytes(self) -> int:
         shards = self._batched.num_devices
         return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)

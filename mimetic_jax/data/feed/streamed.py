@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.feed.feed import Count, Examples, Feed, Session, labeled_images, shown
+from mimetic_jax.data.feed.feed import Count, Examples, Feed, Session, labeled_images
 from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.files.sources import ImageSource
 from mimetic_jax.data.files.views import View, eval_view, train_view
@@ -99,10 +99,6 @@ class StreamedImages(Feed):
         rows = range(min(count, len(data.test)))
         examples = [eval_example(data.test, self.view, len(rows), 0, row) for row in rows]
         return jnp.asarray(_stacked(examples)[0])
-
-    def describe_step(self, key: jax.Array, step: int) -> str:
-        order = TrainOrder(self.num_train, self.batch, self.repeats, key)
-        return shown(order.batch_indices(step))
 
     def data_bytes(self) -> int:
         """Of two batches: the one in use and the next."""
