@@ -139,43 +139,32 @@ class Journal:
         shown = {name: float(each[self.finite].mean()) for name, each in means.items()}
         return self._program.task.progress(shown)
 
-    def evaluated(self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
-        """Record a test of each run, and of its averaged parameters where there are any."""
-        lines = self._tested(found, averaged)
-        for i in self._going():
-            self._record(i, lines[i])
-        return self._shown(found, averaged)
-
-    def finish(
-        self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]
+    def evaluated(
+        self, found: Sequence[Evaluation], averaged: Sequence[Evaluation], *, last: bool = False
     ) -> tuple[str, dict[Run, str]]:
-        """Record the last test with each run's `Record`, which marks it as finished.
+        """Record a test of each run, and of its averaged parameters where there are any.
 
-        Call it only once the last checkpoint is written: after a kill in between, the runs that
-        aren't marked have nothing left to train.
+        Args:
+            found, averaged: of each run.
+            last: whether runs are finished by it, as their `Record` marks. Only once the last
+                checkpoint is written: after a kill in between, runs that aren't marked have
+                nothing left to train.
 
         Returns:
             The test in words, and what went wrong in runs that diverged in the last step.
         """
-        lines, wrong = self._tested(found, averaged), {}
+        self.evaluations.append((self.step, tuple(one.values for one in found)))
+        self._lower_rates()
+        wrong = {}
         for i in self._going():
-            run = self.runs[i]
-            if not np.isfinite(loss := found[i].values["loss"]):
+            run, line = self.runs[i], _named("eval", found[i])
+            line |= {**(_named("eval_ema", averaged[i]) if averaged else {}), **self._clock()}
+            if last and not np.isfinite(loss := found[i].values["loss"]):
                 wrong[run] = f"after the last step, {self.step}, the test loss is {loss}"
                 self.finite[i] = False
-            elif is_first() and not run.finished():
-                record = Record.of(
-                    self._program.task.score,
-                    [(step, values[i]) for step, values in self.evaluations],
-                    Origin.here(),
-                    arm=run.arm,
-                    seed=run.seed,
-                    examples=found[i].count,
-                    data=self._made[i].data,
-                    source=self._made[i].source,
-                    **self._clock(),
-                )
-                self._record(i, {**lines[i], "record": record.to_json()})
+            elif not (last and run.finished()):
+                record = {"record": self._finished(i, found[i].count)} if last else {}
+                self._record(i, {**line, **record})
         return self._shown(found, averaged), wrong
 
     def best(self, keep: int, steps: Sequence[int]) -> set[int]:
@@ -203,16 +192,19 @@ class Journal:
         names = self._window[0] if self._window else ()
         return {name: np.concatenate([x[name] for x in self._window], 1) for name in names}
 
-    def _tested(
-        self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]
-    ) -> list[dict[str, Any]]:
-        """A line of each run's test, which is remembered too."""
-        self.evaluations.append((self.step, tuple(one.values for one in found)))
-        self._lower_rates()
-        lines = [{**_named("eval", one)} for one in found]
-        for line, one in zip(lines, averaged, strict=bool(averaged)):
-            line.update(_named("eval_ema", one))
-        return [{**line, **self._clock()} for line in lines]
+    def _finished(self, i: int, examples: int) -> dict[str, Any]:
+        """The record of a run whose last evaluation is that of this many examples."""
+        return Record.of(
+            self._program.task.score,
+            [(step, values[i]) for step, values in self.evaluations],
+            Origin.here(),
+            arm=self.runs[i].arm,
+            seed=self.runs[i].seed,
+            examples=examples,
+            data=self._made[i].data,
+            source=self._made[i].source,
+            **self._clock(),
+        ).to_json()
 
     def _shown(self, found: Sequence[Evaluation], averaged: Sequence[Evaluation]) -> str:
         if len(found) == 1:

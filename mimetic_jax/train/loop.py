@@ -43,7 +43,7 @@ def train(group: Group, say: Say) -> dict[Run, str]:
         say(f"step {journal.step:>6}/{end}  {text}")
 
     def evaluate() -> None:
-        note(journal.evaluated(*group.evaluate()))
+        note(journal.evaluated(*group.evaluate())[0])
 
     with contextlib.closing(group.session()) as session:
         if journal.step < end:  # A dispatch of no steps compiles outside the measured time.
@@ -74,7 +74,7 @@ def train(group: Group, say: Say) -> dict[Run, str]:
                 group.wait()
                 raise preemption.Preempted(f"stopped at step {journal.step}, which is saved")
     group.wait()
-    shown, failed = journal.finish(*group.evaluate())
+    shown, failed = journal.evaluated(*group.evaluate(), last=True)
     note(shown)
     return wrong | _reported(failed, say)
 

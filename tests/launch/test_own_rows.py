@@ -29,13 +29,8 @@ def command(workdir: pathlib.Path | str, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seeds=a"], "--seeds=a"),
-        (["--seeds=1,1"], "names a seed twice"),
         (["--launcher=--nodes=2"], "--launcher"),
         (["--to=slurm", "--launcher=--account='a"], "No closing quotation"),
-        (["--workdir="], "--workdir is empty"),
-        (["--data_dir="], "--data_dir is empty"),
-        (["--arms=mimetik"], "did you mean 'mimetic'"),
         (["--row=widht=1"], "did you mean 'width'"),
         ([f"--row={ROWS[0]}"], "rows must be different"),
         (["--", "--config.seeds=(1,)"], "--seeds"),

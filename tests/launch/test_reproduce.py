@@ -114,22 +114,6 @@ def ended(call):
         return error.code
 
 
-def digest_of(arm):
-    record = configs.to_json(arm)
-    del record["arms"]
-    return digest(record)
-
-
-def test_the_digest_is_of_what_a_result_depends_on():
-    arms = {name: digest_of(arm) for name, arm in tiny().items()}
-    assert len(set(arms.values())) == 3
-    same = {"name": "x", "seeds": (5,), "log_every": 2, "data.dir": "d", "mesh.fsdp": 2}
-    same |= {"together": 8, "mesh.runs": 2}
-    assert digest_of(tiny(**same)["mimetic"]) == arms["mimetic"]
-    for name, value in [("batch", 64), ("optimizer.learning_rate", 1.0), ("data.size", 16)]:
-        assert digest_of(tiny(**{name: value})["mimetic"]) != arms["mimetic"]
-
-
 def test_a_new_field_that_is_off_leaves_the_digest():
     record = configs.to_json(tiny()["mimetic"])
     off = {name for name, value in record.items() if name != "scheme" and not value}

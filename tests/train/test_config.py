@@ -142,14 +142,6 @@ def test_a_rule_that_fits_no_parameter_is_reported(tiny):
     assert said == ["optimizer.rate_rules: no parameter's path has 'pos_embd'"]
 
 
-def test_arms_that_differ_in_the_scheme_alone_share_their_program(tiny):
-    config = tiny()
-    config.arms = {f"arm_{number}": {"scheme": ()} for number in range(100)}
-    comparison = Comparison(config, print)
-    assert len({id(arm.program) for arm in comparison.arms.values()}) == 1
-    assert not any(arm.config.arms for arm in comparison.arms.values())
-
-
 def test_a_workdir_may_continue_with_other_values_of_what_no_result_depends_on(tiny):
     record = configs.to_json(tiny())
     others = {"log_every": 4, "keep_best": 3, "mesh.fsdp": 2, "max_dispatch": 9, "name": "other"}

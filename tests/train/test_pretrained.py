@@ -173,9 +173,6 @@ def silent(line):
 
 FORMS = {
     "hugging_face.safetensors": lambda tensors: tensors,
-    "without_prefix.safetensors": lambda tensors: {
-        name.removeprefix("vit."): array for name, array in tensors.items()
-    },
     "timm.safetensors": to_timm,
     "dinov2.safetensors": to_dinov2,
     "timm_with_scales.safetensors": to_timm_with_scales,

@@ -108,14 +108,6 @@ def test_no_claim_where_the_interval_holds_zero():
     assert "no difference shown" in table([default, arm])
 
 
-def test_no_claim_of_differences_that_are_all_the_same():
-    """Three equal differences have no spread, and their interval no width."""
-    default, arm = (runs(name, [[(20, x)]] * 3) for name, x in (("default", 60), ("arm", 60.28)))
-    text = table([default, arm])
-    assert "[+0.28, +0.28]" in text
-    assert "no difference shown" in text
-
-
 def test_nothing_finished(tmp_path):
     found = results_of(tmp_path, [])
     found.write()

@@ -118,7 +118,7 @@ def killed_at(number, owner, method):
         pytest.param(lambda: killed_at(1, Journal, "count"), marks=pytest.mark.slow),
         pytest.param(lambda: killed_at(4, Journal, "count"), marks=pytest.mark.slow),
         lambda: killed_at(2, Checkpoints, "save"),
-        pytest.param(lambda: killed_at(1, Journal, "finish"), marks=pytest.mark.slow),
+        pytest.param(lambda: killed_at(4, Journal, "evaluated"), marks=pytest.mark.slow),
     ],
     ids=["the first steps", "a step", "a checkpoint", "the end"],
 )
@@ -213,7 +213,7 @@ def test_a_loss_that_was_infinite_once_gives_no_record(tiny, tmp_path):
     after.resume(from_json(Saved, json.loads(json.dumps(before.saved())), "here"), before.step)
     assert list(after.lost()) == runs[1:]
     found = [Evaluation({"accuracy": 0.5, "loss": 1.0}, 10, "")] * 2
-    assert after.finish(found, [])[1] == {}
+    assert after.evaluated(found, [], last=True)[1] == {}
     assert [run.finished() for run in runs] == [True, False]
 
 
