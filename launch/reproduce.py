@@ -75,7 +75,7 @@ class Request:
     name: str
     row: tuple[str, ...]
     arms: tuple[str, ...]
-    seeds: tuple[int, ...]
+    seeds: str
     small: bool
     to: str
     data_dir: str
@@ -94,7 +94,7 @@ class Request:
         parts += [f"--row={row}" for row in self.row]
         parts += [f"--arms={','.join(self.arms)}"] if self.arms else []
         parts += ["--small"] if self.small else []
-        parts += [f"--seeds={','.join(map(str, self.seeds))}"] if self.seeds else []
+        parts += [f"--seeds={self.seeds}"] if self.seeds else []
         parts += ["--file=FILE"] if self.file else []
         parts += ["--data_dir=DIR"] if self.data_dir else []
         parts += ["--", *self.flags] if self.flags else []
@@ -116,7 +116,7 @@ def parse(arguments: Sequence[str]) -> Request:
         "name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file"
     )
     parser.add_argument(
-        *("--row",),
+        "--row",
         action="append",
         default=[],
         help="a row of the table, from 1; or arguments of the config file; repeatable",
@@ -151,12 +151,12 @@ def parse(arguments: Sequence[str]) -> Request:
         raise InputError(f"--results={given.results}: lines are files of this machine")
     if flags and not own:
         raise InputError(f"{flags[0]}: fields are set for a config file, not for {given.name}")
+    seeds_of(given.seeds)
     if given.launcher and given.to != "slurm":
         raise InputError(f"--launcher is for slurm, not for {given.to}")
     parsed = {
         "row": tuple(given.row),
         "arms": tuple(filter(None, given.arms.split(","))),
-        "seeds": seeds_of(given.seeds),
         "workdir": Place.of(given.workdir),
         "file": given.file or "",
         "data_dir": given.data_dir or "",
@@ -183,11 +183,11 @@ def run(request: Request, say: Say) -> int:
     code = 0
     if len(leagues) < len(tables) or request.name in FIGURES:
         rows = [entry for entry in rows if entry.table not in leagues]
-        queue, code = train(request, rows, request.seeds, results, say)
+        queue, code = train(request, rows, seeds_of(request.seeds), results, say)
         if not (request.dry_run or request.to == "slurm"):
             show(request, queue, rows, say)
-        if request.name in FIGURES and not (code or request.dry_run or request.to == "slurm"):
-            draw(request, queue, rows, say)
+            if request.name in FIGURES and not code:
+                draw(request, queue, rows, say)
     for name in leagues:
         if code in (0, 1):  # not stopped
             code = max(code, choose(request, name, results, say))
@@ -256,15 +256,15 @@ def choose(request: Request, name: str, results: Results, say: Say) -> int:
     # An arm whose best is at an end tries the next row.
     while code == 0 and (wanted := league.trials(name, results)) != tried:
         tried, (_, code) = wanted, train(request, wanted, (), results, say)
-    rows = league.chosen(name, results)
+    rows, seeds = league.chosen(name, results), seeds_of(request.seeds)
     with_default = "default" in (request.arms or ("default",)) and any(
         "default" in row.init for row in rows
     )
     if code != preemption.EXIT_CODE and request.to == "local" and with_default:
-        code = max(code, train(request, rows, request.seeds, results, say, ("default",))[1])
+        code = max(code, train(request, rows, seeds, results, say, ("default",))[1])
         say(league.sensitivity(name, results))
     if code != preemption.EXIT_CODE and rows:
-        code = max(code, train(request, rows, request.seeds, results, say)[1])
+        code = max(code, train(request, rows, seeds, results, say)[1])
     if request.to != "slurm":
         say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
     return code
