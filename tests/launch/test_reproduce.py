@@ -499,8 +499,8 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
     assert [row[1:4] for row in rows[2:]] == [
         ["best of 2", "89.90", ""],
         ["default", "", "80.00 (1)"],
-        ["norm_matched", "", ""],
         ["mimetic", "", "85.00 (1)"],
+        ["norm_matched", "", ""],
     ]
 
 
