@@ -6,12 +6,15 @@
 
 `table: PAPER` has what a paper printed and what we trained of it, `table: PAPER/TABLE` a table
 without published numbers. `table: league` is the league, `table: today` what helps today's models,
-and the names of `GROUPS` are the methods in several tables.
+and the names of `GROUPS` are the methods in several tables. What a page has no room for is in
+docs/results.csv: every arm with its spread, and the commands of its runs.
 """
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import pathlib
 import re
 import textwrap
@@ -23,6 +26,7 @@ from launch.registry import Entry, entries, scaled_entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.train.report import DEFAULT, ArmResult
+from mimetic_jax.train.statistics import Difference
 from papers import TABLES
 from papers.record import Row
 
@@ -48,9 +52,10 @@ _METHODS = ("mimetic", "strong", "impulse", "mean_shift", "conv")
 
 
 def pages(results: Results) -> dict[pathlib.Path, str]:
-    """The pages that have tables, with those of today's results."""
+    """The pages that have tables, with those of today's results, and the CSV beside them."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
-    return {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
+    found = {path: filled(text, results) for path, text in texts.items() if BLOCK.search(text)}
+    return found | {FOLDER / "results.csv": _csv(results)}
 
 
 def filled(page: str, results: Results) -> str:
@@ -133,3 +138,45 @@ def _beside(label: str, row: Row, found: Mapping[str, ArmResult]) -> Iterator[Se
         yield label, ", ".join(printed), start + ", ".join(printed.values())
     for other, score in row.others.items():
         yield label, other, tables.printed(score)
+
+
+def _csv(results: Results) -> str:
+    """Every arm of every row that was trained; arms of the league at their own best rate."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    head = ["table", "row", "scaled down", "arm", "published", "score", "n", "mean", "sd"]
+    for name in ("default", "noise"):
+        head += [f"gain over {name}", "low", "high"]
+    writer.writerow([*head, "verdict", "commands"])
+    for name, table in TABLES.items():
+        if table.trials:
+            for one in league.standings(name, results):
+                writer.writerow(_line(one.entry, one.result, one.gain, one.structure, results))
+        else:
+            for entry in _rows(name, results):
+                found = reached(entry, results)
+                for ours in found.values():
+                    differences = tables.differences(ours, found)
+                    writer.writerow(_line(entry, ours, *differences, results))
+    return file.getvalue()
+
+
+def _line(
+    entry: Entry,
+    ours: ArmResult,
+    scale: Difference | None,
+    structure: Difference | None,
+    results: Results,
+) -> Iterator[object]:
+    """A line of the CSV: what the arm is, its numbers, and the commands of its runs."""
+    small, digits = entry.spec.small, ours.score.digits + 1
+    yield from (entry.table, entry.row.label, "yes" if small else "", ours.arm)
+    yield "" if small else entry.row.published.get(ours.arm, "")
+    yield from (ours.score.label, len(ours.reached), round(ours.mean, digits))
+    yield "" if ours.sd is None else round(ours.sd, digits)
+    for one in (scale, structure):
+        numbers = (one.mean, one.low, one.high) if one else (None, None, None)
+        yield from ("" if number is None else round(number, digits) for number in numbers)
+    yield tables.verdict(scale, structure, ours.score.higher)
+    lines = [line for line in results.of(entry.spec) if line.arm == ours.arm]
+    yield "; ".join(dict.fromkeys(f"{line.command} (jax {line.jax})" for line in lines))

@@ -1,5 +1,6 @@
 """The tables in docs/ are those of results/*.jsonl, which are read here without our code."""
 
+import csv
 import functools
 import itertools
 import json
@@ -78,6 +79,17 @@ def test_every_score_is_that_of_lines(scores, blocks):
     assert set(written) <= known
 
 
+def test_every_mean_of_the_csv_is_that_of_lines(scores):
+    runs = [values for arms in scores.values() for one in arms for values in [list(one.values())]]
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    assert len(rows) > 200
+    for row in rows:
+        if row["table"].endswith("_rates"):  # searches, at seeds that `scores` leaves out
+            continue
+        same = [np.mean(values) for values in runs if len(values) == int(row["n"])]
+        assert np.min(np.abs(np.array(same) - float(row["mean"]))) < 6e-4, row
+
+
 def test_every_difference_is_that_of_lines(scores, blocks):
     known = set()
     for arms in scores.values():
@@ -108,6 +120,15 @@ def test_a_table_fits_a_page():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for row in re.findall(r"^\|.*\|$", path.read_text(), re.MULTILINE):
             assert len(row) <= 400, f"{path.name}: {row[:80]}"
+
+
+def test_the_csv_has_the_verdict_and_the_commands():
+    rows = list(csv.DictReader((ROOT / "docs" / "results.csv").read_text().splitlines()))
+    (mimetic,) = (
+        row for row in rows if row["table"] == "evidence/demo" and row["arm"] == "mimetic"
+    )
+    assert mimetic["verdict"] == "structure"
+    assert "launch/reproduce.py evidence/demo" in mimetic["commands"]
 
 
 @functools.cache
