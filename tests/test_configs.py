@@ -265,7 +265,7 @@ def test_records_of_the_papers_say_the_same_things(name: str) -> None:
         ("imagenet_structured:row=linear2", "unknown row 'linear2'"),
         ("small_data_vit:data=svhn", "unknown data 'svhn'"),
         ("weight_selection_vit:stage=choose", "unknown stage 'choose'"),
-        ("cifar10_vit:randaugment=n2", "randaugment 'n2' is neither"),
+        ("cifar10_vit:randaugment=n2", "randaugment 'n2' is none of torchvision-nN-mM"),
     ],
 )
 def test_mistakes_in_arguments_are_told(spec: str, words: str) -> None:

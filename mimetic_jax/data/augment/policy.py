@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.base.typed import Range, converted
+from mimetic_jax.base.typed import Range
 from mimetic_jax.data.augment import color, erasing, geometry, tables
 from mimetic_jax.data.augment.chosen import where_chosen
 from mimetic_jax.data.augment.geometry import Number
@@ -45,11 +43,10 @@ class RandAugment:
 
 
 def parse_policy(spec: str) -> RandAugment:
-    """Parse a policy from its spec: the form, then its options in any order.
+    """Parse a policy from its spec.
 
     - "torchvision-n2-m9": `torchvision.transforms.RandAugment(2, 9)`.
-    - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; n is 2 unless
-      given, mstd 0 and m 10.
+    - "rand-m9-mstd0.5-inc1": `timm.data.rand_augment_transform` of that string; -n2 may follow m.
     - "kentaroy-n2-m14": `RandAugment(2, 14)` of kentaroy47/vision-transformers-cifar10.
 
     >>> parse_policy("rand-m9-mstd0.5-inc1")
@@ -58,43 +55,23 @@ def parse_policy(spec: str) -> RandAugment:
     Raises:
         InputError: the spec is malformed, or a number is out of range.
     """
-    form, *options = spec.split("-")
-    if form not in _OPTIONS:
-        raise InputError(
-            f"randaugment {spec!r} is neither like 'torchvision-n2-m9' nor 'rand-m9-mstd0.5-inc1' "
-            "nor 'kentaroy-n2-m14'"
+    policy, most = None, BINS - 1
+    if found := re.fullmatch(r"(torchvision|kentaroy)-n(\d{1,2})-m(\d{1,2})", spec):
+        policy = RandAugment(found[1], int(found[2]), int(found[3]))
+    elif found := re.fullmatch(r"rand-m(\d{1,2})(-n(\d{1,2}))?(-mstd(\d\d?(\.\d+)?))?-inc1", spec):
+        policy, most = (
+            RandAugment("timm", int(found[3] or 2), int(found[1]), float(found[5] or 0)),
+            10,
         )
-    ranges, found = _OPTIONS[form], dict[str, float]()
-    for option in options:
-        name = "".join(itertools.takewhile(str.isalpha, option))
-        kind, pattern = (float, _NUMBER) if name == "mstd" else (int, _INTEGER)
-        value = option.removeprefix(name)
-        if name not in ranges or name in found or not re.fullmatch(pattern, value):
-            known = ", ".join(ranges)
-            raise InputError(
-                f"option {option!r} of randaugment {spec!r} isn't one of {known}, each with a "
-                "number and once"
-            )
-        where = f"{name} of randaugment {spec!r}:"
-        found[name] = converted(where, Annotated[kind, ranges[name]], kind(value))
-    if form == "rand":
-        if "inc" not in found:
-            raise InputError(f"randaugment {spec!r} needs inc1: weaker with m isn't implemented")
-        n, m, std = found.get("n", 2), found.get("m", 10), found.get("mstd", 0.0)
-        return RandAugment("timm", int(n), int(m), std)
-    if len(found) < 2:
-        raise InputError(f"randaugment {spec!r} needs both n and m, like '{form}-n2-m9'")
-    return RandAugment(form, int(found["n"]), int(found["m"]))
+    if not policy or policy.magnitude > most or policy.num_ops not in _NUM_OPS:
+        raise InputError(
+            f"randaugment {spec!r} is none of torchvision-nN-mM, kentaroy-nN-mM and "
+            f"rand-mM[-nN][-mstdS]-inc1, with N {_NUM_OPS}, M at most {BINS - 1}, of rand 10"
+        )
+    return policy
 
 
-_INTEGER, _NUMBER = "[0-9]{1,9}", r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _NUM_OPS = Range(1, 16)  # each takes seconds to compile
-_BIN = Range(0, BINS - 1)
-_OPTIONS = {
-    "torchvision": {"n": _NUM_OPS, "m": _BIN},
-    "kentaroy": {"n": _NUM_OPS, "m": _BIN},
-    "rand": {"n": _NUM_OPS, "m": Range(0, 10), "mstd": Range(0, 100), "inc": Range(1, 1)},
-}
 
 
 def rand_augment(

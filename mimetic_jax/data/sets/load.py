@@ -30,10 +30,7 @@ _TRAIN_SHARE = 0.9  # of each class, where there is neither
 
 
 def load_dataset(
-    name: str,
-    data_dir: str | None = None,
-    subset: float = 1.0,
-    classes: int = 0,
+    name: str, data_dir: str | None = None, classes: int = 0
 ) -> ImageDataset | StreamedDataset:
     """Load a published data set by name.
 
@@ -49,8 +46,6 @@ def load_dataset(
     Args:
         name: one of `names()`.
         data_dir: the folder that holds it; None for one that is installed, as the digits are.
-        subset: fraction of each class to train on; a smaller part is a subset of a larger one.
-            The test images aren't reduced.
         classes: expected number of classes of a streamed set that isn't the published one, such
             as a sample; 0 for the published number.
 
@@ -58,8 +53,20 @@ def load_dataset(
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
+    info = describe(name)
     need(f"reading {name}", "data")
-    return _whole(describe(name), data_dir, classes).part(subset)
+    if info.included:
+        check_unused(info.name, data_dir, "folder or folder_streamed")
+        return _dataset(info, *info.included())
+    root = _root(info, data_dir)
+    if info.read:
+        for folder in (root, root / info.folder):
+            if found := info.read(folder, info):
+                return _dataset(info, *found)
+    sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
+    if info.streamed:
+        return sources
+    return _in_memory(info.name, sources, info.image_shape[0])
 
 
 def describe_own(
@@ -91,7 +98,6 @@ def load_own(
     name: str,
     data_dir: str | None,
     size: int,
-    subset: float = 1.0,
 ) -> ImageDataset | StreamedDataset:
     """Load images of one's own from class folders, see `ClassFolders`.
 
@@ -108,25 +114,10 @@ def load_own(
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
-    sources = _own_sources(ClassFolders(path)).part(subset)
+    sources = _own_sources(ClassFolders(path))
     if name == "folder_streamed":
         return sources
     return _in_memory(name_of(path), sources, size or OWN_SIDES[name])
-
-
-def _whole(info: DatasetInfo, data_dir: str | None, classes: int) -> ImageDataset | StreamedDataset:
-    if info.included:
-        check_unused(info.name, data_dir, "folder or folder_streamed")
-        return _dataset(info, *info.included())
-    root = _root(info, data_dir)
-    if info.read:
-        for folder in (root, root / info.folder):
-            if found := info.read(folder, info):
-                return _dataset(info, *found)
-    sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
-    if info.streamed:
-        return sources
-    return _in_memory(info.name, sources, info.image_shape[0])
 
 
 def _dataset(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:

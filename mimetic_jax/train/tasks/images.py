@@ -108,7 +108,7 @@ class ImageTask(Task):
             InputError: the data can't be read; or what is given isn't an `ImageDataset`, or has the
                 name of a published set, with which results would be confused.
         """
-        return _loaded(config, given).held_out(config.data.held_out)
+        return _loaded(config, given).part(config.data.subset).held_out(config.data.held_out)
 
     @classmethod
     def build(cls, config: ConfigDict, info: datasets.DatasetInfo, mesh: Mesh) -> tuple[Self, Feed]:
@@ -227,10 +227,10 @@ def _loaded(config: ConfigDict, given: Any) -> Any:
     if given is None:
         where = settings.name, settings.dir
         if settings.name in datasets.OWN_SIDES:
-            return datasets.load_own(*where, settings.size, settings.subset)
-        return datasets.load_dataset(*where, settings.subset, settings.classes)
+            return datasets.load_own(*where, settings.size)
+        return datasets.load_dataset(*where, settings.classes)
     if not isinstance(given, datasets.ImageDataset):
         raise InputError(f"data given as arrays is an ImageDataset, not a {type(given).__name__}")
     if given.name in (*datasets.names(), *datasets.OWN_SIDES):
         raise InputError(f"{given.name} is a known data set: give yours another name")
-    return given.part(settings.subset)
+    return given

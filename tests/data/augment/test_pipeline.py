@@ -135,7 +135,7 @@ EVERYTHING = Augmentation(
     crop_scale=(0.3, 1.0),
     flip=True,
     interpolation="bicubic",
-    randaugment="rand-m9-mstd0.5-n1-inc1",
+    randaugment="rand-m9-n1-mstd0.5-inc1",
     erase=0.5,
     cutout=3,
 )
@@ -200,7 +200,6 @@ def test_gray_images_can_have_everything() -> None:
         ({"size": -1}, "size -1"),
         ({"size": 2**31}, "size 2147483648 is not .* at most 16,384"),
         ({"crop_ratio": (1e-300, 1)}, r"crop_ratio\[0\] 1e-300"),
-        ({"randaugment": "rand-m" + "9" * 5000 + "-inc1"}, "isn't one of n, m, mstd, inc"),
         ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\.0\)"),
         (
             {"randaugment_first": True, "crop_scale": (0.5, 1)},
@@ -210,7 +209,7 @@ def test_gray_images_can_have_everything() -> None:
         ({"crop_scale": (0.5,)}, r"crop_scale \(0\.5,\) isn't"),
         ({"crop_ratio": (2, 1)}, r"crop_ratio \(2\.0, 1\.0\) isn't \(least, greatest\)"),
         ({"interpolation": "nearest"}, "unknown Augmentation.interpolation 'nearest'"),
-        ({"randaugment": "rand-m9"}, "needs inc1"),
+        ({"randaugment": "rand-m9"}, "is none of"),
         ({"erase": 2}, "erase 2 is not a finite number of at least 0 and at most 1"),
         (
             {"erase_mode": "pixels"},

@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import math
 import re
 from collections.abc import Callable, Iterator
 
@@ -285,31 +284,21 @@ def test_no_magnitude_changes_nothing() -> None:
 
 
 def test_specs_are_read() -> None:
-    assert parse_policy("torchvision-m12-n1") == RandAugment("torchvision", 1, 12)
-    assert parse_policy("rand-m9-mstd0.5-inc1") == RandAugment("timm", 2, 9, 0.5)
-    assert parse_policy("kentaroy-n2-m14") == RandAugment("kentaroy", 2, 14)
-    assert parse_policy("rand-n3-inc1") == RandAugment("timm", 3, 10, 0.0)
-    assert math.isclose(parse_policy("rand-inc1-m9-mstd1").magnitude_std, 1)
+    assert parse_policy("torchvision-n1-m30") == RandAugment("torchvision", 1, 30)
+    assert parse_policy("rand-m9-inc1") == RandAugment("timm", 2, 9, 0.0)
+    assert parse_policy("rand-m10-n3-mstd0.5-inc1") == RandAugment("timm", 3, 10, 0.5)
+    assert parse_policy("kentaroy-n16-m14") == RandAugment("kentaroy", 16, 14)
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason"),
+    "spec",
     [
-        ("augmix-m3", "neither like"),
-        ("torchvision-n2", "needs both n and m"),
-        ("torchvision-n2-m31", "m of .*: 31 is not .* at most 30"),
-        ("kentaroy-m14", "needs both n and m, like 'kentaroy-n2"),
-        ("torchvision-n17-m9", "n of .*: 17 is not .* at most 16"),
-        ("torchvision-n2-m9-mstd0.5", "'mstd0.5' .* isn't one of n, m, each"),
-        ("torchvision-n2-m9-m9", "'m9' .* once"),
-        ("rand-m9-mstd0.5", "needs inc1"),
-        ("rand-m9-inc0", "inc of .*: 0 is not"),
-        ("rand-m-inc1", "'m' .* isn't one of"),
-        ("rand-m9.5-inc1", "'m9.5' .* isn't one of"),
-        ("rand-m9-tweights-inc1", "'tweights' .* isn't one of n, m, mstd, inc"),
-        ("rand-m9--inc1", "'' .* isn't one of"),
+        *("", "augmix-m3", "torchvision-n2", "torchvision-n2-m31", "torchvision-n17-m9"),
+        *("torchvision-n0-m9", "torchvision-n2-m9-mstd0.5", "kentaroy-n2-m9-m9", "rand-m9"),
+        *("rand-m9-inc0", "rand-m11-inc1", "rand-m9.5-inc1", "rand-m9-mstd0.5-tweights-inc1"),
+        "rand-m" + "9" * 5000 + "-inc1",
     ],
 )
-def test_malformed_specs(spec: str, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
+def test_other_specs_are_refused(spec: str) -> None:
+    with pytest.raises(InputError, match=r"is none of torchvision-nN-mM, .* at most 16, M at most"):
         parse_policy(spec)

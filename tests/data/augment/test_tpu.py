@@ -85,7 +85,7 @@ def test_products_are_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> N
 
 def most_indices(platform: str) -> int:
     """Numbers in the indices of the largest gather or scatter, for 2 images of 32x32."""
-    augmentation = Augmentation(flip=True, randaugment="rand-n1-m9-inc1")
+    augmentation = Augmentation(flip=True, randaugment="rand-m9-n1-inc1")
 
     def augmented(key: jax.Array, images: jax.Array) -> jax.Array:
         keys = example_keys(key, 0, 2)

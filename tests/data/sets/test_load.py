@@ -113,10 +113,10 @@ def test_the_sizes_are_known_before_an_image_is_decoded(tmp_path, name):
 
 def test_streamed_images_and_a_part(tmp_path):
     fill(tmp_path, COUNTS)
-    data = load_own("folder_streamed", str(tmp_path), 0, subset=0.5)
+    data = load_own("folder_streamed", str(tmp_path), 0).part(0.5)
     assert isinstance(data, StreamedDataset)
     assert data.sizes == (9 + 4 + 14, 6)  # of 18, 9 and 27; a half is rounded to even
-    part = load_own("folder", str(tmp_path), 8, subset=0.5)
+    part = load_own("folder", str(tmp_path), 8).part(0.5)
     np.testing.assert_array_equal(part.train_labels, data.train.labels)
 
 
