@@ -372,8 +372,8 @@ def mlp(b: float, width: int, base: str) -> tuple[Arms, Arms]:
     return compared, with_noise(others)
 
 
-def language() -> tuple[Arms, Arms, Groups]:
-    """Arms of the self-attention paper's language models: compared, others and groups."""
+def language() -> tuple[Arms, Arms]:
+    """Arms of the self-attention paper's language models: those compared, and the others."""
     mimetic = mimetic_language()
     compared = controlled("mimetic", mimetic)
     others: Arms = {
@@ -391,12 +391,7 @@ def language() -> tuple[Arms, Arms, Groups]:
         "dct": {"scheme": (DCT(),)},
         "sinusoidal": {"scheme": (Sinusoidal(),)},
     }
-    others = with_noise(others, compared)
-    grid = {
-        **_grid("vo", mimetic, (0, 20, 40), (10, 20, 40)),
-        **_grid("qk", mimetic, (0, 20, 40), (25, 50, 100)),
-    }
-    return compared, others, {"grid": grid}
+    return compared, with_noise(others, compared)
 
 
 def recall(model: str) -> tuple[Arms, Arms]:
@@ -405,7 +400,7 @@ def recall(model: str) -> tuple[Arms, Arms]:
     The others of "mamba" are all 16 combinations of the four parts.
     """
     if model == "gpt":
-        compared, others, _ = language()
+        compared, others = language()
         others |= with_noise({"vision": {"scheme": (Mimetic(),)}})
         names = (
             *("vision", "norm_matched_vision", "strong", "norm_matched_strong", "query_key"),

@@ -17,21 +17,7 @@ _CONTROLS = ("default", "norm_matched", "shuffled")
 _STRONG = ("strong", "norm_matched_strong")
 _HALVES = ("query_key", "norm_matched_query_key", "value_out", "norm_matched_value_out")
 _DROWNED = "--config.model.embedding_std=0.0"
-_DROWNED_SAYS = (
-    "with an embedding of N(0, .01²), of which one percent of what enters the first block is "
-    "content and the rest position"
-)
 _SIZE = "width=96,depth=6,heads=3"
-
-
-def _text(rate: str, *more: str) -> Row:
-    """A text by characters at a learning rate."""
-    return Row(
-        f"learning rate {rate}",
-        "steps=400",
-        arms=("mimetic", *more),
-        flags=(_DROWNED, f"--config.optimizer.learning_rate={rate}"),
-    )
 
 
 def _demo(*flags: str, arms: tuple[str, ...] = ()) -> Row:
@@ -83,7 +69,6 @@ _RECIPES = (
     ),
 )
 
-_TEXT_FLAGS = ("--config.eval.every=0", "--config.log_every=100")
 _IMAGE_RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
 _RECIPE = (
     "--config.model.dtype=float32",
@@ -144,27 +129,6 @@ TABLES = {
         flags=("--config.eval.every=0",),
         higher=False,
         seeds=(100, 101),
-    ),
-    "text": Table(
-        f"Python's documentation by characters, 400 steps, {_DROWNED_SAYS}: which half of the "
-        "initialization, and does the gain survive each arm's own learning rate, and is the "
-        "paper's β strong enough (strong: -.4 instead of -.2)?",
-        "",
-        _TEXT,
-        "bits/char",
-        (
-            _text("1e-3", *_STRONG),
-            _text("2e-3", *_STRONG),
-            _text("3e-3", *_STRONG, *_HALVES, "zero_out", "uniform"),
-            _text("6e-3", *_STRONG),
-        ),
-        controls=_CONTROLS,
-        flags=_TEXT_FLAGS,
-        doubt="the text comes with Python 3.11; other versions have another. The runs used jaxlib "
-        "0.10.2, which computes some sums wrong on CPUs; row 3 again with 0.10.1, n = 3: mimetic "
-        "to default -0.172 [-0.195, -0.149] instead of -0.170 [-0.196, -0.143], to norm_matched "
-        "-0.212 [-0.250, -0.174] instead of -0.211 [-0.250, -0.173]",
-        higher=False,
     ),
     "today": Table(
         "what models of language have now: Python's documentation by characters, 200 steps, with "
@@ -321,15 +285,6 @@ FIGURES = {
         {"title": "Penn Treebank by characters", "since": 500},
         (dataclasses.replace(_PTB, label="", arms=("mimetic",)),),
         table="evidence/ptb",
-    ),
-    "grid": Figure(
-        "bits per character over α and β of value and out, then of query and key, 200 steps, with "
-        "an embedding that positions drown",
-        "",
-        "grid",
-        {},
-        (dataclasses.replace(_text("3e-3", "grid"), arguments="steps=200"),),
-        table="evidence/text",
     ),
     "image_grid": Figure(
         "accuracy over α and β of value and out, then of query and key, one epoch",
