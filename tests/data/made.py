@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.data.feed.order import TrainOrder
 
 
 def refused(call: Callable[[], object], *words: str) -> str:
@@ -36,6 +37,11 @@ def encode(pixels: np.ndarray, kind: str = "JPEG", mode: str = "", **options: An
 def decoded(data: bytes) -> Image.Image:
     """The image as Pillow reads it."""
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def examples_of(order: TrainOrder, step: int) -> np.ndarray:
+    """The examples of a step's global batch, row by row."""
+    return np.array([order.index(step, row) for row in range(order.batch)])
 
 
 SIZES = {"train": 7, "test": 3}

@@ -63,7 +63,7 @@ class TrainOrder:
     and within a batch copies are about batch / r rows apart, so that processes share them out.
 
     >>> order = TrainOrder(num_examples=5, batch=2, repeats=1, key=jax.random.key(0))
-    >>> order.steps_per_epoch, len(set(order.batch_indices(0)) | set(order.batch_indices(1)))
+    >>> order.steps_per_epoch, len({order.index(step, row) for step in (0, 1) for row in (0, 1)})
     (2, 4)
 
     Args:
@@ -87,11 +87,6 @@ class TrainOrder:
     @property
     def steps_per_epoch(self) -> int:
         return self.num_examples // self.batch
-
-    def batch_indices(self, step: int) -> np.ndarray:
-        """The examples of one step: int32 [batch]."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        return self._epoch(epoch)[(position * self.batch + self._spread) // self.repeats]
 
     def index(self, step: int, row: int) -> int:
         """The example in one row of one step."""

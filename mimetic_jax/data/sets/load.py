@@ -94,11 +94,7 @@ def describe_own(
     )
 
 
-def load_own(
-    name: str,
-    data_dir: str | None,
-    size: int,
-) -> ImageDataset | StreamedDataset:
+def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | StreamedDataset:
     """Load images of one's own from class folders, see `ClassFolders`.
 
     Where there is no test split, the validation split is tested on; with both, its images aren't

@@ -22,6 +22,7 @@ from mimetic_jax.data.feed.order import TrainOrder
 from mimetic_jax.data.feed.streamed import batches, crop_rng, crop_seed, process_rows, train_example
 from mimetic_jax.data.feed.streamed import eval_example as of_test
 from mimetic_jax.data.files.views import View, eval_view, train_view
+from tests.data.made import examples_of
 
 KEY = jax.random.key(7)
 VIEW = View(4)
@@ -81,7 +82,7 @@ def test_a_batch_is_what_order_and_view_say() -> None:
     for step, (images, labels) in enumerate(train(source, 4, range(5), view=view)):
         assert images.dtype == np.uint8
         assert labels.dtype == np.int32
-        for row, index in enumerate(order.batch_indices(step)):
+        for row, index in enumerate(examples_of(order, step)):
             data, label = source.read(int(index))
             expected = train_view(view, data, crop_rng(crop_seed(KEY), step, row))
             assert np.array_equal(images[row], expected)
@@ -131,7 +132,7 @@ def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> Non
     found = indices(train(Plain(140), batch, range(2)))
     order = TrainOrder(140, batch, 1, KEY)
     for step in range(2):
-        assert np.array_equal(found[step], order.batch_indices(step))
+        assert np.array_equal(found[step], examples_of(order, step))
 
 
 @pytest.mark.parametrize(("size", "processes"), [(1, 2), (12, 3), (13, 1), (23, 4), (24, 2)])
