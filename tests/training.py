@@ -54,6 +54,11 @@ def trained(config: ConfigDict, workdir: pathlib.Path) -> TrainState:
     return comparison.restored(Run.of(workdir, "run", 0))
 
 
+def evaluations(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run's tests, in order."""
+    return [line for line in run.metrics.read() if "eval_count" in line]
+
+
 class _Killed(BaseException):
     pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -118,9 +119,6 @@ def restored(group: Sequence[Run], arm: Arm) -> list[TrainState]:
     """The states of a group's newest checkpoint, run by run; none without any checkpoint."""
     if not group[0].checkpoints.exists():
         return []
-    checkpoints = Checkpoints(group[0].checkpoints)
-    try:
+    with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
         found = checkpoints.restore(arm.program.shapes_of(len(group)))
-    finally:
-        checkpoints.close()
     return [arm.program.lane(found[0], i) for i in range(len(group))] if found else []

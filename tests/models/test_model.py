@@ -19,6 +19,7 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree.tables import attention_rules
+from tests.training import evaluations
 
 
 def config_of(name, **fields):
@@ -57,7 +58,7 @@ def test_a_users_model_trains_with_a_scheme(tmp_path):
     )
     np.testing.assert_allclose(shifted - plain, 0.5 * np.std(plain), rtol=1e-2)
     comparison.train(tmp_path)
-    records = Run.of(tmp_path, "run", 0).evaluations()
+    records = evaluations(Run.of(tmp_path, "run", 0))
     assert records[-1]["eval_count"] == 360
 
 
@@ -97,7 +98,7 @@ def test_a_users_text_model_returns_logits(tmp_path):
     config.scheme = (MeanShift(0.5),)
     comparison = quiet(config)
     comparison.train(tmp_path / "run")
-    result = Run.of(tmp_path / "run", "run", 0).evaluations()[-1]
+    result = evaluations(Run.of(tmp_path / "run", "run", 0))[-1]
     program, data = comparison.arms["run"].program, comparison.arms["run"].data
     state = comparison.restored(Run.of(tmp_path / "run", "run", 0))
     tokens = np.asarray(data.tests[""][0])

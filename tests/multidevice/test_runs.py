@@ -7,6 +7,7 @@ import pytest
 from configs.default import default, model
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
+from tests.training import evaluations
 
 
 def comparison_on(devices, seeds=11):
@@ -29,7 +30,7 @@ def test_eight_devices_have_the_runs_of_one(tmp_path):
         comparison.train(workdir)
         runs = [Run.of(workdir, "run", seed) for seed in range(11)]
         assert [len(run.group) for run in runs] == 8 * [8] + 3 * [3]
-        tested = [run.evaluations()[-1]["eval_loss"] for run in runs]
+        tested = [evaluations(run)[-1]["eval_loss"] for run in runs]
         found[devices] = [params for _, _, params in comparison.weights(runs)], tested
     (params, tested), (others, theirs) = found.values()
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), params, others)

@@ -14,7 +14,7 @@ from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
-from tests.training import killed, quiet, trained
+from tests.training import evaluations, killed, quiet, trained
 
 
 def config_of(**overrides):
@@ -84,7 +84,7 @@ def test_evaluation_takes_the_running_averages(tmp_path):
     task = arm.program.task
     logits = task.model.module.apply(state.variables, task.view(jnp.asarray(images)), train=False)
     right = np.asarray(logits.argmax(-1)) == data.load_dataset("digits").test_labels
-    assert run.evaluations()[-1]["eval_accuracy"] == pytest.approx(right.mean())
+    assert evaluations(run)[-1]["eval_accuracy"] == pytest.approx(right.mean())
     assert int(state.model_state["counters"]["calls"]) == 12
 
 

@@ -14,7 +14,7 @@ from mimetic_jax.schemes import Mimetic, SinCos
 from mimetic_jax.train import program as programs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.store.runs import Run
-from tests.training import killed, quiet, trained
+from tests.training import evaluations, killed, quiet, trained
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_another_config_is_refused_before_anything_is_written(tiny, workdir):
 
 
 def test_evaluate_gives_the_recorded_accuracy(tiny, workdir, tmp_path):
-    last = Run.of(workdir, "run", 0).evaluations()[-1]
+    last = evaluations(Run.of(workdir, "run", 0))[-1]
     comparison = quiet(tiny())
     assert f"{100 * last['eval_accuracy']:5.2f} %" in comparison.evaluate(workdir)
     assert "no checkpoint" in comparison.evaluate(tmp_path / "elsewhere")
@@ -153,7 +153,7 @@ def test_a_last_step_that_makes_the_weights_infinite_is_no_result(tiny, tmp_path
 def test_evaluations_in_small_parts_of_an_epoch(tiny, tmp_path):
     config = tiny(steps=3, checkpoint_every=0, **{"eval.every": 0, "eval.every_epochs": 0.01})
     quiet(config).train(tmp_path)
-    assert [record["step"] for record in Run.of(tmp_path, "run", 0).evaluations()] == [0, 1, 2, 3]
+    assert [record["step"] for record in evaluations(Run.of(tmp_path, "run", 0))] == [0, 1, 2, 3]
 
 
 def test_plan_knows_the_arithmetic(tiny):
@@ -225,7 +225,7 @@ def test_the_best_checkpoints_are_kept(tiny, tmp_path):
     config.optimizer.learning_rate = 1e-2
     trained(config, tmp_path)
     run = Run.of(tmp_path, "run", 0)
-    scored = [(r["eval_accuracy"], r["step"]) for r in run.evaluations() if 0 < r["step"] < 20]
+    scored = [(r["eval_accuracy"], r["step"]) for r in evaluations(run) if 0 < r["step"] < 20]
     best = max(score for score, _ in scored)
     kept = {int(name) for name in run.checkpoints.names()}
     assert {16, 20} <= kept

@@ -10,7 +10,7 @@ from PIL import Image
 from mimetic_jax import InputError
 from mimetic_jax.train.store.runs import Run
 from tests.images import imagenet
-from tests.training import killed, quiet, trained
+from tests.training import evaluations, killed, quiet, trained
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_learns_counts_and_records(streamed, tmp_path):
     config = streamed(**LEARNS)
     quiet(config, said.append).train(tmp_path)
     assert "holds 20 train and 11 test examples there, 1,281,167 and 50,000 expected" in said[0]
-    first, last = Run.of(tmp_path, "run", 0).evaluations()
+    first, last = evaluations(Run.of(tmp_path, "run", 0))
     assert first["eval_count"] == last["eval_count"] == 11
     assert last["eval_loss"] < 0.7 * first["eval_loss"]
     assert last["eval_accuracy"] > 0.9

@@ -174,18 +174,12 @@ def read_variables(folder: Place, step: int | None = None) -> dict[str, Any]:
         step: of the checkpoint; the newest unless given.
 
     Raises:
-        InputError: there is no such checkpoint, or it can't be restored.
+        InputError: there is none, or it can't be restored.
     """
-    checkpoints = Checkpoints(folder)
-    try:
-        steps = checkpoints.steps()
-        if not steps:
+    with contextlib.closing(Checkpoints(folder)) as checkpoints:
+        if not (steps := checkpoints.steps()):
             raise InputError(f"{folder} has no checkpoint")
-        if step is not None and step not in steps:
-            raise InputError(f"{folder} has no checkpoint {step}, only {steps}")
         return checkpoints.read(steps[-1] if step is None else step).variables
-    finally:
-        checkpoints.close()
 
 
 @dataclasses.dataclass(frozen=True)

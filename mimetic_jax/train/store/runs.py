@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import converted
@@ -63,10 +62,6 @@ class Run:
     def metrics(self) -> Lines:
         """metrics.jsonl: training metrics, evaluations, and in the end the run's record."""
         return Lines(self.folder / "metrics.jsonl")
-
-    def evaluations(self) -> list[dict[str, Any]]:
-        """The lines of evaluations, in order."""
-        return [line for line in self.metrics.read() if "eval_count" in line]
 
     def finished(self) -> bool:
         """Whether its metrics end in a record."""

@@ -9,7 +9,7 @@ from configs.default import default, model
 from mimetic_jax.analysis.plan import describe
 from mimetic_jax.schemes import MimeticSSM
 from mimetic_jax.train.store.runs import Run
-from tests.training import killed, quiet, trained
+from tests.training import evaluations, killed, quiet, trained
 
 GPT = {"width": 16, "depth": 1, "heads": 2}
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory):
 
 
 def test_learns_and_is_tested_at_every_length(run):
-    first, *_, last = Run.of(run[0], "run", 0).evaluations()
+    first, *_, last = evaluations(Run.of(run[0], "run", 0))
     assert first["eval_loss"] == pytest.approx(np.log(11), rel=0.1)
     assert last["eval_recall"] > 0.4  # a guess, knowing where the end is: .34
     assert last["eval_count"] == 40 * 4
