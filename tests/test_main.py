@@ -47,16 +47,6 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             ["--config=configs/digits_vit.py", "--config.model.widht=1"],
             "did you mean 'model.width'",
         ),
-        (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide the image 8x8"),
-        (
-            ["--config=configs/digits_vit.py:heads=5"],
-            "heads 5 does not divide width 64",
-        ),
-        (
-            ["--config=configs/digits_vit.py", "--config.optimizer.learning_rate=-1"],
-            "learning_rate -1.0 is not a finite number of at least 0",
-        ),
-        (["--config=configs/cifar10_vit.py:init=mimetik"], "did you mean 'mimetic'"),
         (
             ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir=/nowhere"],
             "no cifar10 in /nowhere",
@@ -77,16 +67,7 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             "'products'?",
         ),
         ([], "give a config"),
-        (["--config=", "--config.batch=64"], "--config is empty: give a config file"),
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
-        (
-            ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir="],
-            "data.dir is empty",
-        ),
-        (
-            ["--config=configs/digits_vit.py", "--config.seeds=(0,4294967296)"],
-            "seeds[1] 4294967296 is not an integer of at least 0 and at most 4,294,967,295",
-        ),
         (
             ["--config=configs/digits_vit.py", "--config.eval.every_epochs=nan"],
             "eval.every_epochs nan is not a finite number",
@@ -160,20 +141,9 @@ def test_an_environment_that_cannot_be_is_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-@pytest.mark.parametrize(
-    "config",
-    [
-        "cifar10_vit.py:width=24,depth=1,patch=8,init=positive",
-        *(
-            pytest.param(config, marks=pytest.mark.slow)
-            for config in ("digits_vit.py", "cifar10_vit.py", "cifar100_vit.py")
-        ),
-    ],
-)
-def test_every_config_plans(
-    config: str, main: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_plans(main: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    config = "configs/cifar10_vit.py:width=24,depth=1,patch=8,init=positive"
     with pytest.raises(SystemExit) as ended:
-        main(f"--config=configs/{config}", "--mode=plan")
+        main(f"--config={config}", "--mode=plan")
     assert not ended.value.code
     assert "FLOPs per step" in capsys.readouterr().out

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from mimetic_jax import InputError, check, rewrite
+from mimetic_jax import InputError, rewrite
 from mimetic_jax import torch as mimetic_torch
 from mimetic_jax.command import files
-from mimetic_jax.schemes import Mimetic, mimetic_language
+from mimetic_jax.schemes import Mimetic
 
 KEY = jax.random.key(1)
 D, H = 32, 4
@@ -140,62 +140,6 @@ def test_a_state_dict_without_torch_says_what_to_do(tmp_path):
         pytest.skip("torch is installed")
     with pytest.raises(InputError, match=r"pip install torch, or save it as \.safetensors"):
         mimetic_torch.read_tensors(str(tmp_path / "model.pt"))
-
-
-def vit():
-    import timm
-
-    return timm.create_model("vit_tiny_patch16_224"), 3, Mimetic()
-
-
-def swin():
-    import timm
-
-    return timm.create_model("swin_tiny_patch4_window7_224"), None, Mimetic()
-
-
-def torchvision_vit():
-    import torchvision
-
-    return torchvision.models.vit_b_32(), 12, Mimetic()
-
-
-def encoder():
-    import torch
-
-    layer = torch.nn.TransformerEncoderLayer(D, H, dropout=0.0, batch_first=True)
-    return torch.nn.TransformerEncoder(layer, 2), H, Mimetic()
-
-
-def gpt2():
-    import transformers
-
-    config = transformers.GPT2Config(n_embd=D, n_layer=2, n_head=H)
-    return transformers.GPT2Model(config), H, mimetic_language()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("build", [vit, swin, torchvision_vit, encoder, gpt2])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_real_modules_save_and_load(build, dtype, tmp_path):
-    torch = pytest.importorskip("torch")
-    for package in ("timm", "torchvision", "transformers"):
-        pytest.importorskip(package)
-    from safetensors.torch import load_file, save_file
-
-    torch.manual_seed(0)
-    module, heads, scheme = build()
-    module = module.to(getattr(torch, dtype))
-    same = {name: id(parameter) for name, parameter in module.named_parameters()}
-    mimetic_torch.initialize(module, KEY, scheme, num_heads=heads)
-    assert {name: id(parameter) for name, parameter in module.named_parameters()} == same
-    path = tmp_path / "model.safetensors"
-    save_file({name: value.clone() for name, value in module.named_parameters()}, path)
-    module.load_state_dict(load_file(path), strict=False)
-    for layer in check(mimetic_torch.arrays_of(module), num_heads=heads):
-        assert min(layer.query_key) > 4 * layer.noise
-        assert layer.value_out < -4 * layer.noise
 
 
 @pytest.mark.slow

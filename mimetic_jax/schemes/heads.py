@@ -89,8 +89,9 @@ class InductionHead(Scheme):
     def draw(self, key: jax.Array, block: Block, context: Context) -> dict[str, jax.Array]:
         sizes = pair_sizes(block, "query", "key")
         groups, width = sizes["num_kv_heads"], sizes["head_dim"]
-        own = jnp.arange(width) >= width - int(self.share * width)
-        added = self.beta**0.5 * own * weights.head_coordinates(sizes["dim"], groups, width)
+        own = (jnp.arange(width) >= width - int(self.share * width)).astype(jnp.float32)
+        coordinates = weights.head_coordinates(sizes["dim"], groups, width)
+        added = self.beta**0.5 * own[None, None, :] * coordinates
         repeats = sizes["num_heads"] // groups
         return {
             "query": block["query"] + jnp.repeat(added, repeats, axis=1),

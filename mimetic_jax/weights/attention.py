@@ -196,10 +196,10 @@ def head_coordinates(dim: int, num_heads: int, head_dim: int) -> jax.Array:
         raise InputError(f"{num_heads} heads have no coordinates of their own among {dim}")
     check_room((dim, num_heads, head_dim))
     own = dim // num_heads
-    first_H = own * jnp.arange(num_heads)
-    column_K = jnp.arange(head_dim)
-    meets = jnp.arange(dim)[:, None, None] == first_H[:, None] + column_K
-    return (meets & (column_K < own)).astype(jnp.float32)
+    first = own * jnp.arange(num_heads)[None, :, None]
+    column = jnp.arange(head_dim)[None, None, :]
+    meets = jnp.arange(dim)[:, None, None] == first + column
+    return (meets & (column < own)).astype(jnp.float32)
 
 
 def _factors(

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from benchmarks import timing
 from benchmarks.gpu import peers, process, throughput
-from benchmarks.gpu.__main__ import COMMAND, deit, measure_all, measurements
+from benchmarks.gpu.__main__ import COMMAND, deit, measure_all
 from benchmarks.gpu.throughput import Measurement
 from configs import digits_vit, ptb_char
 from mimetic_jax.base.errors import InputError
@@ -218,27 +218,6 @@ def test_call_runs_in_another_process() -> None:
         REAL_CALL(os._exit, 3)
 
 
-def test_what_is_measured() -> None:
-    measured = measurements()
-    assert [(job.config.name, job.peer) for job in measured] == [
-        ("cifar10_vit_192_12_3_p2", False),
-        ("ptb_char_384_12_8", True),
-        ("deit_S_224", True),
-        ("deit_Ti_224", True),
-        ("deit_B_224", True),
-        ("ptb_word_384_12_8", True),
-        ("cifar10_vit_192_12_6_p2", False),
-    ]
-    for job in measured:
-        assert job.config.model.dtype == "bfloat16"
-        if job.peer and job.config.task == "images":  # the same step as PyTorch's
-            for name in ("flip", "randaugment", "erase", "cutout"):
-                assert not job.config.data.augment[name]
-            assert not job.config.data.mix.mixup
-            assert not job.config.data.mix.cutmix
-            assert not job.config.ema
-
-
 def in_torch(params: Any) -> dict[str, np.ndarray]:
     """Parameters of our GPT under PyTorch's names and in its layouts."""
     found: dict[str, np.ndarray] = {}
@@ -300,18 +279,3 @@ def test_a_peer_takes_steps(
     assert re.search(r"PyTorch [\d.+a-z]+, torch\.compile, bfloat16 autocast$", record["peer"])
     assert record["seconds_per_step"] > 0
     assert record["groups"] == 3
-
-
-@pytest.mark.slow
-def test_measured_in_other_processes(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "call", REAL_CALL)
-    queue = Queue(tmp_path)
-    queue()
-    (record,) = queue.throughput
-    assert record["images_per_second"] == pytest.approx(BATCH / record["seconds_per_step"])
-    broken = tiny()
-    broken.batch = 10_000
-    with pytest.raises(InputError, match=r"^arm \w+: batch 10000 is larger"):
-        REAL_CALL(throughput.throughput, broken, 0.0)

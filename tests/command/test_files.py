@@ -51,7 +51,10 @@ def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
     before = timm(dtype)
     path, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
     save_file(before, path, metadata={"format": "pt"})
+    given = path.read_bytes()
     files.rewrite_file([str(path), str(out), *FLAGS])
+    assert path.read_bytes() == given
+    assert set(tmp_path.iterdir()) == {path, out}
     after, expected = (
         load_file(out),
         rewrite(jax.random.key(3), before, schemes.Mimetic(), num_heads=H),
@@ -71,13 +74,6 @@ def test_a_rewritten_file_is_the_rewritten_tree(tmp_path, capsys, dtype):
     assert "W_V W_out aligned with +I in 0, with -I in 2 of 2 layers" in printed
 
 
-def test_the_file_that_is_read_stays_as_it_was(saved, tmp_path):
-    before = saved.read_bytes()
-    files.rewrite_file([str(saved), str(tmp_path / "out.safetensors"), *FLAGS])
-    assert saved.read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"in.safetensors", "out.safetensors"}
-
-
 def test_a_checkpoint_in_several_files(tmp_path):
     weights = timm()
     folder, out = tmp_path / "in", tmp_path / "out"
@@ -94,29 +90,6 @@ def test_a_checkpoint_in_several_files(tmp_path):
         np.testing.assert_array_equal(load_file(out / part)[name], expected[name], err_msg=name)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_state_dict_of_torch_in_several_files(tmp_path):
-    torch = pytest.importorskip("torch")
-    weights = timm()
-    folder, out = tmp_path / "in", tmp_path / "out"
-    folder.mkdir()
-    names = {name: f"pytorch_model-{'proj' in name}.bin" for name in weights}
-    for part in sorted(set(names.values())):
-        tensors = {n: torch.from_numpy(weights[n]) for n in names if names[n] == part}
-        torch.save(tensors, folder / part)
-    index = folder / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": names}))
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    files.rewrite_file([str(index), str(out), *FLAGS])
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    expected = rewrite(jax.random.key(3), weights, schemes.Mimetic(), num_heads=H)
-    assert (out / index.name).read_text() == index.read_text()
-    for name, part in names.items():
-        after = torch.load(out / part, weights_only=True)[name].numpy()
-        np.testing.assert_array_equal(after, expected[name], err_msg=name)
-
-
 def test_names_in_an_npz_may_be_arguments_of_numpy(tmp_path):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     extra = {"file": np.arange(3.0), "allow_pickle": np.arange(4), "a/b": np.ones((2, 3))}
@@ -125,9 +98,10 @@ def test_names_in_an_npz_may_be_arguments_of_numpy(tmp_path):
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array)
     files.rewrite_file([str(path), str(out), *FLAGS])
+    expected = rewrite(jax.random.key(3), timm(), schemes.Mimetic(), num_heads=H)
     with np.load(out) as after:
         assert set(after) == timm().keys() | extra.keys()
-        for name, array in extra.items():
+        for name, array in (expected | extra).items():
             np.testing.assert_array_equal(after[name], array)
 
 
@@ -146,16 +120,6 @@ def test_errors_name_the_flags(tmp_path):
     files.rewrite_file([str(path), str(tmp_path / "out.npz"), call, *FLAGS])
 
 
-def test_npz(tmp_path, capsys):
-    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
-    np.savez(path, **timm())
-    files.rewrite_file([str(path), str(out), *FLAGS])
-    expected = rewrite(jax.random.key(3), timm(), schemes.Mimetic(), num_heads=H)
-    with np.load(out) as after:
-        for name, array in expected.items():
-            np.testing.assert_array_equal(after[name], array, err_msg=name)
-
-
 def test_schemes_that_write_no_attention(tmp_path, capsys):
     path, out = tmp_path / "in.npz", tmp_path / "out.npz"
     np.savez(path, **{"block_0/depthwise/kernel": np.ones((5, 5, 1, 8), np.float32)})
@@ -163,26 +127,6 @@ def test_schemes_that_write_no_attention(tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"{out}:\n")
     with np.load(out) as after:
         assert (after["block_0/depthwise/kernel"] != 1).any()
-
-
-def test_names_that_no_table_has(tmp_path, capsys):
-    """What the error prints is what --rules takes, with the layout that it asks for."""
-    path, out = tmp_path / "in.npz", tmp_path / "out.npz"
-    before = {
-        f"layer_{layer}/{name}/weight": timm()[f"blocks.{layer}.attn.{old}.weight"]
-        for layer in range(2)
-        for old, name in {"qkv": "to_qkv", "proj": "to_out"}.items()
-    }
-    np.savez(path, **before)
-    with pytest.raises(InputError, match="LAYOUT of to_qkv") as refused:
-        files.check_file([str(path), f"--heads={H}"])
-    advice = str(refused.value).split("--rules=")[1].partition(", --heads")[0]
-    [rules] = shlex.split(advice.replace("LAYOUT", "'(three h k) d'"))
-    files.rewrite_file([str(path), str(out), *FLAGS, f"--rules={rules}"])
-    files.check_file([str(out), FLAGS[0], f"--rules={rules}"])
-    assert capsys.readouterr().out.count("with -I in 2 of 2 layers") == 2
-    files.fit_file([str(out), FLAGS[0], f"--rules={rules}"])
-    assert "Mimetic(alpha_qk=ByDepth(values=(" in capsys.readouterr().out
 
 
 def test_positions_of_a_grid_that_is_not_square(tmp_path):
@@ -221,8 +165,12 @@ def test_check_and_fit(saved, tmp_path, capsys):
     out = tmp_path / "out.safetensors"
     files.rewrite_file([str(saved), str(out), *FLAGS])
     capsys.readouterr()
-    files.fit_file([str(out), *FLAGS[:1]])
+    scheme, again = tmp_path / "fit.json", tmp_path / "again.safetensors"
+    files.fit_file([str(out), FLAGS[0], f"--out={scheme}"])
     assert "Mimetic(alpha_qk=ByDepth(values=(" in capsys.readouterr().out
+    files.rewrite_file([str(saved), str(again), *FLAGS, f"--scheme={scheme}"])
+    files.check_file([str(again), FLAGS[0]])
+    assert "W_V W_out aligned with +I in 0, with -I in 2 of 2 layers" in capsys.readouterr().out
 
 
 def test_a_dry_run_writes_nothing(saved, tmp_path, capsys):
@@ -260,19 +208,13 @@ def test_schemes_by_their_expressions(text, scheme):
         (["IN", "OUT", "--scheme=Mimetic(beta=1)"], "unexpected keyword argument 'beta'"),
         (["IN", "OUT", "--scheme=__import__('os')"], "unknown scheme '__import__'"),
         (["IN", "OUT", "--scheme=1+"], "--scheme=1.: no expression"),
-        (["IN", "OUT", "--scheme=3"], "3 is not a scheme"),
         (["IN", "OUT", "--rules=PITORCH"], "unknown rules 'PITORCH'.*did you mean 'PYTORCH'"),
-        (["IN", "OUT", "--rules=PYTORCH,3"], "rules PYTORCH,3: not all of these are rules"),
         (["IN", "OUT", "--heads=4", "--scheme=SinCos", "--grid=5x5"], "grid"),
         (["pyproject.toml", "OUT"], "pyproject.toml is not a .safetensors or .pt file"),
         (["CUT", "OUT", "--heads=4"], "cut.safetensors is no whole safetensors file"),
-        (["NOISE", "OUT", "--heads=4"], "noise.safetensors is no whole safetensors file"),
-        (["LIST", "OUT"], "list.safetensors is no whole safetensors file"),
         (["DEEP", "OUT"], "deep.safetensors is no whole safetensors file"),
         (["IN", "out.npz", "--heads=4"], r"out.npz is a copy of .*: give a name that ends in .saf"),
         (["INDEX", "OUT"], "index.json can't be read as an index"),
-        (["DEEPINDEX", "OUT"], "deep.index.json can't be read as an index"),
-        (["NUMBER", "OUT"], "number.index.json can't be read as an index"),
         (["OUTSIDE", "OUT"], "which isn't a file beside it"),
     ],
 )
@@ -280,11 +222,7 @@ def test_bad_input_is_one_line_and_writes_nothing(saved, tmp_path, arguments, wo
     places = {"IN": saved, "OUT": tmp_path / "out.safetensors"}
     contents = {
         "CUT": ("cut.safetensors", saved.read_bytes()[:-100]),
-        "NOISE": ("noise.safetensors", b"\xff" * 300),
-        "LIST": ("list.safetensors", len(b"[1]").to_bytes(8, "little") + b"[1]"),
         "DEEP": ("deep.safetensors", len(DEEP).to_bytes(8, "little") + DEEP),
-        "DEEPINDEX": ("deep.index.json", DEEP),
-        "NUMBER": ("number.index.json", b'{"weight_map": {"a": 1}}'),
         "INDEX": ("broken.index.json", b"{}"),
         "OUTSIDE": ("outside.index.json", b'{"weight_map": {"a": "../in.safetensors"}}'),
     }

@@ -29,11 +29,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "gpt": {"vocab": 11, "width": 12, "depth": 2, "heads": 3},
     "mamba": {"vocab": 11, "width": 12, "depth": 2, "heads": 4, "state": 5, "chunk": 4},
 }
-# Each compiles two gradients; these have all that `stack` does: statistics, numbers per block.
-TYPICAL = ("vit", "convmixer", "swin")
-TYPICAL_FIRST = [
-    pytest.param(name, marks=() if name in TYPICAL else pytest.mark.slow) for name in SMALL
-]
+
+
+def with_slow(*typical: str) -> list[Any]:
+    """Every model; those that aren't typical take minutes together."""
+    return [pytest.param(name, marks=() if name in typical else pytest.mark.slow) for name in SMALL]
 
 
 def small(name: str, **change: Any) -> Any:
@@ -70,7 +70,8 @@ def test_scanned_parameters_are_those_of_the_blocks_stacked(name):
     assert found == jax.tree.map(jnp.shape, stacked(variables(name)))
 
 
-@pytest.mark.parametrize("name", TYPICAL_FIRST)
+# These have all that `stack` does: statistics, numbers per block.
+@pytest.mark.parametrize("name", with_slow("vit", "convmixer", "swin"))
 def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     """Loss, gradient and running statistics, of the same parameters stacked."""
 
@@ -93,7 +94,7 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     )
 
 
-@pytest.mark.parametrize("name", TYPICAL_FIRST)
+@pytest.mark.parametrize("name", with_slow("vit"))
 @pytest.mark.parametrize("scan", [False, True])
 def test_remat_recomputes_blocks(name, scan):
     """By the GELUs of each block: forward, again, and in the gradient itself."""
@@ -113,7 +114,7 @@ def test_remat_recomputes_blocks(name, scan):
     assert 2 * (gelus(True) - outside) == 3 * (gelus(False) - outside) > 0
 
 
-@pytest.mark.parametrize("name", TYPICAL_FIRST)
+@pytest.mark.parametrize("name", with_slow("vit", "convmixer"))
 def test_bfloat16_computes_close_to_float32(name):
     """Parameters, logits and hidden states stay float32."""
     rough = small(name, dtype=jnp.bfloat16)
@@ -133,6 +134,7 @@ CAUSAL = [
         ("gpt", {"positions": form, "max_length": 9})
         for form in ("sinusoidal", "learned", "rotary")
     ),
+    ("gpt", {"positions": "rotary", "key_shift": 0.5}),
     *(("mamba", {"chunk": chunk}) for chunk in (4, 256)),
 ]
 
@@ -192,6 +194,7 @@ def test_traits(name):
 
 
 FC1, DEPTHWISE = ("mlp/fc1/kernel",), ("depthwise/kernel",)
+ATTENTION = tuple(f"attention/{role}/kernel" for role in ("key", "out", "query", "value"))
 WRITES = [
     ("mixer", schemes.MeanShift(), FC1),
     ("mixer", schemes.ImpulseMixing(), ("token_mixing/fc1/kernel", "token_mixing/fc2/kernel")),
@@ -201,6 +204,7 @@ WRITES = [
     ("convnext", schemes.ConvMimetic(), DEPTHWISE),
     ("convnext", schemes.ConvFilters("box"), DEPTHWISE),
     ("convnext", schemes.ConstantBias(0.0), ("mlp/fc1/bias",)),
+    ("gpt", schemes.mimetic_language(zero_bias=False), ATTENTION),
 ]
 
 
@@ -210,7 +214,7 @@ def test_schemes_find_the_layers_that_they_are_for(name, scheme, leaves, scan):
     """And no others, such as those that mix tokens where a scheme is for channels."""
     blocks = ["blocks"] if scan else ["block_0", "block_1"]
     found = [write.path for write in plan(shapes(name, scan=scan)["params"], scheme)]
-    assert found == [f"{block}/{leaf}" for block in blocks for leaf in leaves]
+    assert sorted(found) == [f"{block}/{leaf}" for block in blocks for leaf in leaves]
 
 
 MIXERS = ("mixer", "convmixer", "convnext")
@@ -240,6 +244,12 @@ BAD = [
         "window 2 .* the 1x1 grid of stage 1",
     ),
     ("swin", {"drop_path": 1.0}, r"drop_path 1.0 is not in \[0, 1\)"),
+    ("gpt", {"heads": 5}, "heads 5 does not divide width 12"),
+    ("gpt", {"positions": "rotory"}, "unknown positions 'rotory': .*did you mean 'rotary'"),
+    ("gpt", {"positions": "rotary", "heads": 4}, "heads of even width, not 3"),
+    ("gpt", {"positions": "learned", "max_length": 7}, "8 tokens are more than the 7 positions"),
+    ("gpt", {"embedding": "uniform", "embedding_std": 0.1}, "embedding_std 0.1 is of a normal"),
+    ("gpt", {"embedding_dropout": -0.1}, r"embedding_dropout -0.1 is not in \[0, 1\)"),
     ("mamba", {"heads": 5}, r"heads 5 does not divide the inner width 24 \(expand 2 x width 12\)"),
     ("mamba", {"groups": 3}, "groups 3 does not divide heads 4"),
     ("mamba", {"state": 0}, "state 0 is not positive"),

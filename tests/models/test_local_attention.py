@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.ndimage import correlate
 
-from mimetic_jax import plan, rewrite
+from mimetic_jax import plan
 from mimetic_jax.models import ViT
 from mimetic_jax.models.local_attention import ConvAttention, GatedAttention
 from mimetic_jax.schemes import Mimetic
 from tests.golden.originals import gpsa_weights
-from tests.models import values
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 16, "depth": 1, "heads": 4, "patch": 2}
@@ -42,9 +41,9 @@ def test_gated_attention_is_convits(golden, heads):
     np.testing.assert_allclose(got, original[f"output_{heads}"], atol=1e-5)
 
 
-@pytest.mark.parametrize("heads", [4, 9])
-def test_position_heads_look_where_the_formula_says(heads):
+def test_position_heads_look_where_the_formula_says():
     """In the middle of a large grid a head's mass is centered at its offset."""
+    heads = 4
     layer = GatedAttention(heads, qkv_bias=False, grid=(9, 9))
     params, x = drawn(layer, 81, 9 * heads)
     params["gate"] = jnp.full(heads, 50.0)  # positions alone
@@ -80,7 +79,8 @@ def test_without_gamma_it_is_plain_attention(form):
 
 def test_filters_start_normal_of_variance_one_ninth():
     layer = ConvAttention(400, grid=(2, 2))
-    filters = layer.init(jax.random.key(0), jnp.ones((1, 4, 400)))["params"]["filters"]
+    params, _ = drawn(layer, 4, 400)
+    filters = params["filters"]
     assert float(filters.std()) == pytest.approx(1 / 3, rel=0.05)
     assert float(jnp.abs(filters).max()) > 0.7
 
@@ -127,17 +127,11 @@ def test_its_softmax_form_adds_positive_rows_of_sum_one():
     ],
     ids=str,
 )
-def test_every_form_trains_and_takes_the_attention_schemes(fields):
+def test_every_form_takes_the_attention_schemes(fields):
+    """Its gradients are those of tests/compiled."""
     model = ViT(**SMALL, **fields)
-    params = values.drawn(model, images())
-    assert {write.role for write in plan(params, Mimetic())} >= {"query", "key", "value", "out"}
-    params = rewrite(KEY, params, Mimetic())
-
-    def loss(params):
-        return (model.apply({"params": params}, images()) ** 2).mean()
-
-    grads = jax.tree.leaves(jax.jit(jax.grad(loss))(params))
-    assert all(jnp.isfinite(grad).all() for grad in grads)
+    shapes = jax.eval_shape(model.init, KEY, images())["params"]
+    assert {write.role for write in plan(shapes, Mimetic())} >= {"query", "key", "value", "out"}
 
 
 def test_layer_scale_multiplies_the_branch_or_the_skip():
@@ -164,23 +158,3 @@ def test_layer_scale_multiplies_the_branch_or_the_skip():
     same = scaled({"params": params}, images())
     params["block_0"]["attention"]["out"]["kernel"] += 1.0
     np.testing.assert_array_equal(scaled({"params": params}, images()), same)
-
-
-def test_the_learned_sum_waits_for_the_norm_to_learn():
-    """Behind a fresh LayerNorm the inputs sum to 0: the factor has no gradient until they don't."""
-    model = ViT(**SMALL, learn_sum=True)
-    params = jax.jit(model.init)(KEY, images())["params"]
-
-    @jax.jit
-    @jax.grad
-    def gradient(params):
-        return (model.apply({"params": params}, images()) ** 2).mean()
-
-    def factor_gradient(params):
-        return abs(float(gradient(params)["block_0"]["mlp"]["sum"]))
-
-    assert params["block_0"]["mlp"]["sum"] == 0
-    fresh = factor_gradient(params)
-    learned = jax.tree.map(lambda leaf: leaf, params)
-    learned["block_0"]["norm2"]["bias"] += 0.1
-    assert fresh < 1e-6 < 1e-4 < factor_gradient(learned)

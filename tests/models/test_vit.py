@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from mimetic_jax import InputError, rewrite, schemes, weights
+from mimetic_jax import InputError
 from mimetic_jax.models import ViT
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
-from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
@@ -59,35 +58,6 @@ def test_training_results_stay_what_they_were(golden, change):
     assert jax.tree.map(jnp.shape, variables) == jax.tree.map(jnp.shape, shapes)
     found = train_logits(model, variables, images(), jax.random.key(2))
     np.testing.assert_allclose(found, logits_train, atol=1e-5)
-
-
-def test_patch_embedding_is_the_strided_convolution():
-    x, p = images(), 4
-    model = ViT(**{**SMALL, "depth": 0, "pool": "mean"})
-    params = drawn(model, x)
-    kernel = params["patch_embed"]["kernel"].reshape(p, p, 3, 24)
-    convolved = jax.lax.conv_general_dilated(
-        x, kernel, (p, p), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    tokens = convolved.reshape(2, 4, 24) + params["patch_embed"]["bias"] + params["pos_embed"]
-    centered = tokens - tokens.mean(-1, keepdims=True)
-    normed = centered / jnp.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
-    normed = normed * params["norm"]["scale"] + params["norm"]["bias"]
-    expected = normed.mean(1) @ params["head"]["kernel"] + params["head"]["bias"]
-    logits = jax.jit(model.apply)({"params": params}, x)
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_mean_pooling_without_positions_ignores_the_order_of_patches():
-    """Attention and MLP see a set: only the position table tells the patches apart."""
-    model = ViT(**SMALL, pool="mean")
-    x = images()
-    params = drawn(model, x)
-    both = jnp.stack([x, jnp.concatenate([x[:, 4:], x[:, :4]], axis=1)])
-    logits = jax.jit(lambda params: jax.vmap(lambda x: model.apply({"params": params}, x))(both))
-    assert not np.allclose(*logits(params), atol=1e-2)
-    params["pos_embed"] *= 0
-    np.testing.assert_allclose(*logits(params), atol=1e-4)
 
 
 def test_base_initializations():
@@ -155,45 +125,6 @@ def test_dropout_is_flaxs_and_takes_a_traced_rate(rate, axes):
     traced = jax.jit(lambda rate: layer.apply({}, x, rate, True, rngs=rngs))(rate)
     np.testing.assert_allclose(traced, expected, rtol=1e-6)
     np.testing.assert_array_equal(layer.apply({}, x, rate, False), x)
-
-
-def wide_params():
-    """A scanned tree of width 32 on 6x6 patches, of any values."""
-    model = ViT(num_classes=5, width=32, depth=2, heads=2, patch=2, scan=True)
-    shapes = jax.eval_shape(model.init, KEY, images(side=12))["params"]
-    random = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: jnp.array(0.02 * random.normal(size=leaf.shape)), shapes)
-
-
-def products(params):
-    """query·keyᵀ [L, H, D, D] and value·out [L, D, D]."""
-    kernels = {
-        name: np.asarray(leaves["kernel"], np.float64)
-        for name, leaves in params["blocks"]["attention"].items()
-    }
-    query_key = np.einsum("ldhk,lehk->lhde", kernels["query"], kernels["key"])
-    return query_key, np.einsum("ldhk,lhke->lde", kernels["value"], kernels["out"])
-
-
-def test_sincos_and_impulse_find_the_position_table_of_a_scanned_tree():
-    params = wide_params()
-    table = rewrite(KEY, params, schemes.SinCos())["pos_embed"]
-    np.testing.assert_allclose(table[0, 1:], weights.sincos_2d(6, 6, 32), atol=1e-6)
-    scheme = schemes.Impulse(rank=16)
-    new = rewrite(KEY, params, scheme)
-    # The law: logits of normalized positions are largest at the head's offset.
-    position = np.asarray(params["pos_embed"], np.float64)[0, 1:]
-    inputs = (position - position.mean(1, keepdims=True)) / position.std(1, keepdims=True)
-    query_key, _ = products(new)
-    logits = np.einsum("nd,lhde,me->lhnm", inputs, query_key, inputs)
-    row, column = np.divmod(logits.argmax(-1), 6)
-    here_row, here_column = np.divmod(np.arange(36), 6)
-    inside = (here_row % 5 > 0) & (here_column % 5 > 0)
-    offsets = np.stack([row - here_row, column - here_column], -1)[:, :, inside]
-    assert (offsets == offsets[:, :, :1]).all()  # each head at one place, away from the border
-    assert (np.abs(offsets) <= 1).all()
-    assert not (offsets[:, 0] == offsets[:, 1]).all()
-    np.testing.assert_allclose(new["pos_embed"], 18 * params["pos_embed"], rtol=1e-6)
 
 
 def test_blocks_without_skips_are_their_branches():

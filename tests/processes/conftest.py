@@ -118,21 +118,30 @@ class Machine:
         flags += [f"--config.data.dir={data}"] if data else []
         return flags + [f"--config.{name}={value}" for name, value in fields.items()]
 
-    def start(self, processes, devices, flags):
-        """Start processes of one run; the output of each goes to a log."""
+    def _started(self, commands, devices, folders=None):
+        """A process per entry of `commands` in its folder; the output of each goes to a log."""
         environment = self.environment | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
         }
-        joined = [[]] if processes == 1 else joining(processes)
-        self.logs = [self.folder / f"{number}.log" for number in range(processes)]
+        joined = [[]] if len(commands) == 1 else joining(len(commands))
+        self.logs = [self.folder / f"{number}.log" for number in range(len(commands))]
         running = []
-        for more, path in zip(joined, self.logs, strict=True):
+        for number, path in enumerate(self.logs):
             with path.open("w") as log:
-                command = [sys.executable, "main.py", *more, *flags]
                 running.append(
-                    subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+                    subprocess.Popen(
+                        [sys.executable, ROOT / "main.py", *joined[number], *commands[number]],
+                        cwd=folders[number] if folders else ROOT,
+                        env=environment,
+                        stdout=log,
+                        stderr=log,
+                    )
                 )
-        return Processes(running)
+        return running
+
+    def start(self, processes, devices, flags):
+        """Start processes of one run."""
+        return Processes(self._started([flags] * processes, devices))
 
     def output(self):
         """The output of the latest start."""
@@ -152,27 +161,10 @@ class Machine:
         process.send_signal(signal.SIGTERM)
         return process.wait()
 
-    def together(self, commands, devices, script=ROOT / "main.py", folders=None):
-        """Run a process per entry of `commands` in its folder: exit code and stderr of each."""
-        environment = self.environment | {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"
-        }
-        running, errors = [], []
-        joined = [[]] if len(commands) == 1 else joining(len(commands))
-        for number, flags in enumerate(commands):
-            errors.append(self.folder / f"{number}.err")
-            with errors[-1].open("w") as log:
-                running.append(
-                    subprocess.Popen(
-                        [sys.executable, script, *joined[number], *flags],
-                        cwd=folders[number] if folders else ROOT,
-                        env=environment,
-                        stdout=subprocess.DEVNULL,
-                        stderr=log,
-                    )
-                )
-        codes = [process.wait() for process in running]
-        return list(zip(codes, (log.read_text() for log in errors), strict=True))
+    def together(self, commands, devices, **more):
+        """Run a process per entry of `commands`: exit code and output of each."""
+        codes = [process.wait() for process in self._started(commands, devices, **more)]
+        return list(zip(codes, (log.read_text() for log in self.logs), strict=True))
 
 
 @pytest.fixture(scope="session")

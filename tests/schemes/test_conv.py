@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +7,7 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import InputError, Rule
-from mimetic_jax.schemes import Block, Context, NormMatched
+from mimetic_jax.schemes import Block, Context
 from mimetic_jax.schemes.conv import ConvFilters, ConvMimetic
 from mimetic_jax.weights.conv import conv_covariance_2022, sample_filters
 
@@ -59,28 +56,6 @@ def test_one_layer_is_the_first():
     block = Block.of({"depthwise": jnp.ones((3, 3, 4))})
     alone = ConvMimetic()(KEY, block, Context(0, 1))["depthwise"]
     np.testing.assert_array_equal(alone, ConvMimetic()(KEY, block, Context(0, 9))["depthwise"])
-
-
-@pytest.mark.parametrize("scheme", [*SCHEMES, NormMatched(ConvMimetic())])
-def test_jit_vmap_and_bfloat16(scheme):
-    def rewritten(key, dtype=jnp.float32):
-        return mimetic_jax.rewrite(key, network(layers=2, dtype=dtype), scheme, rules=RULES)
-
-    eager = rewritten(KEY)
-    vmapped = jax.jit(jax.vmap(rewritten))(jnp.stack([jax.random.key(1), KEY]))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[1], atol=1e-5), eager, vmapped)
-    shapes = jax.eval_shape(rewritten, KEY)
-    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, eager)
-    for array in jax.tree.leaves(rewritten(KEY, jnp.bfloat16)):
-        assert bool(jnp.isfinite(array).all())
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_fields_are_plain_data(scheme):
-    fields = json.loads(json.dumps(dataclasses.asdict(scheme)))
-    assert type(scheme)(**fields) == scheme
-    assert scheme.at(0, 2) == scheme
-    assert not scheme.writes(frozenset({"query", "key", "mlp_in"}))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 
 from mimetic_jax import InputError, Rule, blocks, plan, rewrite
 from mimetic_jax.models import Mamba
-from mimetic_jax.schemes import Block, Context, Layers, MimeticSSM, NormMatched, Shuffled
+from mimetic_jax.schemes import Block, Context, Layers, MimeticSSM
 
 KEY = jax.random.key(0)
 EVERY = MimeticSSM(noise=0.0)
@@ -56,18 +55,20 @@ def test_every_part_is_what_the_layer_makes_of_it() -> None:
     np.testing.assert_allclose(filtered + new["ssm_conv_bias"], tokens)
 
 
-@pytest.mark.parametrize("chosen", list(itertools.product((True, False), repeat=4)))
-def test_sixteen_combinations(chosen: tuple[bool, ...]) -> None:
-    switched = dict(zip(PARTS, chosen, strict=True))
-    off = {part: None for part, on in switched.items() if not on}
-    if not any(chosen):
-        with pytest.raises(InputError, match="are all None"):
-            MimeticSSM(**off)
-        return
-    new, every = draw(MimeticSSM(**{"noise": 0.0, **off})), draw(EVERY)
-    assert set(new) == set().union(*(PARTS[part] for part, on in switched.items() if on))
-    for role, array in new.items():
-        np.testing.assert_array_equal(array, every[role])
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_may_be_left_out_or_alone(part: str) -> None:
+    every = draw(EVERY)
+    others = dict.fromkeys(PARTS.keys() - {part})
+    for off, written in (
+        ({part: None}, set(every) - PARTS[part]),
+        (others, PARTS[part]),
+    ):
+        new = draw(MimeticSSM(**{"noise": 0.0, **off}))
+        assert set(new) == written
+        for role, array in new.items():
+            np.testing.assert_array_equal(array, every[role])
+    with pytest.raises(InputError, match="are all None"):
+        MimeticSSM(**dict.fromkeys(PARTS))
 
 
 @pytest.mark.parametrize("rho", [1.0, 0.7, 0.0, -0.5])
@@ -86,18 +87,6 @@ def test_power_spreads_the_decay_over_heads() -> None:
         u = np.exp(-np.asarray(log_a, np.float64) / power)
         assert (u.min() >= 1, u.max() <= 16) == (True, True)
         np.testing.assert_allclose(np.quantile(u, (0.25, 0.5, 0.75)), (4.75, 8.5, 12.25), rtol=0.05)
-
-
-@pytest.mark.parametrize("like", [EVERY, MimeticSSM(decay=1.0, power=4, noise=0.1)])
-def test_controls(like: MimeticSSM) -> None:
-    """Norms alone, or all entries: neither leans."""
-    target, matched, shuffled = (draw(s) for s in (like, NormMatched(like), Shuffled(like)))
-    written = np.asarray(BLOCK["ssm_b"]).ravel()
-    for role, array in target.items():
-        assert np.linalg.norm(matched[role]) == pytest.approx(np.linalg.norm(array), rel=1e-5)
-        np.testing.assert_array_equal(np.sort(shuffled[role].ravel()), np.sort(array.ravel()))
-    for control in (matched, shuffled):
-        assert abs(np.corrcoef(control["ssm_c"].ravel(), written)[0, 1]) < 0.1
 
 
 @pytest.mark.parametrize("scan", [False, True])

@@ -110,13 +110,6 @@ def test_traced_weights_have_no_values():
             jax.jit(read)(jax.tree.map(jnp.asarray, params()))
 
 
-def test_weights_that_are_not_finite_are_named():
-    tree = params()
-    tree["layer_1"]["out"]["kernel"][0, 0, 0] = np.nan
-    with pytest.raises(InputError, match=r"^layer_1: its weights are not finite$"):
-        check(tree)
-
-
 def test_a_product_that_is_not_square_is_named():
     tree = params()
     tree["layer_1"]["key"]["kernel"] = np.ones((D + 1, G, K), np.float32)

@@ -201,23 +201,6 @@ def test_scales_of_some_layers_are_counted():
     assert check(tree, num_heads=H).note == "with the norm's gain and LayerScale in 2 of 3 layers"
 
 
-def test_fit_of_a_file_is_a_scheme_for_another(tmp_path, capsys):
-    from safetensors.numpy import save_file
-
-    from mimetic_jax.command.files import check_file, fit_file, rewrite_file
-
-    weights = rewrite(KEY, fresh(), CorrelatedMLP(-0.7), num_heads=H)
-    path, out = str(tmp_path / "in.safetensors"), str(tmp_path / "out.safetensors")
-    save_file({k: np.ascontiguousarray(x) for k, x in weights.items()}, path)
-    scheme = str(tmp_path / "fit.json")
-    fit_file([path, f"--heads={H}", f"--out={scheme}"])
-    assert "CorrelatedMLP(rho=ByDepth" in capsys.readouterr().out
-    assert isinstance(schemes.load(scheme)[1], CorrelatedMLP)
-    rewrite_file([path, out, f"--heads={H}", f"--scheme={scheme}"])
-    check_file([out, f"--heads={H}"])
-    assert "W_1 W_2 aligned with +I in 0, with -I in 3 of 3 layers" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("content", ["", "{}", "[]", '[{"scheme": "Mimetik"}]'])
 def test_a_file_of_schemes_that_is_none_is_one_line(content, tmp_path):
     path = tmp_path / "x.json"

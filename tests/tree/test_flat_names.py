@@ -14,26 +14,6 @@ KEY = jax.random.key(0)
 D, H, K = 32, 2, 16
 
 
-def test_one_set_of_rules_is_for_trees_and_for_flat_names():
-    rules = attention_rules(
-        fused="attn/qkv", out="attn/proj", kernel="weight", flat=True, transposed=True
-    )
-    shapes = {"qkv.weight": (3 * D, D), "qkv.bias": (3 * D,), "proj.weight": (D, D)}
-    flat = {
-        f"blocks.{i}.attn.{name}": np.ones(shape, np.float32)
-        for i in (0, 10)
-        for name, shape in shapes.items()
-    }
-    new = rewrite(KEY, flat, Mimetic(), rules=rules, num_heads=H)
-    found = check(new, rules=rules, num_heads=H)
-    assert [layer.path for layer in found] == ["blocks.0", "blocks.10"]
-    for i in (0, 10):
-        qkv, proj = new[f"blocks.{i}.attn.qkv.weight"], new[f"blocks.{i}.attn.proj.weight"]
-        # PyTorch's x @ Wᵀ: the map from a token to the output of its value.
-        assert np.trace(qkv[2 * D :].T @ proj.T) / D == pytest.approx(-0.4, abs=0.1)
-        assert not new[f"blocks.{i}.attn.qkv.bias"].any()
-
-
 def test_names_in_tuples_are_those_of_the_tree():
     tree = nn.MultiHeadDotProductAttention(H).init(KEY, jnp.ones((1, 2, D)))
     flat = rewrite(KEY, traverse_util.flatten_dict(tree), Mimetic())

@@ -93,26 +93,6 @@ def test_the_layers_of_an_mlp_by_other_names(transposed, stacked):
         np.testing.assert_array_equal(found[role], arrays[role])
 
 
-def test_a_fused_layer_has_its_biases_and_its_out():
-    params = stock()
-    kernels = [params[name]["kernel"].reshape(D, -1) for name in ("query", "key", "value")]
-    biases = [
-        params[name]["bias"].reshape(-1) + i for i, name in enumerate(("query", "key", "value"))
-    ]
-    tree = {
-        "qkv": {"kernel": jnp.concatenate(kernels, 1), "bias": jnp.concatenate(biases)},
-        "proj": {"kernel": params["out"]["kernel"].reshape(-1, D), "bias": params["out"]["bias"]},
-    }
-    rules = attention_rules(fused="qkv", out="proj", flat=True)
-    [(_, _, block)] = mimetic_jax.blocks(tree, rules=rules, num_heads=H)
-    np.testing.assert_array_equal(block["value"].reshape(D, -1), kernels[2])
-    np.testing.assert_array_equal(block["key_bias"].reshape(-1), biases[1])
-    planned = mimetic_jax.plan(tree, Mimetic(), rules=rules, num_heads=H)
-    assert {write.path for write in planned} == {
-        *("qkv/kernel", "qkv/bias", "proj/kernel", "proj/bias")
-    }
-
-
 def test_within_keeps_the_block_where_it_is():
     tree = {"encoder": {"0": {"attn": stock(0)}}, "decoder": {"0": {"attn": stock(1)}}}
     rules = attention_rules(within="^encoder/")
@@ -178,7 +158,10 @@ def test_cross_attention_alone_is_an_error_and_named_kernels_need_no_rule():
 def test_the_first_of_several_layers_may_have_no_number():
     names = ("attention", "attention_1", "attention_2", "attention_10")
     tree = {name: stock(i) for i, name in enumerate(names)}
-    new = mimetic_jax.rewrite(KEY, tree, Mimetic(beta_qk=(1.0, 2.0, 3.0, 4.0), alpha_qk=0.0))
+    scheme = Mimetic(beta_qk=(1.0, 2.0, 3.0, 4.0), alpha_qk=0.0)
+    shown = "Mimetic.beta_qk by depth: attention, attention_1, attention_2"
+    assert shown in str(mimetic_jax.plan(tree, scheme))
+    new = mimetic_jax.rewrite(KEY, tree, scheme)
     alignments = []
     for name in names:
         query, key = new[name]["query"]["kernel"], new[name]["key"]["kernel"]
@@ -307,22 +290,6 @@ def test_plan_refuses_what_rewrite_refuses(tree, scheme, words):
     assert str(planned.value) == str(written.value)
 
 
-def test_plan_takes_the_grid():
-    tree = {"pos_embed": jax.ShapeDtypeStruct((1, 15, D), jnp.float32)}
-    assert len(mimetic_jax.plan(tree, mimetic_jax.schemes.SinCos(), grid=(3, 5))) == 1
-
-
-@pytest.mark.parametrize("dtype", ["int32", "bool", "object"])
-def test_only_floating_point_leaves_are_written(dtype):
-    tree = {"attn": {n: {"kernel": np.zeros((D, H, K), dtype)} for n in ("query", "key")}}
-    for call in (
-        lambda: mimetic_jax.plan(tree, Mimetic()),
-        lambda: mimetic_jax.rewrite(KEY, tree, Mimetic()),
-    ):
-        with pytest.raises(InputError, match=f"attn/key/kernel: dtype {dtype} can't hold weights"):
-            call()
-
-
 @pytest.mark.parametrize(
     ("key", "what"), [(1, "not 1"), ({"attn": {}}, "not a dict"), ("seed", "not a str")]
 )
@@ -405,9 +372,6 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"num_heads": 0}, "num_heads 0 is not an integer of at least 1"),
-        ({"num_heads": "2"}, "num_heads '2' is not an integer"),
-        ({"num_heads": 2.0}, "num_heads 2.0 is not an integer"),
         ({"num_heads": True}, "num_heads True is not an integer of at least 1"),
         ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not an integer of at least 1"),
     ],

@@ -92,17 +92,6 @@ def test_layers_of_dense_attention_are_not_read_as_its_width(scheme):
             call({"attn": scanned()}, scheme)
 
 
-def test_layers_are_in_the_order_of_depth_and_the_plan_shows_it():
-    """block, block1, block2 are layers 0, 1 and 2, though block sorts behind block2 elsewhere."""
-    tree = {name: attention() for name in ("block1", "block", "block2")}
-    scheme = Mimetic(beta_vo=(-0.1, -0.2, -0.3), alpha_vo=0.01)
-    assert "Mimetic.beta_vo by depth: block, block1, block2" in str(plan(tree, scheme))
-    new = rewrite(KEY, tree, scheme)
-    for name, beta in (("block", -0.1), ("block1", -0.2), ("block2", -0.3)):
-        product = np.einsum("dhk,hkd->", new[name]["value"]["kernel"], new[name]["out"]["kernel"])
-        assert product / D == pytest.approx(beta, abs=0.02)
-
-
 @pytest.mark.parametrize(("heads", "groups"), [(6, 4), (2, 4)])
 def test_heads_that_do_not_pair_are_not_checked(heads, groups):
     tree = attention(heads, groups)
@@ -112,17 +101,17 @@ def test_heads_that_do_not_pair_are_not_checked(heads, groups):
 
 
 @pytest.mark.parametrize("name", ["alpha_qk", "beta_qk", "alpha_vo", "beta_vo"])
-@pytest.mark.parametrize("value", [1e20, -1e30, 1e300])
-def test_a_constant_whose_powers_overflow_is_refused(name, value):
+def test_a_constant_whose_powers_overflow_is_refused(name):
     with pytest.raises(InputError, match=f"{name} .*1,000,000"):
-        Mimetic(**{name: value})
+        Mimetic(**{name: 1e20})
 
 
 @pytest.mark.parametrize("dtype", ["float8_e8m0fnu", "int32", "bool"])
 def test_a_dtype_that_holds_no_weights_is_refused(dtype):
     dtype = jnp.dtype(dtype)
-    with pytest.raises(InputError, match=f"{dtype} can't hold"):
-        rewrite(KEY, attention(dtype=dtype), Mimetic())
+    for call in (plan, lambda *tree: rewrite(KEY, *tree)):
+        with pytest.raises(InputError, match=f"key/kernel: dtype {dtype} can't hold"):
+            call(attention(dtype=dtype), Mimetic())
     with pytest.raises(InputError, match=f"{dtype} can't hold"):
         identity_gauge()(KEY, (D, H, K), dtype)
 
@@ -212,11 +201,3 @@ def test_a_mesh_that_is_set_changes_no_bit():
     with jax.set_mesh(mesh):
         together = rewrite(jax.random.key(0), jax.tree.map(jnp.asarray, attention()), Mimetic())
     jax.tree.map(np.testing.assert_array_equal, together, alone)
-
-
-def test_help_begins_with_the_call():
-    """The default of `rules` isn't written out in it."""
-    import inspect
-
-    for function in (rewrite, plan, check, mimetic_jax.fit):
-        assert len(str(inspect.signature(function))) < 800

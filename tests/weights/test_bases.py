@@ -9,27 +9,11 @@ from mimetic_jax.weights.bases import dct, polar, semi_orthogonal, sinusoidal
 KEY = jax.random.key(0)
 
 
-@pytest.mark.parametrize(("fan_in", "fan_out"), [(1, 1), (16, 7), (5, 16), (9, 9)])
-def test_semi_orthogonal_singular_values_are_one(fan_in, fan_out):
-    kernel = semi_orthogonal(KEY, fan_in, fan_out)
-    assert kernel.shape == (fan_in, fan_out)
-    values = np.linalg.svd(np.asarray(kernel, np.float64), compute_uv=False)
-    np.testing.assert_allclose(values, 1, atol=1e-5)
-
-
 def test_semi_orthogonal_has_no_preferred_direction():
     """Haar: entries of mean 0 and variance 1/D in every column."""
     draws = np.stack([semi_orthogonal(key, 6, 3) for key in jax.random.split(KEY, 300)])
     assert np.abs(draws.mean(axis=0)).max() < 0.12
     np.testing.assert_allclose(draws.var(axis=0), 1 / 6, atol=0.06)
-
-
-@pytest.mark.parametrize(("fan_in", "width"), [(12, 5), (6, 9)])
-def test_heads_are_semi_orthogonal_one_by_one(fan_in, width):
-    heads = np.asarray(semi_orthogonal(KEY, fan_in, 3 * width, num_heads=3), np.float64)
-    heads = heads.reshape(fan_in, 3, width).transpose(1, 0, 2)
-    np.testing.assert_allclose(np.linalg.svd(heads, compute_uv=False), 1, atol=1e-5)
-    assert np.abs(heads[0] - heads[1]).max() > 0.1
 
 
 @pytest.mark.parametrize(("fan_in", "fan_out"), [(8, 8), (12, 5), (5, 12), (1, 1)])

@@ -70,6 +70,9 @@ DRAWS = {
     "sample_filters": lambda key: weights.sample_filters(
         key, weights.conv_covariance_2022(2, 0.5), 4
     ),
+    "anti_correlated": lambda key: weights.anti_correlated(normal(key, 4, 6), normal(key, 6, 4)),
+    "dct": lambda key: weights.dct(4, 8),
+    "sinusoidal": lambda key: weights.sinusoidal(4, 8),
     "correlated": lambda key: weights.correlated(key, np.eye(4, dtype=np.float32), 0.5),
     "identity_filters": lambda key: weights.identity_filters(key, 4, 3, 0.1),
     "log_decay": lambda key: weights.log_decay(key, 4, 1e-3, 2.0),
@@ -94,10 +97,16 @@ def test_every_draw_is_here():
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_float32_and_the_same_inside_a_program(name):
-    """Alone and for several keys under jit and vmap; float32 also where JAX's default is wider."""
+    """Alone and for several keys under jit and vmap; float32 also where JAX's default is wider.
+
+    Also under JAX's checks for a user's own code: no implicit ranks, no implicit dtypes.
+    """
     draw, seen = DRAWS[name], PRODUCTS.get(name, lambda *arrays: arrays)
     keys = jax.random.split(KEY, 2)
-    together = jax.jit(jax.vmap(draw))(keys)
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        together = jax.jit(jax.vmap(draw))(keys)
+        if name in PRODUCTS:  # these compute with NumPy outside of a program
+            draw(KEY)
     for index, key in enumerate(keys):
         alone = draw(key)
         inside = jax.tree.map(lambda array, index=index: array[index], together)
@@ -108,7 +117,7 @@ def test_draws_are_float32_and_the_same_inside_a_program(name):
             atol = 1e-3 if name.startswith(("impulse", "mimicked")) else 1e-5
             np.testing.assert_allclose(one, other, atol=atol * max(1, np.abs(other).max()))
     with jax.enable_x64(True):
-        wide = (draw(KEY), jax.eval_shape(draw, KEY))
+        wide = draw(KEY) if name in PRODUCTS else None, jax.eval_shape(draw, KEY)
     assert {array.dtype for array in jax.tree.leaves(wide)} == {np.dtype("float32")}
 
 
@@ -151,8 +160,6 @@ HEADS = [
     ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
     ({"num_heads": 3, "head_dim": -1}, "head_dim -1"),
     ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
-    ({"num_heads": 3, "alpha": float("nan")}, "alpha nan"),
-    ({"num_heads": 3, "beta": float("inf")}, "beta inf"),
     ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
     ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
     ({"num_heads": 3, "degenerate": "last_k"}, "last_k"),
@@ -161,11 +168,6 @@ PORT = [
     ({"orientation": "portrait"}, "did you mean 'port'"),
     ({"orientation": "port", "num_kv_heads": 1}, "dim 192 is not num_heads 3 x head_dim 64"),
     ({"orientation": "port", "head_dim": 32}, "dim 192 is not num_heads 3 x head_dim 32"),
-]
-CONSTANTS = [
-    ({"scale": float("nan")}, "scale nan is not a finite number"),
-    ({"scale": "2"}, "scale '2' is not a finite number"),
-    ({"temperature": 0}, "temperature 0 is not a finite"),
 ]
 BAD = [
     *(
@@ -179,10 +181,8 @@ BAD = [
     (lambda: weights.factorize(ones(4, 4), 2), r"\(4, 4\)"),
     (lambda: weights.factorize(ones(1, 4, 3), 2), r"\(1, 4, 3\)"),
     (lambda: weights.factorize(ones(1, 4, 4), 5), "rank 5"),
-    (lambda: weights.factorize(ones(1, 4, 4), 0), "rank 0"),
     (lambda: impulse(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
     (lambda: impulse(position=TABLE[None]), r"not \(1, 16, 32\)"),
-    (lambda: impulse(grid=(0, 4)), r"the grid\[0\] 0 is not an integer"),
     (lambda: impulse(num_heads=5), "num_heads 5 does not divide dim 32"),
     (lambda: impulse(head_dim=0), "head_dim 0 is not an integer"),
     (lambda: impulse(kernel_size=4), "kernel_size 4"),
@@ -195,7 +195,6 @@ BAD = [
     (lambda: impulse(head_dim=64), "numerical rank 16 and 64 is needed"),
     (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
     (lambda: offsets(0, 3), "kernel_size 0"),
-    (lambda: random_offsets(KEY, 2, 3), "kernel_size 2"),
     (
         lambda: weights.swin_bias(ones(9, 10), offsets(5, 10)),
         "offset of 2 doesn't fit a window of 2x2",
@@ -209,55 +208,36 @@ BAD = [
         r"of 1 table.s., not of shape \(1, 2, 2\)",
     ),
     (lambda: weights.swin_bias(ones(10, 2), offsets(3, 2)), r"shape \(10, 2\) are not \["),
-    (lambda: weights.swin_bias(ones(16, 2), offsets(3, 2)), r"shape \(16, 2\) are not \["),
     (lambda: weights.swin_shared_bias(ones(7, 5), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
     (lambda: weights.mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple"),
     (lambda: weights.mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
     (lambda: weights.conv_covariance_2022(0, 1.0), "size 0 is not an integer"),
     (lambda: weights.conv_covariance_2022(3, -1.0), "sigma -1.0"),
-    (lambda: weights.conv_covariance_2022(3, float("nan")), "sigma nan"),
     (lambda: weights.sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
-    (lambda: weights.sample_filters(KEY, np.float32(1), 2), r"shape \(\)"),
     (lambda: weights.sample_filters(KEY, np.eye(9), 0), "channels 0"),
     (lambda: weights.sample_filters(KEY, np.triu(ones(4, 4)), 2), "not symmetric"),
     (lambda: weights.sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
     (lambda: weights.conv_filters(KEY, 3, 4, "impulses"), "did you mean 'impulse'"),
     (lambda: weights.conv_filters(KEY, 0, 4), "size 0 is not an integer"),
     (lambda: weights.uniform_noise(KEY, (3,), -1.0), "std -1.0"),
-    (lambda: weights.uniform_noise(KEY, (3,), float("inf")), "std inf"),
-    (lambda: weights.tfixup(KEY, 4, 4, 0), "num_layers 0"),
-    (lambda: weights.tfixup(KEY, 0, 4, 1), "fan_in 0 is not"),
-    (lambda: weights.zero_init(4, 0), "fan_out 0 is not"),
-    (lambda: weights.semi_orthogonal(KEY, -1, 4), "fan_in -1 is not"),
     (lambda: weights.semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
-    (lambda: weights.dct(0, 4), "fan_in 0 is not"),
     (lambda: weights.sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
     (lambda: weights.sinusoidal(1, 2), "1 x 2 is zero"),
     (lambda: weights.mean_shift(ones(3, 4), float("nan")), "b nan is not a finite"),
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
     (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
-    (lambda: weights.mean_shift_per_input(KEY, ones(3)), r"shape \(3,\)"),
     (
         lambda: weights.anti_correlated(ones(3, 4), ones(3, 4)),
         r"second kernel \(3, 4\) .* first \(3, 4\)",
     ),
     (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
-    (lambda: sincos_2d(0, 4, 16), "h 0 is not an integer"),
     (lambda: sincos_1d(0, 16), "length 0 is not an integer"),
-    *(
-        (functools.partial(table, **constants), words)
-        for constants, words in CONSTANTS
-        for table in (functools.partial(sincos_2d, 2, 2, 8), functools.partial(sincos_1d, 2, 8))
-    ),
     (
         lambda: weights.select_indices(4, 6),
         "student size 6 is not between 1 and teacher size 4",
     ),
-    (lambda: weights.select_indices(4, 0), "student size 0"),
     (lambda: weights.select({"a": ones(2, 3)}, {"a": (2, 4)}), r"a: .* \(2, 4\) .* \(2, 3\)"),
-    (lambda: weights.select({"a": ones(2, 3)}, {"a": (2,)}), r"a: .* \(2,\) .* \(2, 3\)"),
     (lambda: weights.select({"a": ones(3)}, {"b/c": (2,)}), r"no b/c, .* \(2,\); it has a"),
-    (lambda: weights.select({}, {"b/c": (2,)}), "it has nothing"),
 ]
 
 

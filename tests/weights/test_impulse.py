@@ -12,8 +12,6 @@ from mimetic_jax.weights.impulse import (
     mixer_token_mixing,
     offsets,
     random_offsets,
-    swin_bias,
-    swin_shared_bias,
 )
 
 KEY = jax.random.key(7)
@@ -242,64 +240,6 @@ def test_a_traced_table_without_directions_gives_a_query_of_zero():
     query, key = jax.jit(lambda p: impulse_query_key(KEY, p, (4, 4), 2))(position)
     np.testing.assert_array_equal(query, 0)
     np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7, rtol=1e-5)
-
-
-def window_attention(table, window, sign):
-    """Softmax of the biases in one window; the table is indexed by sign · (key − query)."""
-    row, column = np.divmod(np.arange(window**2), window)
-    rows = sign * (row[None] - row[:, None]) + window - 1
-    columns = sign * (column[None] - column[:, None]) + window - 1
-    return softmax(np.moveaxis(np.asarray(table)[rows, columns], -1, 0))
-
-
-@pytest.mark.parametrize(("window", "expected"), [(7, 0.75), (4, 0.9)])
-def test_swin_tables_attend_to_the_offsets(window, expected):
-    side = 2 * window - 1
-    shifts = offsets(3, 9)
-    intended = impulse_matrices((window, window), shifts)
-    drawn = 0.02 * np.random.default_rng(0).normal(size=(side**2, 9)).astype(np.float32)
-    biases = swin_bias(drawn, shifts)
-    attention = window_attention(biases.reshape(side, side, 9), window, sign=-1)
-    shared = [swin_shared_bias(drawn[:, 0].reshape(side, side), shift) for shift in shifts]
-    for maps in (attention, window_attention(np.stack(shared, axis=-1), window, sign=1)):
-        hit, mass = hit_and_mass(maps, intended)
-        assert hit == 1
-        assert mass == pytest.approx(expected, abs=0.02)
-
-
-def test_swin_tables_change_at_the_offsets_alone():
-    """The rest keeps its values, whatever their scale."""
-    random = np.random.default_rng(0)
-    tables, shared = random.normal(size=(49, 5)), random.normal(size=(7, 7))
-    change = np.asarray(swin_bias(tables, offsets(3, 5), strength=2.0)) - tables
-    assert np.count_nonzero(np.abs(change) > 1e-6) == 5
-    np.testing.assert_allclose(change.sum(axis=0), 2.0, atol=1e-5)
-    change = np.asarray(swin_shared_bias(shared, offsets(3, 2)[1], strength=2.0)) - shared
-    expected = np.zeros((7, 7))
-    expected[2, 3] = 2.0  # one row up
-    np.testing.assert_allclose(change, expected, atol=1e-6)
-
-
-def test_mixer_product_is_a_mean_of_shifts():
-    fc1, fc2 = mixer_token_mixing(KEY, (3, 4), 48, noise=1e-6)
-    shifts = np.asarray(random_offsets(jax.random.split(KEY, 3)[0], 3, 4))
-    # For rows of tokens: each token gets the values of its neighbors.
-    mean = impulse_matrices((3, 4), shifts).mean(axis=0).T
-    product = np.asarray(fc1 @ fc2)
-    np.testing.assert_allclose(product / product.max(), mean / mean.max(), atol=1e-4)
-    image = np.arange(12.0)
-    first = (image @ np.asarray(fc1))[:12].reshape(3, 4) / np.asarray(fc1).max()
-    padded = np.pad(image.reshape(3, 4), 1)
-    row, column = shifts[0] + 1
-    np.testing.assert_allclose(first, padded[row : row + 3, column : column + 4], atol=1e-3)
-
-
-def test_mixer_kernels_have_the_default_norms():
-    """Frobenius norms √(F/3) and √(N/3) of PyTorch's U(±1/√fan_in), and some noise."""
-    fc1, fc2 = mixer_token_mixing(KEY, (8, 8), 256)
-    assert np.linalg.norm(fc1) == pytest.approx(np.sqrt(256 / 3), rel=0.02)
-    assert np.linalg.norm(fc2) == pytest.approx(np.sqrt(64 / 3), rel=0.02)
-    assert (np.asarray(fc1) != 0).all()
 
 
 def test_grids_smaller_than_the_filter_stay_finite():

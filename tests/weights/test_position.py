@@ -32,7 +32,3 @@ def test_neighbors_are_alike():
 @pytest.mark.parametrize("dim", [1, 41, 410])
 def test_text_tables_of_any_width(dim):
     assert sincos_1d(5, dim).shape == (5, dim)
-
-
-def test_smallest_width():
-    assert np.isfinite(sincos_2d(2, 2, 4)).all()

@@ -3,15 +3,12 @@
 None of these libraries is among our own requirements. Those that are installed are tested:
 
     pip install torch torchvision timm transformers
-    pip install "transformers<5"                      # its Flax models, in another environment
     pip install equinox equimo dm-haiku keras google-tunix
-    bonsai, from its repository
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -135,7 +132,7 @@ def keras(H=H, G=H):
     return Model("KERAS", params, alone(call), made[0].path, H=H, G=G, K=K)
 
 
-# NNX: tunix, bonsai, EasyDeL.
+# NNX: tunix.
 
 
 def live(table, model, block, call, **options) -> Model:
@@ -193,119 +190,6 @@ def tunix_gemma(G):
     return build
 
 
-def bonsai(name, build):
-    return lambda: build(pytest.importorskip(f"bonsai.models.{name}.modeling"))
-
-
-def bonsai_vit(m):
-    config = m.ModelConfig((32, 32), (16, 16), 3, D, 0.0, 0.0, H, 128, 1e-6, 2, 3)
-    model = m.ViTClassificationModel(config, rngs=nnx.Rngs(0))
-    call = lambda model, x: model.layers[0].attention(x)  # noqa: E731
-    return live("BONSAI", model, "layers/0/attention", call)
-
-
-def bonsai_qwen3(m):
-    names = {"embed_dim": "emb_dim", "hidden_dim": "mlp_dim"}
-    sizes = {names.get(name, name): value for name, value in LLAMA.items()}
-    options = {"rope_scaling_factor": 1, "local_rope_theta": 1e4, "tie_word_embeddings": False}
-    config = m.ModelConfig(**sizes, **options)
-    model = m.Qwen3(config, rngs=nnx.Rngs(0))
-    unturned = lambda *_: (jnp.zeros((1, T, 16)), jnp.ones((1, T, 16)))  # noqa: E731
-    patch = pytest.MonkeyPatch()
-
-    def call(model, x):
-        cache = m.LayerCache(config, 1, T, jnp.float32)
-        with patch.context() as patched:
-            patched.setattr(m, "_generate_pos_embeddings", unturned)
-            return model.layers[0].attn(x, cache, jnp.ones((1, T), jnp.int32))
-
-    options = {"G": 2, "K": 32, "causal": True, "normalized": True}
-    return live("BONSAI", model, "layers/0", call, **options)
-
-
-def bonsai_dinov3(m):
-    config = m.ModelConfig(
-        hidden_size=D, intermediate_size=128, num_hidden_layers=2, num_attention_heads=H
-    )
-    model = m.Dinov3ViTModel(config, rngs=nnx.Rngs(0))
-    turn = (UNTURNED["cos"][0], UNTURNED["sin"][0])
-    call = lambda model, x: model.layer[0].attention(x, turn)  # noqa: E731
-    return live("HUGGING_FACE", model, "layer/0/attention", call, atol=0.02)  # bfloat16 inside
-
-
-def bonsai_umt5(m):
-    config = m.ModelConfig(
-        vocab_size=16, d_model=D, d_kv=16, d_ff=128, num_layers=2, num_heads=H, dropout_rate=0.0
-    )
-    config.is_decoder = False
-    model = m.UMT5EncoderModel(config, rngs=nnx.Rngs(0))
-    attention = model.encoder.block[0].layer[0].SelfAttention
-    attention.has_relative_attention_bias = False
-    call = lambda model, x: attention(x)  # noqa: E731
-    return live("HUGGING_FACE", model, "encoder/block/0", call)
-
-
-def bonsai_vjepa2(m):
-    config = m.ModelConfig(
-        crop_size=32,
-        frames_per_clip=2,
-        hidden_size=D,
-        num_attention_heads=H,
-        num_hidden_layers=2,
-        pred_hidden_size=36,
-        pred_num_attention_heads=3,
-        pred_num_hidden_layers=2,
-    )
-    model = m.VJEPA2Model(config, rngs=nnx.Rngs(0))
-    attention = model.encoder.layer[0].attention
-    object.__setattr__(attention, "apply_rotary_embeddings", lambda x, _: x)
-    call = lambda model, x: attention(x)  # noqa: E731
-    return live("HUGGING_FACE", model, "encoder/layer/0", call)
-
-
-# Flax models of transformers 4.
-
-
-def flax(folder, model_class, sizes, attention, block, causal=False, inputs=None):
-    """A model whose attention, a class with its arguments, is called at a path."""
-
-    def build():
-        os.environ["USE_TORCH"] = "0"
-        transformers = pytest.importorskip("transformers")
-        if int(transformers.__version__.split(".")[0]) > 4:
-            pytest.skip("transformers 5 has no Flax models")
-        module = importlib.import_module(f"transformers.models.{folder}.modeling_flax_{folder}")
-        config_class = getattr(transformers, model_class.split("For")[0] + "Config")
-        config = config_class(vocab_size=20, pad_token_id=0, eos_token_id=2, **sizes)
-        params = getattr(module, f"Flax{model_class}")(config, **(inputs or {})).params
-        (called, *arguments), path = attention
-        distilbert = folder == "distilbert"
-        given = {"causal": True} if folder in ("opt", "whisper") else {}
-        layer = getattr(module, f"Flax{called}")(config, *arguments, **given)
-
-        def call(new, x):
-            for part in path.split("/"):
-                new = new[part]
-            tokens = [x[None]] * (3 if distilbert else 1)
-            mask = {"mask" if distilbert else "attention_mask": jnp.ones((1, T))}
-            return layer.apply({"params": new}, *tokens, **mask)[0][0]
-
-        return Model("HUGGING_FACE", params, alone(call), block, causal=causal)
-
-    return build
-
-
-WHISPER = {
-    "d_model": D,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": H,
-    "decoder_attention_heads": H,
-    "max_source_positions": 16,
-    "num_mel_bins": 8,
-    "bos_token_id": 1,
-    "decoder_start_token_id": 1,
-}
 OPT = {
     "num_hidden_layers": 2,
     "hidden_size": D,
@@ -314,37 +198,6 @@ OPT = {
 }
 ALTERNATING = {"attention_types": [[["global", "local"], 1]]}
 NEO = {"num_layers": 2, "hidden_size": D, "num_heads": H} | ALTERNATING
-OF_DECODER = "model/decoder/layers/0/self_attn"
-FLAX = {
-    "opt": flax(
-        "opt", "OPTForCausalLM", OPT, (("OPTAttention", D, H), OF_DECODER), OF_DECODER, causal=True
-    ),
-    "whisper": flax(
-        "whisper",
-        "WhisperForConditionalGeneration",
-        WHISPER,
-        (("WhisperAttention", D, H), OF_DECODER),
-        OF_DECODER,
-        causal=True,
-        inputs={"input_shape": (1, 8, 32)},
-    ),
-    "gpt_neo": flax(
-        "gpt_neo",
-        "GPTNeoForCausalLM",
-        NEO,
-        (("GPTNeoSelfAttention", "global"), "transformer/h/0/attn/attention"),
-        "transformer/h/0",
-        causal=True,
-    ),
-    "distilbert": flax(
-        "distilbert",
-        "DistilBertForMaskedLM",
-        {"n_layers": 2, "dim": D, "n_heads": H},
-        (("MultiHeadSelfAttention",), "distilbert/transformer/layer/0/attention"),
-        "distilbert/transformer/layer/0",
-    ),
-}
-
 # PyTorch.
 
 
@@ -448,12 +301,6 @@ MODELS = {
     "tunix_qwen3": tunix("qwen3", normalized=True),
     "tunix_gemma": tunix_gemma(H),
     "tunix_gemma_grouped": tunix_gemma(1),
-    "bonsai_vit": bonsai("vit", bonsai_vit),
-    "bonsai_qwen3": bonsai("qwen3", bonsai_qwen3),
-    "bonsai_dinov3": bonsai("dinov3", bonsai_dinov3),
-    "bonsai_umt5": bonsai("umt5", bonsai_umt5),
-    "bonsai_vjepa2": bonsai("vjepa2", bonsai_vjepa2),
-    **{f"flax_{name}": build for name, build in FLAX.items()},
     "torch_encoder": torch_model(torch_encoder, "PYTORCH", "layers.0.self_attn"),
     "torchvision_vit": torch_model(
         of_images("torchvision", "vit"), "PYTORCH", "encoder.layers.encoder_layer_0.self_attention"

@@ -664,7 +664,9 @@ def test_the_model_computes_with_what_the_scheme_drew_and_the_rest_stays(case):
         expected |= {case.bias_of(path, form)[0] for path, form in attention.items()}
     planned = {write.path for write in plan}
     assert planned == {case.path(path.format(i)) for path in expected for i in range(L)}
-    after = leaves_of(mimetic_jax.rewrite(KEY, before, SCHEME, **case.numbers))
+    new = mimetic_jax.rewrite(KEY, before, SCHEME, **case.numbers)
+    assert [np.sign(layer.value_out) for layer in mimetic_jax.check(new, **case.numbers)] == [-1, 1]
+    after = leaves_of(new)
     for path, leaf in leaves_of(before).items():
         assert np.array_equal(leaf, after[path]) == (path not in planned), path
     for layer in range(L):
@@ -812,6 +814,26 @@ def test_windows_show_their_heads():
         query, key, _ = np.split(new[f"layers.{stage}.blocks.0.attn.qkv.weight"], 3)
         for q, k in zip(np.split(query, heads), np.split(key, heads), strict=True):
             assert np.einsum("kd,kd->", q, k) / 8 > 0.9
+
+
+def test_nemotrons_mixers_are_attention_or_state_spaces():
+    shapes = {"q_proj": (D, D), "k_proj": (16, D), "v_proj": (16, D), "o_proj": (D, D)}
+    attention = {f"backbone.layers.1.mixer.{name}.weight": shapes[name] for name in shapes}
+    others = {"in_proj.weight": (2 * F + 12, D), "out_proj.weight": (D, F), "A_log": (4,)}
+    tree = attention | {f"backbone.layers.0.mixer.{name}": shape for name, shape in others.items()}
+    tree = {path: np.ones(shape, np.float32) for path, shape in tree.items()}
+    planned = mimetic_jax.plan(tree, Mimetic(), num_heads=4, num_kv_heads=2)
+    assert {write.path for write in planned} == attention.keys()
+    assert planned.table == "PYTORCH"
+
+
+def test_zambas_shared_attention_reads_two_streams():
+    """Its value reads [x, x₀] and its output writes x alone: no product with the identity."""
+    block = "model.layers.1.shared_transf.self_attn."
+    tree = {f"{block}{name}_proj.weight": np.ones((2 * D, 2 * D), np.float32) for name in "qkv"}
+    tree[f"{block}o_proj.weight"] = np.ones((D, 2 * D), np.float32)
+    with pytest.raises(InputError, match=r"shared_transf.* have no square product"):
+        mimetic_jax.rewrite(KEY, tree, Mimetic(), num_heads=4)
 
 
 def test_heads_that_do_not_fit_are_an_error():

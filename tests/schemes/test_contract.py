@@ -1,0 +1,177 @@
+"""What holds for every scheme: for any number of heads, through `rewrite` and in programs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimetic_jax import Rule, blocks, check, fit, plan, rewrite, schemes
+from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, Scheme
+from mimetic_jax.tree.tables import FLAX
+from tests.schemes.blocks import biases, kernels, ones
+from tests.schemes.test_fields import OURS
+
+KEY = jax.random.key(0)
+GRID = (4, 4)
+EVERY = [
+    schemes.AntiCorrelated(),
+    schemes.Bigrams(((0, 2), (1, 0))),
+    schemes.CompleteP(),
+    schemes.Conditioned(),
+    schemes.ConstantBias(0.1),
+    schemes.ConvFilters("impulse"),
+    schemes.ConvMimetic(),
+    schemes.CorrelatedMLP(-0.5),
+    schemes.DCT(value=True),
+    schemes.HeadIdentity(),
+    schemes.IDInit(),
+    Impulse(),
+    schemes.ImpulseBias(),
+    schemes.ImpulseMixing(),
+    schemes.Independent(spectral=True, uniform=True, depth=0.5),
+    schemes.InductionHead(),
+    schemes.Layers(Mimetic(), 0.0, 1.0),
+    schemes.MeanShift(0.1, per_input=True),
+    Mimetic(),
+    Mimetic(alpha_qk=0.0, beta_vo=0.0),
+    schemes.MimeticSSM(correlation=0.5, noise=0.1),
+    schemes.MimeticSSM(power=2.0),
+    NormMatched(Mimetic()),
+    schemes.Orthogonal(gain=0.5),
+    schemes.OrthogonalValueOut(),
+    schemes.Polar(Mimetic()),
+    schemes.SameNoise(),
+    schemes.Shuffled(schemes.Conditioned()),
+    schemes.SinCos(),
+    schemes.Sinusoidal("he"),
+    schemes.SymmetricQueryKey(),
+    schemes.TFixup(),
+    schemes.UniformAttention(0.3),
+    schemes.ValueOutPerHead(),
+    schemes.Zero(),
+    schemes.ZeroOut(),
+    schemes.ZeroOutputs(),
+]
+OTHERS = {
+    "mlp_in": (24, 48),
+    "mlp_in_bias": (48,),
+    "mlp_out": (48, 24),
+    "mlp_out_bias": (24,),
+    "token_in": (16, 64),
+    "token_out": (64, 16),
+    "depthwise": (3, 3, 24),
+    "relative_bias": (25, 2),
+    "shared_bias": (5, 5),
+    "ssm_a": (4,),
+    "ssm_dt_bias": (4,),
+    "ssm_b": (24, 8),
+    "ssm_c": (24, 8),
+    "ssm_conv": (4, 6),
+    "position": (16, 24),
+    "embedding": (2, 24),
+}
+"""Roles of a block that has every kind of layer, beside those of attention."""
+
+SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
+RULES = (*FLAX, Rule("embedding", "embedding", "t d"))
+every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
+
+
+@contextlib.contextmanager
+def strictly() -> Iterator[None]:
+    """Under JAX's checks for a user's own code: no implicit ranks, no implicit dtypes."""
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+def tree(dtype: str = "float32") -> dict[str, jax.Array]:
+    """A block with every kind of layer, by the names that our models give them."""
+    attention = dict.fromkeys(("query", "key", "value"), (16, 2, 8)) | {"out": (2, 8, 16)}
+    kernels = {f"attention/{name}": shape for name, shape in attention.items()}
+    for mlp in ("mlp", "token_mixing"):
+        kernels |= {f"{mlp}/fc1": (16, 64), f"{mlp}/fc2": (64, 16)}
+    kernels |= {"depthwise": (3, 3, 1, 16), "mixer/conv": (4, 6)}
+    biases = {name: shape[1:] for name, shape in kernels.items()}
+    biases |= {"attention/out": (16,), "depthwise": (16,)}
+    kernels |= {"mixer/b": (16, 8), "mixer/c": (16, 8)}
+    others = {"attention/relative_bias": (25, 2), "attention/shared_bias": (5, 5)}
+    others |= {"mixer/A_log": (4,), "mixer/dt_bias": (4,)}
+    shapes = {f"block_0/{name}/kernel": shape for name, shape in kernels.items()}
+    shapes |= {f"block_0/{name}/bias": shape for name, shape in biases.items()}
+    shapes |= {f"block_0/{name}": shape for name, shape in others.items()}
+    shapes |= {"pos_embed": (1, 17, 16), "patch_embed/kernel": (12, 16), "embedding": (2, 16)}
+    random = np.random.default_rng(0)
+    draws = {path: random.normal(size=shape, scale=0.1) for path, shape in shapes.items()}
+    return {path: jnp.asarray(array, dtype) for path, array in draws.items()}
+
+
+def seen(params: dict[str, jax.Array]) -> list[dict[str, np.ndarray]]:
+    """The blocks of a tree, of attention its products: factors of an SVD have arbitrary signs."""
+    found = []
+    for _, _, block in blocks(params, rules=RULES):
+        arrays = {role: np.asarray(array, np.float64) for role, array in block.items()}
+        if "query" in arrays:
+            query, key, value, out = (arrays.pop(r) for r in ("query", "key", "value", "out"))
+            arrays["query_key"] = np.einsum("dhk,ehk->hde", query, key)
+            arrays["value_out"] = np.einsum("dhk,hke->de", value, out)
+        found.append(arrays)
+    return found
+
+
+def test_every_scheme_is_here() -> None:
+    assert OURS.keys() == {type(scheme).__name__ for scheme in EVERY}
+
+
+@every_scheme
+def test_any_number_of_heads(scheme: Scheme) -> None:
+    position = jax.random.normal(KEY, (16, 24))
+    for sizes in SIZES:
+        block = ones(kernels(*sizes) | biases(*sizes) | OTHERS)
+        new = jax.eval_shape(
+            lambda key, block=block: scheme(key, block, Context(11, 12, position, GRID)), KEY
+        )
+        assert new.keys() == scheme.writes(frozenset(block)) != set()
+        for role, array in new.items():
+            assert (array.shape, array.dtype) == (block.shapes[role], jnp.float32)
+
+
+@every_scheme
+def test_through_rewrite_alone_and_for_several_keys_at_once(scheme: Scheme) -> None:
+    """What `plan` lists is written, and nothing else."""
+
+    before = tree()
+    written = {write.path for write in plan(before, scheme, rules=RULES)}
+
+    def rewritten(key: jax.Array) -> dict[str, jax.Array]:
+        new = rewrite(key, before, scheme, rules=RULES)
+        assert all(new[path] is leaf for path, leaf in before.items() if path not in written)
+        return {path: new[path] for path in written}
+
+    alone = rewritten(KEY)
+    with strictly():
+        together = jax.jit(jax.vmap(rewritten))(jnp.stack([jax.random.key(1), KEY]))
+    inside = {path: leaf[1] for path, leaf in together.items()}
+    tolerance = 1e-3 if scheme == Impulse() else 1e-5
+    for ours, theirs in zip(seen(before | inside), seen(before | alone), strict=True):
+        for role, array in ours.items():
+            scale = max(1, np.abs(array).max())
+            np.testing.assert_allclose(array, theirs[role], atol=tolerance * scale, err_msg=role)
+    unchanged = {path for path in written if np.array_equal(before[path], alone[path])}
+    assert all(path.endswith("bias") for path in unchanged)
+    half = tree("bfloat16")
+    with strictly():
+        half = jax.eval_shape(lambda key: rewrite(key, half, scheme, rules=RULES), KEY)
+    assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
+
+
+def test_what_reads_a_tree() -> None:
+    params = {path: leaf for path, leaf in tree("bfloat16").items() if "attention" in path}
+    with strictly():
+        params = rewrite(KEY, params, Mimetic())
+        for text in (plan(params, Mimetic()), check(params), fit(params)):
+            assert "attention" in str(text)
