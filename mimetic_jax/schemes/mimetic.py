@@ -159,7 +159,7 @@ def mimetic_language(**constants: Any) -> Mimetic:
     """The paper's setting for language models: W_Q W_Kᵀ = ½ I on K coordinates, small W_V W_out.
 
     On both texts that we trained on, by characters, `beta_vo=-0.4` gained more; with rotary
-    positions it showed no gain (docs/results.md).
+    positions it showed little (docs/results.md).
 
     >>> mimetic_language().alpha_qk, mimetic_language().beta_vo
     (0.0, -0.2)
