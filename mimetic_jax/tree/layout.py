@@ -69,14 +69,14 @@ class Layout:
 
     @property
     def sum(self) -> str:
-        """The parts of different sizes as the layout has them: "(h+2g)"."""
+        """The parts of different sizes as the layout has them: "h+2g"."""
         found = _JOINED.search(self.text)
-        return found[0] if found else ""
+        return found[1] if found else ""
 
     @property
     def einops(self) -> str:
         """The layout as einops reads it."""
-        return self.text.replace(self.sum, self.parts) if self.parts else self.text
+        return self.text.replace(f"({self.sum})", self.parts) if self.parts else self.text
 
     @property
     def stacked(self) -> bool:
@@ -171,7 +171,7 @@ class Layout:
             )
         if len(missing) > 1:
             raise InputError(
-                f"{path} stores {self.sum.strip('()')} along one axis, and no leaf beside it shows "
+                f"{path} stores {self.sum} along one axis, and no leaf beside it shows "
                 f"{' or '.join(missing)}"
             )
         for x in missing:
@@ -179,8 +179,6 @@ class Layout:
             rest = size - sum(found.get(other, 0) for other in self.parts)
             if rest < times or rest % times:
                 others = " and ".join(f"{name} {number}" for name, number in found.items())
-                raise InputError(
-                    f"{path} has {size} columns, which are not {self.sum.strip('()')}: {others}"
-                )
+                raise InputError(f"{path} has {size} columns, which are not {self.sum}: {others}")
             found[x] = rest // times
         return found

@@ -150,7 +150,7 @@ class Rule:
             expected = re.findall("[a-z]+", self.canonical(role))
             if Counter(self.stored.names) != Counter(expected):
                 axes = " ".join(axis for axis in expected if axis != "l")
-                axes = axes.replace(joined, self.stored.sum) if joined else axes
+                axes = axes.replace(joined, f"({self.stored.sum})") if joined else axes
                 raise InputError(
                     f"layout {self.layout!r} of {role} must have the axes {axes!r} "
                     "(and l, for stacked layers)"

@@ -139,7 +139,7 @@ class Tree:
                 "optimizer.init does, since a copy of the old ones would bring them back"
             )
         others = self.blocks[block].values() if rule.stored.parts else ()
-        beside = ChainMap(*(dict(leaf.axes) for leaf in others if leaf.fits))
+        beside = ChainMap(*(leaf.axes for leaf in others if leaf.fits))
         biases = self.blocks[block].get("relative_bias")
         given = dict.fromkeys("hg", biases.axes["h"]) if biases and biases.fits else {}
         heads = {x: rule.heads or given.get(x, count) for x, count in self._heads.items()}
