@@ -238,8 +238,8 @@ def train(
         except preemption.Preempted as stopped:
             say(f"{stopped}: the same command continues")
             return queue, preemption.EXIT_CODE
-        for failure in failures:
-            say(f"not done: {failure}")
+        for reason, names in failures.items():
+            say("\n  ".join([f"not done, {reason}:", *names]))
         return queue, 1 if failures else 0
     return queue, 0
 

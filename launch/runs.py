@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from ml_collections import ConfigDict
@@ -90,7 +91,7 @@ class Queue:
                 continue
             init = (*self.init.get(entry.spec, ()), *entry.init)
             self.init[entry.spec] = tuple(dict.fromkeys(init))
-        self.blocked: dict[Spec, str] = {}
+        self.blocked: set[Spec] = set()  # whose data is missing
         self.configs = {spec: self._config(spec) for spec in self.init}
         self.marks: dict[Spec, dict[str, Mark]] = {
             spec: marks_of(config, spec.weights) for spec, config in self.configs.items()
@@ -134,8 +135,8 @@ class Queue:
         ours = {spec for spec in self.configs if self._recognizes(spec)}
         return sum(self._collected(job) for job in self.jobs() if job.spec in ours)
 
-    def train(self, jobs: Sequence[Job]) -> list[str]:
-        """Train runs and add a line for each that finishes; returns what failed.
+    def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
+        """Train runs and add a line for each that finishes; returns what failed, by the reason.
 
         Args:
             jobs: in this order.
@@ -143,33 +144,33 @@ class Queue:
         Raises:
             Preempted: if stopped; the same call continues.
         """
-        failures: list[str] = []
+        failures: dict[str, list[str]] = defaultdict(list)
         # Rows take turns, seed by seed: the data and programs of some are kept.
         ready = functools.lru_cache(READY)(lambda spec: Comparison(self.configs[spec], self.say))
         with preemption.listening():
             for number, job in enumerate(jobs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
-                label = f"[{number}/{len(jobs)}] {job}"
                 if job.spec in self.blocked:
-                    self.say(f"{label}: left out: {self.blocked[job.spec]}")
                     continue
-                self.say(label)
+                label = f"[{number}/{len(jobs)}] {job}"
                 try:
                     comparison = ready(job.spec)
                     work = comparison.claimed(self.folder(job.spec), job.only)
                 except InputError as error:  # missing data of one row stops no other
-                    self.blocked[job.spec] = str(error)
-                    failures.append(f"{job.spec.key}: {error}")
-                    self.say(f"{label}: left out: {error}")
+                    if str(error) not in failures:
+                        self.say(f"{label}: left out: {error}")
+                    self.blocked.add(job.spec)
+                    failures[str(error)].append(job.spec.key)
                     continue
+                self.say(label)
                 try:
-                    failures += [f"{job}: diverged" for _ in comparison.train_all(work)]
+                    failures["diverged"] += [str(job) for _ in comparison.train_all(work)]
                     self._collected(job)
                 except InputError as error:
-                    failures.append(f"{job}: {error}")
+                    failures[str(error)].append(str(job))
                     self.say(f"{label}: failed: {error}")
-        return failures
+        return {reason: names for reason, names in failures.items() if names}
 
     def with_data(self, config: ConfigDict) -> ConfigDict:
         """The configuration with the folder of its data set."""

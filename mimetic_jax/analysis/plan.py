@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ def describe(comparison: Comparison) -> str:
     config = comparison.config
     lines = [
         f"{config.name}: {comparison.info}",
-        f"{len(comparison.arms)} arms x {len(config.seeds)} seeds on {jax.device_count()} "
+        f"{len(comparison.arms)} arms x {_seeds(config.seeds)} on {jax.device_count()} "
         f"{jax.devices()[0].device_kind} device(s)",
     ]
     planned: dict[int, float] = {}  # FLOPs by program, which arms share
@@ -27,6 +28,16 @@ def describe(comparison: Comparison) -> str:
             planned[mark] = arm.program.flops_per_step
         lines += ["", f"arm {name}", *_lines(arm, planned[mark])]
     return "\n".join(paragraph(line, "      ") for line in lines)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Says how many seeds there are and which, since `--config.seeds=8` is seed 8 alone.
+
+    >>> _seeds((8,)), _seeds(range(256))
+    ('1 seed (8)', '256 seeds (0, 1, 2, 3, ...)')
+    """
+    named = ", ".join([*map(str, seeds[:4]), *(["..."] if len(seeds) > 4 else [])])
+    return f"{len(seeds)} seed{'s'[: len(seeds) > 1]} ({named})"
 
 
 def _lines(arm: Arm, flops: float) -> list[str]:

@@ -159,7 +159,7 @@ def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(papers.TABLES, "tests/tiny", TABLE)
         call = Call(tmp_path_factory.mktemp("queue"), seeds=(0, 1))
-        assert call.train() == []
+        assert call.train() == {}
     return call
 
 
@@ -178,7 +178,7 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     first = queue("results")
     (job,) = first.jobs()
     assert str(job).endswith("default 2 seeds")
-    assert first.train([job]) == []
+    assert first.train([job]) == {}
     lines = next((tmp_path / "results").iterdir()).read_text().splitlines()
     assert [json.loads(line)["seed"] for line in lines] == [0, 1]
     again = queue("results")
@@ -235,7 +235,7 @@ def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_
     config.write_text(json.dumps(record))
     call = Call(tmp_path)
     assert call.queue.collect() == 0
-    (failure, *_) = call.train()
+    (failure,) = call.train()
     assert "belongs to a different config (batch is 64 there and 128 here)" in failure
     config.write_text(text)
     assert Call(tmp_path).queue.collect() == 2
@@ -256,7 +256,7 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_pa
     path.write_text(path.read_text()[:-30])
     again = Call(tmp_path)
     assert again.queue.collect() == 1  # the first run is whole, only its line was torn
-    assert again.train() == []
+    assert again.train() == {}
     assert sum("continues at step 4" in line for line in again.said) == 1
     assert [without_clock(line) for line in again.lines] == [
         without_clock(line) for line in finished.lines[:2]
@@ -269,7 +269,7 @@ def test_sigterm_saves_and_stops(tmp_path):
     with pytest.raises(preemption.Preempted):
         call.train()
     last = Call(tmp_path)
-    assert last.train() == []
+    assert last.train() == {}
     assert sum("continues at step 4" in line for line in last.said) == 1
     assert len(last.lines) == 2
 
@@ -278,9 +278,12 @@ def test_missing_data_stops_its_rows_and_no_others(tmp_path):
     (ours,) = registry.entries("tests/tiny", 1)
     spec = Spec("configs/cifar10_vit.py", "width=12,depth=1")
     theirs = Entry("attention/table1", 1, Row("x"), spec, ("default",))
-    call = Call(tmp_path, [theirs, ours], only=("default",))
-    (failure,) = call.train()
-    assert re.fullmatch(r"cifar10_vit:width=12,depth=1: cifar10 needs the folder .*", failure)
+    wider = dataclasses.replace(theirs, spec=Spec(theirs.spec.config, "width=24,depth=1"))
+    call = Call(tmp_path, [theirs, wider, ours], only=("default",))
+    ((reason, names),) = call.train().items()
+    assert reason.startswith("cifar10 needs the folder")
+    assert names == ["cifar10_vit:width=12,depth=1", "cifar10_vit:width=24,depth=1"]
+    assert sum(reason in line for line in call.said) == 1
     assert [line["arm"] for line in call.lines] == ["default"]
 
 
@@ -327,7 +330,7 @@ def started(folder, number, path, seeds=(0,)):
 def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     file = vit_file(tmp_path / "a" / "vit.npz")
     call = started(tmp_path, 1, file)
-    assert call.train() == []
+    assert call.train() == {}
     assert any(re.search(r"starts from \d+ of .*vit\.npz$", line) for line in call.said)
     (line,) = call.lines
     assert line["weights"] == hashlib.sha256(file.read_bytes()).hexdigest()[:12]
