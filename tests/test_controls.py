@@ -1,4 +1,4 @@
-"""The control of an arm is its own noise, in every shipped configuration and row of a paper."""
+"""The control of an arm is found by its scheme, and is its own noise in every configuration."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +12,7 @@ import mimetic_jax
 from configs import arms
 from launch.registry import Spec, entries
 from mimetic_jax.command import shipped
+from mimetic_jax.schemes import Mimetic, NormMatched, SinCos, to_dict
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.controls import controls
@@ -81,3 +82,34 @@ def written(comparison: Comparison, arm: str) -> dict[str, np.ndarray]:
         key, grid = jax.random.key(0), program.task.grid()
         params = mimetic_jax.rewrite(key, params, scheme, **program.leaves, grid=grid)
     return {path: np.asarray(leaf) for path, leaf in paths.flatten(params)[0]}
+
+
+def of(*schemes: Any, **fields: Any) -> dict[str, Any]:
+    return {"task": "images", "scheme": [to_dict(scheme) for scheme in schemes], **fields}
+
+
+def test_a_control_is_found_by_its_scheme_and_by_nothing_else() -> None:
+    mimetic, positions = Mimetic(), SinCos()
+    found = controls(
+        {
+            "mimetic": of(positions, mimetic),
+            "norm_matched": of(positions, NormMatched(Mimetic(beta_vo=0.0))),
+            "any name": of(positions, NormMatched(mimetic)),
+            "learned": of(mimetic),
+            "larger": of(positions, mimetic, batch=64),
+            "default": of(),
+        }
+    )
+    assert found == {"mimetic": "any name"}
+
+
+def test_of_two_controls_that_which_lacks_all_structure_counts() -> None:
+    one, other = Mimetic(), Mimetic(beta_vo=0.0)
+    found = controls(
+        {
+            "both": of(one, other),
+            "half": of(NormMatched(one), other),
+            "none": of(NormMatched(one), NormMatched(other)),
+        }
+    )
+    assert found == {"both": "none", "half": "none"}

@@ -1,11 +1,13 @@
-"""The README's demo, one seed of it."""
+"""The README's demo, one seed of it; the first commands of docs/training.md end in a table."""
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 ROOT = pathlib.Path(__file__).parent.parent
 ARMS = ["default", "norm_matched", "mimetic"]
@@ -40,3 +42,46 @@ def test_every_arm_learns_the_text(tmp_path: pathlib.Path) -> None:
     bits = scores("python_docs", "test_bpc", tmp_path)
     assert list(bits) == ARMS
     assert max(bits.values()) < 2.85
+
+
+MIMETIC = (sys.executable, "-c", "from mimetic_jax.command.console import main; main()")
+
+
+def images(folder: pathlib.Path) -> str:
+    """Sixty images of two classes."""
+    for number in range(60):
+        path = folder / ("dark", "light")[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20), (100 * (number % 2), number, 0)).save(path)
+    return str(folder)
+
+
+def text(folder: pathlib.Path) -> str:
+    path = folder / "mine.txt"
+    path.write_text("".join(f"line {number} of a text\n" for number in range(2000)))
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "data", "shorter"),
+    [
+        ("FOLDER", images, "--config.epochs=2 --config.model.width=24"),
+        ("FILE_OR_FOLDER", text, "--config.steps=4 --config.optimizer.warmup=1"),
+    ],
+)
+def test_the_first_commands_make_a_table(tmp_path, place, data, shorter) -> None:
+    page = (ROOT / "docs/training.md").read_text()
+    found = re.search(rf"^mimetic (train .*--data-dir=){place}$", page, re.MULTILINE)
+    assert found
+    (tmp_path / "data").mkdir()
+    shorter += f" --config.model.depth=1 --config.seeds=(0,) --workdir={tmp_path / 'runs'}"
+    done = subprocess.run(
+        [*MIMETIC, *f"{found[1]}{data(tmp_path / 'data')} {shorter}".split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^\| (\w+)", done.stdout, re.MULTILINE)[:2] == ["arm", "default"]
+    assert "| mimetic " in done.stdout

@@ -1,22 +1,31 @@
-"""README and docs/: their links, anchors, paths, names and commands exist."""
+"""README, docs/ and files that a public host reads: what they name exists, and they run."""
 
 import functools
 import importlib
+import json
+import os
 import pathlib
 import pkgutil
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
+import types
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from ml_collections import ConfigDict
 
 from mimetic_jax.base.exits import Answered
+from mimetic_jax.base.version import __version__
 from mimetic_jax.command import console, experiment, shipped
 from mimetic_jax.data import ImageDataset
 from mimetic_jax.train import Comparison
+from papers import PAPERS
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -128,3 +137,94 @@ def has(config: ConfigDict, field: str) -> bool:
             return False
         node = node[name]
     return True
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_workflow_runs_the_command_of_the_readme_on_its_versions_of_python():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    (command,) = re.findall(r"^(make test)\b", README, re.MULTILINE)
+    assert [step["run"] for step in job["steps"] if "run" in step] == [command]
+    tested = re.search(r"tested with (.*?)\)", README)
+    assert job["strategy"]["matrix"]["python"] == tested[1].split(" and ")
+    (setup,) = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup["python-version"] == "${{ matrix.python }}"
+
+
+def test_the_citation_names_this_version_and_the_papers():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    cited = citation["references"]
+    assert len(cited) == 3
+    for paper, name in zip(cited, ("attention", "structured", "mlp"), strict=True):
+        printed = " ".join(PAPERS[name].__doc__.split())
+        assert paper["title"] in printed
+        for author in paper["authors"]:
+            assert f"{author['given-names']} {author['family-names']}" in printed or name == "mlp"
+        assert str(paper["year"]) in printed
+        (number,) = [one["value"] for one in paper["identifiers"]]
+        assert number.removeprefix("arXiv:") in printed
+
+
+def test_each_example_has_a_fence_and_no_other_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
+    from docs.code_blocks import fenced
+
+    docstring = """Two examples.
+
+    >>> one(
+    ...     1)
+    1
+
+Example:
+    >>> two = {"a": [1]}
+    >>> two
+    {'a': [1]}
+
+Reference: none."""
+    lines = fenced(docstring).splitlines()
+    assert [line for line in lines if "```" not in line] == docstring.splitlines()
+    marks = [number for number, line in enumerate(lines) if "```" in line]
+    assert [lines[i] for i in marks] == ["    ```python", "    ```"] * 2
+    assert [lines[i + 1].strip() for i in marks[::2]] == [">>> one(", '>>> two = {"a": [1]}']
+    assert [lines[i - 1].strip() for i in marks[1::2]] == ["1", "{'a': [1]}"]
+
+
+CELLS = [
+    cell
+    for cell in json.loads((ROOT / "docs/first_steps.ipynb").read_text())["cells"]
+    if cell["cell_type"] == "code"
+]
+CODE = "\n".join(f"# cell {i}\n{''.join(cell['source'])}" for i, cell in enumerate(CELLS))
+
+
+def test_outputs_are_those_of_one_execution() -> None:
+    """Of all cells in their order, without an error or the paths of a machine."""
+    assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
+    outputs = [output for cell in CELLS for output in cell["outputs"]]
+    assert "error" not in {output["output_type"] for output in outputs}
+    text = json.dumps(outputs)
+    assert "/home/" not in text
+    assert "/tmp" not in text
+    assert text.count("| mimetic ") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_its_cells_run_one_after_the_other(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "cells.py"  # a file, since its model is found by the name of its module
+    script.write_text(CODE)
+    environment = {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| mimetic ") == 2, "a table for Linen and one for NNX"

@@ -15,7 +15,7 @@ from configs.default import default
 from mimetic_jax import InputError
 from mimetic_jax.analysis import compile as compiling
 from mimetic_jax.analysis.compile import Target
-from mimetic_jax.base.chips import CHIPS
+from mimetic_jax.base.chips import CHIPS, peak_flops
 from mimetic_jax.train.comparison import Comparison
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -79,3 +79,25 @@ def test_a_config_compiles_where_the_compiler_is_installed(target):
     )
     assert done.returncode == 0, done.stderr
     assert "  fits: a training step needs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA RTX A1000", None),
+        ("Tesla V100-SXM2-16GB", 125e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5", 459e12),
+        ("TPU v6 lite", 918e12),
+        ("cpu", None),
+    ],
+)
+def test_peak_of_a_device_kind(kind, peak):
+    assert peak_flops(kind) == peak

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import pathlib
+import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -49,3 +51,34 @@ def test_files_of_others_have_the_products_of_the_model(
     for ours, theirs in zip(found, model, strict=True):
         np.testing.assert_allclose(ours.query_key, theirs.query_key, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(ours.value_out, theirs.value_out, rtol=1e-5, atol=1e-5)
+
+
+def analyze(what, comparison, workdir):
+    module = importlib.import_module(f"mimetic_jax.analysis.{what}")
+    return module.analyze(comparison, Place.of(workdir))
+
+
+@pytest.fixture
+def copied(request, tmp_path):
+    """A copy of what a fixture trained, with its comparison."""
+
+    def copy(name):
+        comparison, workdir = request.getfixturevalue(name)
+        return comparison, shutil.copytree(workdir, tmp_path / "workdir")
+
+    return copy
+
+
+@pytest.mark.parametrize("what", ["attention", pytest.param("products", marks=pytest.mark.slow)])
+def test_arms_are_drawn_before_and_after_training(what, trained, copied, tmp_path):
+    pytest.importorskip("matplotlib")
+    labels = []
+    for workdir in (tmp_path / "new", copied("trained")[1]):
+        said = analyze(what, trained.comparison, workdir)
+        assert said.endswith(f" drawn: {workdir / what}.png")
+        with (workdir / f"{what}.csv").open() as file:
+            labels.append(list(dict.fromkeys(row["label"] for row in csv.DictReader(file))))
+    assert labels == [
+        ["default, initial", "mimetic, initial"],
+        ["default, initial", "default, step 4", "mimetic, initial", "mimetic, step 4"],
+    ]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.golden import checkout
+from tests.golden.originals import cloned
 
 Arrays = dict[str, np.ndarray]
 KENTAROY = "vision-transformers-cifar10/models"
@@ -51,7 +51,7 @@ def images() -> np.ndarray:
 
 def mixer() -> Arrays:
     """Logits of kentaroy47's MLPMixer with its own expansion factors, 4 and one half."""
-    model = checkout.module(f"{KENTAROY}/mlpmixer.py").MLPMixer(
+    model = cloned(f"{KENTAROY}/mlpmixer.py").MLPMixer(
         image_size=SIDE, channels=3, patch_size=PATCH, dim=WIDTH, depth=DEPTH, num_classes=CLASSES
     )
     _, embed, *blocks, norm, _, head = model
@@ -74,9 +74,7 @@ def convmixer() -> Arrays:
     """
     arrays = {}
     for size in FILTERS:
-        model = checkout.module(f"{KENTAROY}/convmixer.py").ConvMixer(
-            WIDTH, DEPTH, size, PATCH, CLASSES
-        )
+        model = cloned(f"{KENTAROY}/convmixer.py").ConvMixer(WIDTH, DEPTH, size, PATCH, CLASSES)
         embed, _, norm, *blocks, _, _, head = model
         named = [("patch_embed", embed), ("patch_norm", norm), ("head", head)]
         for layer, (residual, pointwise, _, norm2) in enumerate(blocks):

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 import scipy.stats
 
-from tests.golden import convolutions, kentaroy, mamba, originals, released, windows
+from tests.golden import convolutions, mamba, originals, released, windows
 
 FOLDER = pathlib.Path(__file__).parent
 Arrays = dict[str, np.ndarray]
@@ -214,7 +214,7 @@ FORMULAS: dict[str, Callable[[], Arrays]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    makers = originals.ORIGINALS | kentaroy.ORIGINALS | released.ORIGINALS
+    makers = originals.ORIGINALS | released.ORIGINALS
     makers |= windows.ORIGINALS | convolutions.ORIGINALS | mamba.ORIGINALS
     parser.add_argument("name", nargs="+", choices=makers)
     parser.add_argument("--write", action="store_true", help="store what was computed")

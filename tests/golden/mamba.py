@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 
-from tests.golden import checkout
+from tests.golden.originals import cloned
 
 Arrays = dict[str, np.ndarray]
 
@@ -101,9 +101,9 @@ def _mamba2_simple() -> Any:
     vars(scans).update(mamba_chunk_scan_combined=None, mamba_split_conv1d_scan_combined=None)
     parents = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton")
     with mock.patch.dict(sys.modules, {name: types.ModuleType(name) for name in parents} | stubs):
-        minimal = checkout.module(f"{folder}/ssd_minimal.py")
+        minimal = cloned(f"{folder}/ssd_minimal.py")
         vars(scans).update(mamba_chunk_scan_combined=_scan(minimal.ssd_minimal_discrete))
-        return checkout.module(f"{folder}/mamba2_simple.py").Mamba2Simple
+        return cloned(f"{folder}/mamba2_simple.py").Mamba2Simple
 
 
 def _scan(minimal: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,12 +2,20 @@
 
 `make.py` runs them. `torch_adamw`, `resample` and `hugging_face_vit` need an environment of their
 own, with `pip install torch==2.13.0 transformers==5.23.0 scipy`; `vit` needs this project's. With
-these versions, on an x86 CPU, each reproduces its file bit for bit.
+these versions, on an x86 CPU, each reproduces its file bit for bit. What is of
+kentaroy47/vision-transformers-cifar10 needs PyTorch, Pillow 13.0.0 and its clone at commit 5bb83d3
+in the folder MIMETIC_ORIGINALS.
 """
 
+import importlib.util
+import os
+import pathlib
+import random
 import tempfile
+import warnings
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -131,8 +139,6 @@ def vit() -> Arrays:
     timm's initialization with a class token and PyTorch's with mean pooling; logits with and
     without dropout.
     """
-    from unittest import mock
-
     import flax.linen as nn
     import jax
     from flax import traverse_util
@@ -176,7 +182,6 @@ def gpsa() -> Arrays:
     `gpsa_weights`; positions and gate stay as ConViT starts them. Per number of heads: the output
     [2, 16, 20], and the weights of the positions [H, 3].
     """
-    import os
     import sys
 
     import torch
@@ -206,6 +211,85 @@ def gpsa_weights() -> Arrays:
     return {name: (array / 2).astype(np.float32) for name, array in drawn.items()}
 
 
+def cloned(path: str) -> Any:
+    """A file of a clone in the folder MIMETIC_ORIGINALS, imported by itself."""
+    file = pathlib.Path(os.environ["MIMETIC_ORIGINALS"], path)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def kentaroy_policy() -> Arrays:
+    """Each of the 16 operations at magnitudes 5 and 14 on an image [12, 20, 3], uint8.
+
+    Named by magnitude, number in the original's list and sign, such as "14/3-". The image has
+    bright and dark halves and noise. Cutouts are of ten seeds of NumPy's generator, at magnitude 5,
+    and named by the seed.
+    """
+    from PIL import Image
+
+    original = cloned("vision-transformers-cifar10/randomaug.py")
+    rng = np.random.default_rng(0)
+    ramp = np.linspace(20, 220, 20)[:, None] + np.linspace(-15, 15, 12)[:, None, None]
+    image = np.clip(ramp + rng.normal(scale=25, size=(12, 20, 3)), 0, 255).astype(np.uint8)
+    arrays = {"image": image}
+
+    def applied(operation: Any, value: float) -> np.ndarray:
+        return np.asarray(operation(Image.fromarray(image), value))
+
+    for magnitude in (5, 14):
+        for number, (operation, least, most) in enumerate(original.augment_list()):
+            value = float(magnitude) / 30 * float(most - least) + least
+            if operation is original.CutoutAbs:
+                for seed in range(10) if magnitude == 5 else ():
+                    np.random.seed(seed)
+                    arrays[f"cutout/{seed}"] = applied(operation, value)
+                continue
+            # The original has a minus where a uniform number is above 1/2.
+            signs = {"+": 0.0, "-": 1.0}
+            for sign, uniform in signs.items():
+                with mock.patch.object(random, "random", lambda uniform=uniform: uniform):
+                    arrays[f"{magnitude}/{number}{sign}"] = applied(operation, value)
+            plus, minus = (f"{magnitude}/{number}{sign}" for sign in signs)
+            if np.array_equal(arrays[plus], arrays[minus]):
+                del arrays[minus]
+    return arrays
+
+
+def kentaroy_rates() -> Arrays:
+    """The rate of each epoch as train_cifar10.py steps CosineAnnealingLR, per number of epochs.
+
+    From 1e-4, over 400, 10 and 3 epochs; the scheduler is stepped with epoch − 1 after each epoch.
+    """
+    import torch
+
+    arrays = {}
+    for epochs in (400, 10, 3):
+        optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=1e-4)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+        rates = []
+        for epoch in range(epochs):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # its argument is deprecated
+                scheduler.step(epoch - 1)
+        arrays[f"epochs_{epochs}"] = np.array(rates)
+    return arrays
+
+
 ORIGINALS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make for make in (torch_adamw, resample, hugging_face_vit, vit, gpsa)
+    make.__name__: make
+    for make in (
+        torch_adamw,
+        resample,
+        hugging_face_vit,
+        vit,
+        gpsa,
+        kentaroy_policy,
+        kentaroy_rates,
+    )
 }

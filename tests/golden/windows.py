@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from tests.golden import checkout
+from tests.golden.originals import cloned
 
 Arrays = dict[str, np.ndarray]
 
@@ -80,7 +80,7 @@ def windows() -> Arrays:
 
 
 def _cifar(image: tuple[int, int], **fields: Any) -> tuple[Any, Arrays]:
-    module = checkout.module("vision-transformers-cifar10/models/swin.py")
+    module = cloned("vision-transformers-cifar10/models/swin.py")
     width, depths, factors, head = _sizes(fields)
     model = module.SwinTransformer(
         hidden_dim=width,
@@ -129,7 +129,7 @@ def _microsoft(image: tuple[int, int], **fields: Any) -> tuple[Any, Arrays]:
     layers.to_2tuple = lambda size: size if isinstance(size, tuple) else (size, size)
     layers.trunc_normal_ = torch.nn.init.trunc_normal_
     with mock.patch.dict(sys.modules, {"timm.models.layers": layers}):
-        module = checkout.module("Swin-Transformer/models/swin_transformer.py")
+        module = cloned("Swin-Transformer/models/swin_transformer.py")
     width, depths, factors, head = _sizes(fields)
     model = module.SwinTransformer(
         img_size=image,

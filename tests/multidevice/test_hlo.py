@@ -1,4 +1,4 @@
-"""What the compiled step sends between eight devices, and what it keeps on each."""
+"""What compiled programs send between eight devices, and what they keep on each."""
 
 import dataclasses
 import itertools
@@ -7,15 +7,20 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default
+from mimetic_jax import data
 from mimetic_jax.analysis.compile import collectives
 from mimetic_jax.train.cluster.mesh import BATCH, make_mesh
 from mimetic_jax.train.tasks import TASKS
+from mimetic_jax.train.tasks.cross_entropy import token_losses
+from mimetic_jax.train.tasks.images import ImageTask
 from tests.training import program_of
 
 
@@ -135,3 +140,72 @@ def test_a_gradient_is_summed_once(axis):
     gradient = jax.jit(jax.grad(lambda w, x: (x @ w).sum()), out_shardings=NamedSharding(mesh, P()))
     lowered = gradient.lower(shaped((24, 10)), shaped((32, 24), axis))
     assert collectives(lowered.compile().as_text()) == {"all-reduce": 1}
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [P(None, "fsdp"), *(pytest.param(p, marks=pytest.mark.slow) for p in (P(), P("fsdp")))],
+)
+def test_each_device_works_through_its_own_tokens(placement):
+    """The same as on one device; nothing but the embedding is gathered, once, and its gradient
+    summed, once: no communication in a loop."""
+    mesh, (tokens, vocab, width) = make_mesh(data=4, fsdp=2), (512, 1000, 32)
+    keys = jax.random.split(jax.random.key(0), 3)
+    hidden = jax.random.normal(keys[0], (tokens, width))
+    embedding = jax.random.normal(keys[1], (vocab, width))
+    targets = jax.random.randint(keys[2], (tokens,), 0, vocab)
+
+    def gradients(mesh):
+        def loss(hidden, embedding, bias):
+            chunk = 16 * 4 * vocab
+            return token_losses(
+                hidden, embedding, bias, targets, chunk_bytes=chunk, mesh=mesh
+            ).mean()
+
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
+
+    expected = gradients(None)(hidden, embedding, jnp.zeros(vocab))
+    placed = [
+        jax.device_put(array, NamedSharding(mesh, spec))
+        for array, spec in ((hidden, BATCH), (embedding, placement), (jnp.zeros(vocab), P()))
+    ]
+    found = gradients(mesh)(*placed)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+    program = gradients(mesh).lower(*placed).compile().as_text()
+    # Of the tokens nothing travels; of the embedding everything, before and after the loops.
+    assert len(re.findall(r" all-gather(?:-start)?\(", program)) == (placement != P())
+    assert len(re.findall(r" all-reduce(?:-start)?\(", program)) <= 2  # kernel and bias
+
+
+@pytest.fixture
+def config() -> ConfigDict:
+    config = default()
+    config.batch = 32
+    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
+    config.data.augment.update(flip=True, crop=1, erase=0.5)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("axes", "policy"),
+    [
+        ((2, 2, 2), ""),
+        *(
+            pytest.param(axes, "torchvision-n2-m9", marks=pytest.mark.slow)
+            for axes in ((2, 2, 2), (8, 1))
+        ),
+    ],
+)
+def test_no_image_goes_to_another_device(config, axes, policy):
+    config.data.augment.randaugment = policy
+    digits = data.load_dataset("digits")
+    examples = digits.train_images[:32], digits.train_labels[:32].astype(np.int32)
+    mesh = make_mesh(*axes, devices=jax.devices())
+    sharded = jax.device_put(examples, NamedSharding(mesh, BATCH))
+    info = data.describe("digits")
+    arguments = jax.random.key(1), jnp.int32(7)
+    many = jax.jit(ImageTask(config, info, mesh).prepare).lower(*arguments, sharded).compile()
+    for moved in ("all-gather", "all-to-all", "collective-permute"):
+        assert moved not in many.as_text()
+    alone, _ = jax.jit(ImageTask(config, info).prepare)(*arguments, examples)
+    np.testing.assert_array_equal(many(*arguments, sharded)[0], alone)

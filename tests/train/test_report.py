@@ -1,3 +1,4 @@
+import doctest
 import json
 
 import numpy as np
@@ -5,9 +6,10 @@ import pytest
 import scipy.stats
 
 from mimetic_jax import InputError
+from mimetic_jax.train import statistics
 from mimetic_jax.train.record import BITS, PERPLEXITY, Record
 from mimetic_jax.train.report import ArmResult, Results, table
-from mimetic_jax.train.statistics import paired_difference
+from mimetic_jax.train.statistics import paired_difference, smallest_gain
 from mimetic_jax.train.store.places import Place
 
 
@@ -145,3 +147,21 @@ def test_runs_on_different_data_are_in_no_table():
         ArmResult("a", {0: one, 1: other})
     unknown = runs("a", [[(1, 50)]]).runs[0]
     assert len(ArmResult("a", {0: one, 1: unknown}).runs) == 2
+
+
+def test_doctests():
+    assert doctest.testmod(statistics).failed == 0
+
+
+@pytest.mark.parametrize(("n", "of"), [(2, 1), (5, 1), (5, 8)])
+def test_the_smallest_gain_is_found_nine_times_of_ten(n, of):
+    gain, random = smallest_gain(0.5, n, of), np.random.default_rng(0)
+    theirs, ours = random.normal(0, 0.5, (1500, n)), random.normal(gain, 0.5, (1500, n))
+    pairs = [paired_difference(*pair) for pair in zip(ours, theirs, strict=True)]
+    found = [one.mean > 0 and one.p < 0.05 / of for one in pairs]
+    assert np.mean(found) == pytest.approx(0.9, abs=0.03)
+
+
+def test_it_grows_with_spread_and_arms_and_falls_with_seeds():
+    assert smallest_gain(0.2, 5) == pytest.approx(2 * smallest_gain(0.1, 5))
+    assert smallest_gain(0.1, 8) < smallest_gain(0.1, 5) < smallest_gain(0.1, 5, of=12)

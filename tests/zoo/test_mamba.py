@@ -11,7 +11,7 @@ import pytest
 
 from mimetic_jax import InputError, plan, rewrite, zoo
 from mimetic_jax.schemes import MimeticSSM, NormMatched
-from tests.zoo.trees import at, nested
+from tests.zoo.test_zoo import at, nested
 
 KEY = jax.random.key(3)
 D, HEADS, WIDTH, GROUPS, S, LAYERS = 16, 4, 8, 2, 6, 2

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,6 @@ import pytest
 import mimetic_jax
 from mimetic_jax import InputError, Rule, block_key, zoo
 from mimetic_jax.schemes import Block, Context, Mimetic, Scheme, SinCos
-from tests.zoo.trees import flat_names, nested
 
 KEY = jax.random.key(5)
 D, F, N, L, V = 32, 48, 17, 2, 11
@@ -839,3 +840,27 @@ def test_zambas_shared_attention_reads_two_streams():
 def test_heads_that_do_not_fit_are_an_error():
     with pytest.raises(InputError, match="num_heads 5 does not divide the 96 columns"):
         mimetic_jax.plan(CASES["timm"].params(), Mimetic(), num_heads=5)
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries from paths such as "a/b/c"."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = leaf
+    return tree
+
+
+def flat_names(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Names as in PyTorch's state dicts."""
+    return {path.replace("/", "."): leaf for path, leaf in leaves.items()}
+
+
+def at(tree: Any, path: str) -> Any:
+    """The subtree at a path."""
+    for name in path.split("/"):
+        tree = tree[name]
+    return tree

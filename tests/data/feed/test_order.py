@@ -1,7 +1,10 @@
-"""The order of examples: complete epochs, and a pure function of (key, step)."""
+"""Orders of examples are pure functions of (key, step); feeds promise the shapes that they have."""
+
+from __future__ import annotations
 
 import collections
 import functools
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -9,7 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs.default import default
 from mimetic_jax.data.feed.order import TrainOrder, batch_indices, epoch_orders, padded_batches
+from mimetic_jax.train.cluster.mesh import make_mesh
+from mimetic_jax.train.tasks import TASKS
 from tests.data.made import examples_of
 
 KEY = jax.random.key(3)
@@ -99,3 +105,44 @@ def test_repeats_are_shared_out() -> None:
     rows = examples_of(TrainOrder(100, 12, 3, KEY), 0).reshape(3, 4)
     np.testing.assert_array_equal(rows, np.tile(rows[0], (3, 1)))
     assert len(set(rows[0].tolist())) == 4
+
+
+def text():
+    config = default("text")
+    config.batch, config.data.length, config.data.valid, config.eval.batch = 4, 8, 6, 2
+    return config
+
+
+def recall():
+    config = default("recall")
+    config.batch, config.data.length, config.data.num_test, config.eval.batch = 4, 8, 10, 4
+    return config
+
+
+def images():
+    config = default()
+    config.eval.batch = 20
+    return config
+
+
+@pytest.mark.parametrize("config", [images(), text(), recall()], ids=lambda config: config.task)
+def test_shapes_are_those_of_the_data(config):
+    task = TASKS[config.task]
+    info, dataset = task.describe(config), None
+    if config.task == "images":
+        dataset = task.load(config)
+    elif config.task == "text":
+        sizes = info.num_train, info.num_valid, info.num_test
+        dataset = types.SimpleNamespace(
+            **{
+                name: np.zeros(size, np.int32)
+                for name, size in zip(("train", "valid", "test"), sizes, strict=True)
+            }
+        )
+    _, feed = task.build(config, info, make_mesh(devices=jax.devices()[:1]))
+    arrays = next(feed.session(feed.place(dataset), jax.random.key(0), 0, 1))
+    assert described(arrays) == described(feed.shapes())
+
+
+def described(tree):
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
