@@ -1,9 +1,6 @@
 """CIFAR-100 with the CIFAR-10 recipe.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 4.
-Command:
-    python main.py --config=configs/cifar100_vit.py --config.data.dir=DIR \
-        --config.model.dtype=bfloat16
 Differs from the paper: as configs/cifar10_vit.py.
 """
 

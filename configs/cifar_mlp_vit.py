@@ -2,9 +2,6 @@
 
 Paper: Mimetic Initialization of MLPs, figure 2 (ViT). Figure 4 is a ConvNeXt's: see
     configs/convnext_cifar.py.
-Command:
-    python main.py --config=configs/cifar_mlp_vit.py:epochs=10 --config.data.dir=DIR \
-        --config.model.dtype=bfloat16 --workdir=runs/cifar_mlp_10
 Published: figures alone, of trainings of 10, 20 and 50 epochs (each of its own, 5 seeds). The gain
     is significant in short ones and evens out in longer ones, and it may be smaller on top of
     mimetic attention.
@@ -28,21 +25,13 @@ FIGURE_2 = (
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: epochs (10, 20, 50), b (in standard deviations of the first kernel), init.
-
-    `init` is "all" for the comparison of default, mean_shift, mimetic (attention alone) and
-    mimetic_mean_shift (both), each beside its control: norm_matched, norm_matched_mimetic,
-    norm_matched_mimetic_mean_shift; or one arm: one of these, constant_bias, per_input (a mean for
-    each input), learned_sum, anti_correlated, norm_matched_per_input, norm_matched_anti_correlated.
-    """
-    args = arguments(text, epochs=10.0, b=0.5, init="all")
+    """Arguments: epochs (10, 20, 50), init (arms.mlp)."""
+    args = arguments(text, epochs=10.0, init="all")
     config = recipes.small_images("cifar10", args.epochs)
     config.name = f"cifar_mlp_vit_{args.epochs:g}"
     config.seeds = (0, 1, 2, 3, 4)
     config.model.depth = 8
     config.model.patch = 2
     config.model.base = "torch"
-    compared, others = arms.mlp(args.b, config.model.width, config.model.base)
-    every = compared | others
-    config.arms = arms.chosen(args.init, {name: every[name] for name in FIGURE_2}, every)
+    config.arms = arms.chosen(args.init, arms.mlp(config.model.width, "torch"), FIGURE_2)
     return config

@@ -1,11 +1,6 @@
 """An isotropic ConvNeXt-256/8 on CIFAR-10 whose MLPs, filters or both start with structure.
 
 Paper: Mimetic Initialization of MLPs, figure 2 (ConvNeXt), and figure 4 through init=sweep.
-Command:
-    python main.py --config=configs/convnext_cifar.py:epochs=10 --config.data.dir=DIR \
-        --config.model.dtype=bfloat16 --workdir=runs/convnext_cifar_10
-    python main.py --config=configs/convnext_cifar.py:epochs=20,init=sweep \
-        --config.data.dir=DIR --config.model.dtype=bfloat16 --workdir=runs/convnext_cifar_sweep
 Published: figures alone. After 10 and 20 epochs (each a training of its own, 5 seeds) mean_shift
     gains much, after 50 little; conv keeps its gain, and conv_mean_shift is best. In the sweep many
     values of b help, of either sign, and b = 0 is a dip.
@@ -26,22 +21,23 @@ from ml_collections import ConfigDict
 from configs import arms, recipes
 from configs.default import arguments, model
 
+FIGURE_2 = (
+    *("default", "norm_matched", "mean_shift", "norm_matched_mean_shift"),
+    *("conv", "norm_matched_conv", "conv_mean_shift"),
+)
+"""The paper's arms, and our controls."""
+
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: epochs (10, 20, 50), b (in standard deviations of the first kernel), init.
-
-    `init` is "all" for the comparison of default, mean_shift, conv and conv_mean_shift, each beside
-    its control (norm_matched_mean_shift, norm_matched_conv, norm_matched), or one arm: one of
-    these, per_input (a mean for each input), anti_correlated, or their controls. "sweep" has the
-    baselines of figure 4 and an arm for each b, such as b_minus_20 for −.02; "baselines" has these
-    beside the baselines, such as zero_bias_b_minus_20.
-    """
-    args = arguments(text, epochs=10.0, b=0.5, init="all")
+    """Arguments: epochs (10, 20, 50), init (arms.mlp and arms.mean_sweep)."""
+    args = arguments(text, epochs=10.0, init="all")
     config = recipes.small_images("cifar10", args.epochs)
     config.seeds = (0, 1, 2, 3, 4)
     config.model = model("convnext")
     swept = "_sweep" * (args.init.split("+")[0] in ("sweep", "baselines"))
     config.name = f"convnext_cifar{swept}_{args.epochs:g}"
-    groups = arms.mean_sweep(args.b, config.model.width)
-    config.arms = arms.chosen(args.init, *arms.convnext(args.b), groups)
+    width = config.model.width
+    every = arms.mlp(width, config.model.base)
+    every["norm_matched"] = arms.noise(every["conv_mean_shift"])
+    config.arms = arms.chosen(args.init, every, FIGURE_2, arms.mean_sweep(width))
     return config

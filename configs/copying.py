@@ -25,10 +25,7 @@ MODELS = {"mamba": {"rate": 3e-2, "steps": 240}, "gpt": {"rate": 3e-3, "steps": 
 
 def get_config(text: str = "mamba") -> ConfigDict:
     """The model, mamba or gpt, then arguments: width, depth, heads, state, positions, length, rate,
-    steps, init; such as gpt,positions=rotary.
-
-    `init` is "all" for default, norm_matched and mimetic; or others of `configs.arms.recall`: of
-    mamba shuffled and parts such as a_delta; of gpt vision, strong, query_key, value_out.
+    steps, init (arms.mamba or arms.language); such as gpt,positions=rotary.
     """
     config, args = recall(text, MODELS, length=8)
     config.name = f"copying_{config.name}"

@@ -5,8 +5,10 @@ Command: python main.py --config=configs/digits_vit.py
 Expected: accuracy 93.80 ± 0.89 (default), 97.22 ± 0.83 (norm_matched), 97.96 ± 0.58 (mimetic).
 Chosen by the default arm's accuracy alone, at seed 3, which the table doesn't have; depth 4 for the
     demo's time. At 4e-3: base torch 94.2, timm 85.6 (constant rate 89.4, no clipping 80.3). With
-    torch: 2e-3 90.6, 8e-3 93.6, constant 4e-3 92.8. Pooling is the mean in all of these: see
-    configs/class_token.py.
+    torch: 2e-3 90.6, 8e-3 93.6, constant 4e-3 92.8. Pooling is the mean in all of these:
+    with a class token of 1e-6 norm_matched has 97.31 ± 0.89, mimetic 94.26 ± 1.97; of .02
+    97.50 ± 1.00, 96.57 ± 0.70 (seeds 0 to 2, commit 2a0da21). The first LayerNorm divides by the
+    token's deviation, so close to 0 its gradient decides how far all parameters move.
 """
 
 from ml_collections import ConfigDict
@@ -26,8 +28,7 @@ def get_config(text: str = "") -> ConfigDict:
     config.batch = 128
     config.steps = args.steps
 
-    for name in ("width", "depth", "heads", "patch"):
-        config.model[name] = args[name]
+    config.model.update({name: args[name] for name in ("width", "depth", "heads", "patch")})
     config.model.pool = "mean"
     config.model.base = "torch"
 

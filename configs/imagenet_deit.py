@@ -1,9 +1,6 @@
 """ImageNet-1k in 300 epochs, the DeiT recipe.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 3 (DeiT-style).
-Command:
-    python main.py --config=configs/imagenet_deit.py:variant=Ti --config.data.dir=DIR \
-        --workdir=runs/imagenet_deit_Ti
 Hardware: DeiT's code asks for 4 GPUs of 256 images each.
 Differs from the paper: it says that it trains as DeiT; the numbers are those of
     facebookresearch/deit, but for mixing a batch with one λ, where DeiT draws one for each of 4
@@ -19,12 +16,9 @@ from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: variant (Ti, S, B), init.
-
-    `init` is "all" for the comparison of every arm, or one: default, sincos, norm_matched, mimetic.
-    """
+    """Arguments: variant (Ti, S, B), init (arms.vision)."""
     args = arguments(text, variant="Ti", init="all")
     config = recipes.deit(args.variant)
     config.name = f"imagenet_deit_{args.variant}"
-    config.arms = arms.chosen(args.init, arms.attention())
+    config.arms = arms.chosen(args.init, arms.vision(), arms.VISION)
     return config

@@ -1,9 +1,6 @@
 """ImageNet-1k in 150 epochs, the recipe of ConvMixer: "ResNet-style" in the paper.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 3 (ResNet-style).
-Command:
-    python main.py --config=configs/imagenet_resnet_style.py:batch=640 --config.data.dir=DIR \
-        --workdir=runs/imagenet_resnet_style_640
 Hardware: ConvMixer's command asks for 10 GPUs of 64 images each.
 Differs from the paper: it says that it trains as ConvMixer; the numbers are those of the command
     in locuslab/convmixer and of its defaults, among them that timm's loader erases mixed images.
@@ -21,10 +18,7 @@ from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: batch (640, 1024), variant (Ti, S, B), init.
-
-    `init` is "all" for the comparison of every arm, or one: default, sincos, norm_matched, mimetic.
-    """
+    """Arguments: batch (640, 1024), variant (Ti, S, B), init (arms.vision)."""
     args = arguments(text, batch=640, variant="Ti", init="all")
     config = recipes.imagenet(args.variant)
     config.name = f"imagenet_resnet_style_{args.variant}_{args.batch}"
@@ -44,5 +38,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.eps = 1e-3
     config.optimizer.clip = 1.0
 
-    config.arms = arms.chosen(args.init, arms.attention())
+    config.arms = arms.chosen(args.init, arms.vision(), arms.VISION)
     return config

@@ -1,9 +1,6 @@
 """ImageNet-1k with the released code of the structured paper, under its three settings.
 
 Paper: Structured Initialization for Vision Transformers, tables 2 (row=sqrt1) and 5 (variant=B).
-Command:
-    python main.py --config=configs/imagenet_structured.py:variant=B,row=linear3 \
-        --config.data.dir=DIR --workdir=runs/imagenet_structured_B
 Differs from the paper: no moving average, which changes no published number. Everything starts from
     PyTorch's defaults, as the released flags have it and not the text, and the mimetic arm is that
     of the released code. Its command leaves the interpolation of crops to timm, which draws it,
@@ -33,25 +30,12 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: variant (Ti, S, B), row (sqrt1, linear1, linear3, all), init.
-
-    `init` is "all" for the comparison of every arm, or one: default, norm_matched,
-    norm_matched_mimetic, mimetic, impulse. With row=all an arm is each of these under each row,
-    such as impulse_sqrt1.
-    """
+    """Arguments: variant (Ti, S, B), row (sqrt1, linear1, linear3), init (arms.structured)."""
     args = arguments(text, variant="Ti", row="sqrt1", init="all")
-    if args.row not in (*ROWS, "all"):
-        raise unknown("row", args.row, [*ROWS, "all"])
+    if args.row not in ROWS:
+        raise unknown("row", args.row, ROWS)
     config = recipes.structured(args.variant)
     config.name = f"imagenet_structured_{args.variant}_{args.row}"
-    config.arms = arms.chosen(args.init, *arms.structured())
-    if args.row == "all":
-        every = {
-            f"{name}_{row}": {**config.arms[name], **settings}
-            for row, settings in ROWS.items()
-            for name in config.arms
-        }
-        config.arms = ConfigDict(every, sort_keys=False)
-    else:
-        config.update(ROWS[args.row])
+    config.arms = arms.chosen(args.init, arms.structured(), arms.STRUCTURED)
+    config.update(ROWS[args.row])
     return config

@@ -1,14 +1,11 @@
 """A Swin-B on ImageNet-1k, with the recipe of its authors.
 
 Paper: Structured Initialization for Vision Transformers, table 3 (Swin-B).
-Command:
-    python main.py --config=configs/imagenet_swin.py --config.data.dir=DIR \
-        --workdir=runs/imagenet_swin
 Differs from the paper: it says that it trains as the Swin paper does; the numbers are those of
     microsoft/Swin-Transformer for swin_base_patch4_window7_224. Its cosine began at step 0, under
     the warm-up, until October 2022, and since then after the warm-up, as here. bfloat16 stands for
     float16. Only the code for ViTs was released: that the impulse is added to the drawn biases, one
-    offset per head, and its `strength` are ours, and the mimetic arm is that of the code for ViTs.
+    offset per head, and its strength are ours, and the mimetic arm is that of the code for ViTs.
     norm_matched, the control of impulse, is ours. A batch is mixed with one λ, where timm draws one
     for each process. One seed, as published; more may join by --config.seeds.
 """
@@ -17,15 +14,12 @@ from ml_collections import ConfigDict
 
 from configs import arms, recipes
 from configs.default import arguments, model
+from mimetic_jax.schemes import ImpulseBias
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: strength, init.
-
-    `strength` is what the bias of the impulse gains. `init` is "all" for the comparison of every
-    arm, or one: default, norm_matched, norm_matched_mimetic, mimetic, impulse.
-    """
-    args = arguments(text, strength=5.0, init="all")
+    """Arguments: init (arms.structured)."""
+    args = arguments(text, init="all")
     config = recipes.deit("B")
     config.name = "imagenet_swin"
     config.ema = 0.0
@@ -35,5 +29,6 @@ def get_config(text: str = "") -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_epochs = 20.0
     config.optimizer.clip = 5.0
-    config.arms = arms.chosen(args.init, arms.windows(args.strength))
+    every = arms.structured(ImpulseBias())
+    config.arms = arms.chosen(args.init, every, arms.STRUCTURED)
     return config

@@ -8,7 +8,7 @@ Chosen: nothing was searched. The rate is the paper's for ViTs of this size, the
 
 from ml_collections import ConfigDict
 
-from configs.arms import chosen, vision
+from configs.arms import VISION, chosen, vision
 from configs.default import arguments, default
 
 
@@ -16,8 +16,8 @@ def get_config(text: str = "") -> ConfigDict:
     """Arguments: size, patch, width, depth, heads, batch, epochs, init.
 
     Images become squares of `size` pixels, held in memory; --config.data.name=folder_streamed reads
-    them while training instead. Without a test split a tenth of each class is held out. `init` is
-    "all" for default, sincos, norm_matched and mimetic; or arms as in configs/cifar10_vit.py.
+    them while training instead. Without a test split a tenth of each class is held out. Arms are
+    default, sincos, norm_matched and mimetic; `init` takes others of arms.vision.
     """
     args = arguments(
         text, size=64, patch=8, width=192, depth=6, heads=3, batch=32, epochs=20.0, init="all"
@@ -32,8 +32,7 @@ def get_config(text: str = "") -> ConfigDict:
     config.batch = args.batch
     config.epochs = args.epochs
     config.model.pool = "mean"
-    for name in ("patch", "width", "depth", "heads"):
-        config.model[name] = args[name]
+    config.model.update({name: args[name] for name in ("patch", "width", "depth", "heads")})
 
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "cosine"
@@ -44,5 +43,5 @@ def get_config(text: str = "") -> ConfigDict:
     config.eval.batch = args.batch
     config.log_every = 50
     config.checkpoint_every = 200
-    config.arms = chosen(args.init, *vision(1.0, args.depth))
+    config.arms = chosen(args.init, vision(), VISION)
     return config

@@ -1,9 +1,6 @@
 """An MLP-Mixer on CIFAR-10 whose token mixing starts as convolutions with impulses.
 
 Paper: Structured Initialization for Vision Transformers, table 3, MLP-Mixer.
-Command:
-    python main.py --config=configs/mixer_cifar.py --config.data.dir=DIR \
-        --config.model.dtype=bfloat16 --workdir=runs/mixer_cifar
 Differs from the paper: it names kentaroy47/vision-transformers-cifar10 for the training and says
     that the spatial MLPs start with a convolutional structure, without a construction: ours is
     schemes.ImpulseMixing. Rate and epochs are those of that program's notes. norm_matched is ours.
@@ -17,12 +14,9 @@ from mimetic_jax.schemes import ImpulseMixing
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: epochs, learning_rate, init.
-
-    `init` is "all" for the comparison of default, norm_matched and impulse, or one arm of these.
-    """
-    args = arguments(text, epochs=500.0, learning_rate=1e-3, init="all")
-    config = recipes.kentaroy("cifar10", args.epochs, args.learning_rate)
+    """Arguments: init (default, norm_matched, impulse)."""
+    args = arguments(text, init="all")
+    config = recipes.kentaroy("cifar10", epochs=500.0, learning_rate=1e-3)
     config.name = "mixer_cifar"
     config.model = model("mixer")
     config.arms = arms.chosen(args.init, arms.controlled("impulse", ImpulseMixing()))

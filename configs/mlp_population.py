@@ -15,24 +15,27 @@ Differs from the paper: it states neither epochs nor optimizer nor patches. Ours
     triangle schedule, batches of 64 and 10 epochs. Populations of other arms are ours.
 """
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from configs import arms
 from configs.default import arguments, default, model
 from mimetic_jax.base.errors import unknown
 
+MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "convnext": ({"patch": 4}, ("conv", "conv_mean_shift")),
+    "vit": ({"patch": 8, "heads": 2, "pool": "mean"}, ("mimetic", "mimetic_mean_shift")),
+}
+"""Fields of each model, and its arms beside those that both have."""
+
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: model (convnext, vit), epochs, b, init.
-
-    b is in standard deviations of the kernel.
-
-    `init` is "all" for default, constant_bias, mean_shift and per_input, beside conv and
-    conv_mean_shift of a ConvNeXt, or mimetic and mimetic_mean_shift of a ViT, and their controls:
-    norm_matched, that of mean_shift, and norm_matched_NAME. Others are learned_sum, anti_correlated
-    and norm_matched_anti_correlated; "sweep" and "baselines" have the means of figure 4.
-    """
-    args = arguments(text, model="convnext", epochs=10.0, b=0.5, init="all")
+    """Arguments: model (convnext, vit), epochs, init (arms.mlp and arms.mean_sweep)."""
+    args = arguments(text, model="convnext", epochs=10.0, init="all")
+    if args.model not in MODELS:
+        raise unknown("model", args.model, MODELS)
+    fields, beside = MODELS[args.model]
     config = default()
     config.name = f"mlp_population_{args.model}"
     config.seeds, config.together = tuple(range(64)), 64
@@ -45,17 +48,10 @@ def get_config(text: str = "") -> ConfigDict:
     config.log_every = 50
     config.eval.batch = 250
     config.checkpoint_every = 200
-    width, base = 16, "torch"
-    sizes = {"width": width, "depth": 3, "mlp_ratio": 2.0, "base": base}
-    if args.model == "convnext":
-        config.model = model("convnext", patch=4, **sizes)
-        beside = arms.filters(args.b)
-    elif args.model == "vit":
-        config.model = model("vit", patch=8, heads=2, pool="mean", **sizes)
-        beside = arms.attention_beside(args.b)
-    else:
-        raise unknown("model", args.model, ("convnext", "vit"))
-    compared, others = arms.mlp(args.b, width, base)
-    compared |= {name: others[name] for name in ("per_input", "norm_matched_per_input")} | beside
-    config.arms = arms.chosen(args.init, compared, others, arms.mean_sweep(args.b, width))
+    config.model = model(args.model, width=16, depth=3, mlp_ratio=2.0, base="torch", **fields)
+    compared = ("default", "norm_matched", "constant_bias", "mean_shift", "per_input")
+    controls = (f"norm_matched_{name}" for name in ("per_input", *beside))
+    config.arms = arms.chosen(
+        args.init, arms.mlp(16, "torch"), (*compared, *beside, *controls), arms.mean_sweep(16)
+    )
     return config

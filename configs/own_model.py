@@ -19,8 +19,7 @@ def get_config(text: str = "") -> ConfigDict:
 
     `init` is "all" for the arms default, norm_matched and mimetic, which change attention alone;
     "positions" for these and sincos, the last three with sin-cos values in a trainable position
-    table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers; or
-    one of these arms.
+    table; "mlp" for default, norm_matched and mean_shift, which change the MLPs' first layers.
     """
     args = arguments(text, model="vit", data="digits", steps=200, init="all")
     config = default()
@@ -35,12 +34,10 @@ def get_config(text: str = "") -> ConfigDict:
     config.eval.batch = 120
     config.eval.every = config.checkpoint_every = 50
 
-    config.arms = arms.chosen(args.init, *_arms())
+    attention, vision = arms.controlled("mimetic", Mimetic()), arms.vision()
+    groups = {
+        "positions": {name: vision[name] for name in arms.VISION},
+        "mlp": arms.controlled("mean_shift", MeanShift(0.5)),
+    }
+    config.arms = arms.chosen(args.init, attention, attention, groups)
     return config
-
-
-def _arms() -> tuple[arms.Arms, arms.Arms, arms.Groups]:
-    mlp = arms.controlled("mean_shift", MeanShift(0.5))
-    others = {"mean_shift": mlp["mean_shift"]}
-    groups = {"positions": arms.attention(), "mlp": mlp}
-    return arms.controlled("mimetic", Mimetic()), others, groups

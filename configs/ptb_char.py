@@ -1,7 +1,6 @@
 """Penn Treebank by characters: the self-attention paper's language table.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 6, character-level PTB.
-Command: python main.py --config=configs/ptb_char.py --config.data.dir=DIR --workdir=runs/ptb_char
 Differs from the paper: it names the set-up of Bai et al. (2018) and little else. Theirs are batch,
     windows, clipping, dropout (of single elements), the embedding's uniform ±.1 and the plateau
     rule. The optimizer isn't stated: `optimizer=sgd` is Bai et al.'s SGD at 4 to the letter, the
@@ -13,36 +12,23 @@ Differs from the paper: it names the set-up of Bai et al. (2018) and little else
 from ml_collections import ConfigDict
 
 from configs.default import arguments
-from configs.recipes import constant_rate, language
+from configs.recipes import bai
 from mimetic_jax.base.errors import unknown
 
 CHARS = {"mikolov": "ptb_char", "raw": "ptb_char_raw"}
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, epochs, optimizer (adamw, sgd), chars (mikolov, raw), init.
-
-    `init` is "all" for default, norm_matched and mimetic; or one of these, or of
-    `configs.arms.language`, such as strong, zero_out and uniform.
+    """Arguments: width, depth, heads, epochs, optimizer (adamw, sgd), chars (mikolov, raw), init
+    (arms.language).
     """
-    args = arguments(
-        text,
-        width=384,
-        depth=12,
-        heads=8,
-        epochs=100.0,
-        optimizer="adamw",
-        chars="mikolov",
-        init="all",
-    )
+    sizes = {"width": 384, "depth": 12, "heads": 8, "epochs": 100.0}
+    args = arguments(text, **sizes, optimizer="adamw", chars="mikolov", init="all")
     if args.chars not in CHARS:
         raise unknown("chars", args.chars, CHARS)
-    config = language(args)
-    config.data.name = CHARS[args.chars]
-    config.name = f"{config.data.name}_{args.width}_{args.depth}_{args.heads}"
+    config = bai(args, CHARS[args.chars])
     config.data.length, config.data.valid = 400, 320
-    config.batch = 32
-    config.epochs = args.epochs
+    config.batch = config.eval.batch = 32
     config.model.dropout = 0.1
     config.model.embedding = "uniform"
     config.model.embedding_dropout = 0.1
@@ -50,10 +36,6 @@ def get_config(text: str = "") -> ConfigDict:
 
     config.optimizer.clip = 0.15
     config.optimizer.plateau = "tenth"
-    constant_rate(config, args.optimizer)
-
-    config.eval.batch = 32
-    config.eval.every_epochs = 1.0
     config.log_every = 50
     config.checkpoint_every = 250
     return config

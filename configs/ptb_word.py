@@ -1,7 +1,6 @@
 """Penn Treebank by words: the self-attention paper's language table.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 6, word-level PTB.
-Command: python main.py --config=configs/ptb_word.py --config.data.dir=DIR --workdir=runs/ptb_word
 Differs from the paper: as configs/ptb_char.py. Dropout of whole embeddings is the paper's; its rate
     and the others are Bai et al.'s.
 """
@@ -12,5 +11,5 @@ from configs.recipes import words
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: those of configs/ptb_char.py."""
+    """Arguments: those of configs/ptb_char.py, but chars."""
     return words(text, "ptb_word")

@@ -17,10 +17,7 @@ from configs.recipes import short_text
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: width, depth, heads, steps, init.
-
-    `init` is "all" for default, norm_matched and mimetic; or arms as in configs/ptb_char.py.
-    """
+    """Arguments: width, depth, heads, steps, init (arms.language)."""
     args = arguments(text, width=64, depth=4, heads=2, steps=200, init="all")
     config = short_text(args)
     config.name = "python_docs"

@@ -28,12 +28,10 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
 
     Arguments: those of configs/cifar10_vit.py, which describes them.
     """
+    sizes = {"width": 192, "depth": 12, "heads": 3, "patch": patch}
     args = arguments(
         text,
-        width=192,
-        depth=12,
-        heads=3,
-        patch=patch,
+        **sizes,
         size=0,
         epochs=100.0,
         scale=1.0,
@@ -46,10 +44,9 @@ def small_images_vit(text: str, data: str, patch: int = 2) -> ConfigDict:
     if args.size:
         config.name += f"_s{args.size}"
     config.data.augment.randaugment = args.randaugment
-    for name in ("width", "depth", "heads", "patch"):
-        config.model[name] = args[name]
-
-    config.arms = arms.chosen(args.init, *arms.vision(args.scale, args.pretrained))
+    config.model.update({name: args[name] for name in sizes})
+    every, groups = arms.vision(args.scale, args.pretrained), arms.figures(args.scale)
+    config.arms = arms.chosen(args.init, every, arms.VISION, groups)
     return config
 
 
@@ -189,7 +186,7 @@ def structured(variant: str) -> ConfigDict:
     return config
 
 
-def small_data(data: str, epochs: float) -> ConfigDict:
+def small_data(data: str) -> ConfigDict:
     """DeiT's augmentation, with a longer warm-up to a higher rate.
 
     Raises:
@@ -200,7 +197,6 @@ def small_data(data: str, epochs: float) -> ConfigDict:
     config = deit("Ti")
     config.seeds = (0, 1, 2)
     config.batch = 512
-    config.epochs = epochs
     config.ema = 0.0  # the command sets its decay but doesn't turn it on
 
     config.data.name = data
@@ -220,19 +216,6 @@ def small_data(data: str, epochs: float) -> ConfigDict:
     return config
 
 
-def constant_rate(config: ConfigDict, name: str) -> None:
-    """Constant learning rates, which the plateau rule lowers."""
-    config.optimizer.name = name
-    config.optimizer.schedule = "constant"
-    if name == "sgd":
-        config.optimizer.learning_rate = 4.0
-        config.optimizer.weight_decay = 0.0
-    else:
-        config.optimizer.learning_rate = 5e-4
-        config.optimizer.warmup = 200
-        config.optimizer.no_decay = True
-
-
 def language(args: ConfigDict) -> ConfigDict:
     """Language models of some size, three seeds of each arm.
 
@@ -241,36 +224,51 @@ def language(args: ConfigDict) -> ConfigDict:
     """
     config = default("text")
     config.seeds = (0, 1, 2)
-    for name in ("width", "depth", "heads"):
-        config.model[name] = args[name]
-    config.arms = arms.chosen(args.init, *arms.language())
+    config.model.update({name: args[name] for name in ("width", "depth", "heads")})
+    config.arms = arms.chosen(args.init, arms.language(), arms.LANGUAGE)
     return config
 
 
-def few_images(share: float, **fields: Any) -> ConfigDict:
-    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
+def bai(args: ConfigDict, data: str) -> ConfigDict:
+    """The set-up of Bai et al. (2018): constant learning rates, which the plateau rule lowers.
 
     Args:
-        share: of the training images.
-        fields: of the model.
+        args: as `language`, with epochs and optimizer (adamw, sgd).
+        data: the text.
     """
-    config = default()
-    config.data.name = "cifar10"
-    config.data.subset = share
-    config.data.augment.crop, config.data.augment.flip = 4, True
-    config.model = model("vit", pool="mean", **fields)
-    config.eval.batch = 500  # 10,000 test images
+    config = language(args)
+    config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
+    config.data.name = data
+    config.epochs = args.epochs
+    config.eval.every_epochs = 1.0
+    config.optimizer.name = args.optimizer
+    config.optimizer.schedule = "constant"
+    if args.optimizer == "sgd":
+        config.optimizer.learning_rate = 4.0
+        config.optimizer.weight_decay = 0.0
+    else:
+        config.optimizer.learning_rate = 5e-4
+        config.optimizer.warmup = 200
+        config.optimizer.no_decay = True
     return config
 
 
-def beside_positions(width: int) -> float:
-    """Standard deviation of an embedding that sinusoidal positions don't drown: D^-1/2 / 2.
+def words(text: str, data: str, **sizes: Any) -> ConfigDict:
+    """A language model of words.
 
-    The model multiplies it by √D: a third of what enters the first block is content then, where
-    the model's own .01 leaves one percent at width 64. The factor was chosen by the default arm,
-    see configs/python_docs.py.
+    Arguments of the text: width, depth, heads, epochs, optimizer, init; as in configs/ptb_char.py.
     """
-    return 0.5 * width**-0.5
+    sizes = {"width": 384, "depth": 12, "heads": 8, "epochs": 100.0} | sizes
+    config = bai(arguments(text, **sizes, optimizer="adamw", init="all"), data)
+    config.data.length, config.data.valid = 80, 40
+    config.batch = config.eval.batch = 16
+    config.model.dropout = 0.45
+    config.model.embedding_dropout = 0.25
+    config.optimizer.clip = 0.35
+    config.optimizer.plateau = "halve"
+    config.log_every = 100
+    config.checkpoint_every = 500
+    return config
 
 
 def short_text(args: ConfigDict) -> ConfigDict:
@@ -294,45 +292,56 @@ def short_text(args: ConfigDict) -> ConfigDict:
     return config
 
 
-def words(
-    text: str,
-    data: str,
-    *,
-    width: int = 384,
-    depth: int = 12,
-    heads: int = 8,
-    epochs: float = 100.0,
-) -> ConfigDict:
-    """A language model of words.
+def beside_positions(width: int) -> float:
+    """Standard deviation of an embedding that sinusoidal positions don't drown: D^-1/2 / 2.
 
-    Arguments of the text: width, depth, heads, epochs, optimizer, init; as in configs/ptb_char.py.
+    The model multiplies it by √D: a third of what enters the first block is content then, where
+    the model's own .01 leaves one percent at width 64. The factor was chosen by the default arm,
+    see configs/python_docs.py.
     """
-    args = arguments(
-        text,
-        width=width,
-        depth=depth,
-        heads=heads,
-        epochs=epochs,
-        optimizer="adamw",
-        init="all",
-    )
-    config = language(args)
-    config.name = f"{data}_{args.width}_{args.depth}_{args.heads}"
-    config.data.name = data
-    config.data.length, config.data.valid = 80, 40
-    config.batch = 16
-    config.epochs = args.epochs
-    config.model.dropout = 0.45
-    config.model.embedding_dropout = 0.25
+    return 0.5 * width**-0.5
 
-    config.optimizer.clip = 0.35
-    config.optimizer.plateau = "halve"
-    constant_rate(config, args.optimizer)
 
-    config.eval.batch = 16
-    config.eval.every_epochs = 1.0
-    config.log_every = 100
-    config.checkpoint_every = 500
+def few_images(share: float, **fields: Any) -> ConfigDict:
+    """A ViT with mean pooling on a part of CIFAR-10, crop and flip: what one CPU core trains.
+
+    Args:
+        share: of the training images.
+        fields: of the model.
+    """
+    config = default()
+    config.data.name = "cifar10"
+    config.data.subset = share
+    config.data.augment.crop, config.data.augment.flip = 4, True
+    config.model = model("vit", pool="mean", **fields)
+    config.eval.batch = 500  # 10,000 test images
+    return config
+
+
+TEXTS = {"text": "python_docs", "ptb": "ptb_char_raw"}
+
+
+def sequences(task: str, **fields: Any) -> ConfigDict:
+    """A GPT on a text, on copying or on recall of 4 pairs: what one CPU core trains.
+
+    Args:
+        task: text, ptb, copying or recall.
+        fields: of the model.
+    """
+    if task in TEXTS:
+        config = default("text")
+        config.data.name = TEXTS[task]
+        config.data.length = config.data.valid = 64
+        config.eval.batch = 64
+        embedding: dict[str, Any] = {"embedding_std": beside_positions(fields["width"])}
+    else:
+        config = default("recall")
+        config.data.name = "associative" if task == "recall" else task
+        config.data.num_test = 64
+        embedding = {"embedding": "uniform"}
+    if task == "recall":
+        config.data.vocabulary, config.data.pairs, config.data.queries = 32, 4, 4
+    config.model = model("gpt", **embedding, **fields)
     return config
 
 
@@ -362,7 +371,8 @@ def recall(
         config.model.embedding_std = 1.0
     else:  # at a normal of .01 the positions drown the tokens
         config.model.embedding = "uniform"
-    config.arms = arms.chosen(args.init, *arms.recall(name))
+    every = arms.mamba() if name == "mamba" else arms.language()
+    config.arms = arms.chosen(args.init, every, arms.LANGUAGE)
 
     config.optimizer.learning_rate = args.rate
     config.optimizer.schedule = "constant"

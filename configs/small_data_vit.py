@@ -1,14 +1,11 @@
 """A ViT-Ti on small data sets, every image resized to 224×224 pixels.
 
 Paper: Structured Initialization for Vision Transformers, table 1.
-Command:
-    python main.py --config=configs/small_data_vit.py:data=cifar10 --config.data.dir=DIR \
-        --workdir=runs/small_data_cifar10
 Published: seed 0; the paper's figure 5 has five seeds.
 Differs from the paper: everything starts from PyTorch's defaults, as the released flags have it
     and not the text, and the mimetic arm is that of the released code. norm_matched, the control of
     impulse, is ours. A batch is mixed with one λ, where timm's loader draws one for each of 8
-    processes. Elsewhere 600 epochs are stated for STL-10, Flowers and Pets: `epochs`.
+    processes. Elsewhere 600 epochs are stated for STL-10, Flowers and Pets.
 """
 
 from ml_collections import ConfigDict
@@ -18,17 +15,15 @@ from configs.default import arguments
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: data, epochs, init.
+    """Arguments: data, init (arms.structured).
 
-    `data` is food101, cifar10, cifar100, stl10, oxford_flowers102 or oxford_iiit_pet. `init` is
-    "all" for the comparison of every arm, or one: default, norm_matched, norm_matched_mimetic,
-    mimetic, impulse.
+    `data` is food101, cifar10, cifar100, stl10, oxford_flowers102 or oxford_iiit_pet.
     """
-    args = arguments(text, data="cifar10", epochs=300.0, init="all")
-    config = recipes.small_data(args.data, args.epochs)
+    args = arguments(text, data="cifar10", init="all")
+    config = recipes.small_data(args.data)
     config.name = f"small_data_vit_{args.data}"
     config.data.augment.erase_mixed = True  # timm's loader
     config.model.base = "torch"
     config.model.token_std = 0.0  # as timm leaves it with weight_init=skip
-    config.arms = arms.chosen(args.init, *arms.structured())
+    config.arms = arms.chosen(args.init, arms.structured(), arms.STRUCTURED)
     return config

@@ -1,9 +1,6 @@
 """SVHN with the CIFAR-10 recipe.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 4.
-Command:
-    python main.py --config=configs/svhn_vit.py --config.data.dir=DIR \
-        --config.model.dtype=bfloat16
 Differs from the paper: as configs/cifar10_vit.py; no flips, since a mirrored digit is no digit (the
     paper says "the same settings" and doesn't say whether these flip); the 73,257 train images
     alone, which the paper doesn't say either.

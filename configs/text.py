@@ -20,8 +20,8 @@ def get_config(text: str = "") -> ConfigDict:
 
     A folder with train.txt, valid.txt and test.txt is read as it is split; any other text is split
     at line ends, 90 %, 5 % and 5 %, at most 100,000 characters to test on. `length` is the number
-    of tokens of a window. `init` is "all" for default, norm_matched and mimetic; or arms as in
-    configs/ptb_char.py.
+    of tokens of a window. Arms are default, norm_matched and mimetic; `init` takes others of
+    arms.language.
     """
     args = arguments(
         text, level="char", width=128, depth=4, heads=4, length=128, steps=1000, init="all"

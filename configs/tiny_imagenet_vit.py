@@ -1,9 +1,6 @@
 """Tiny ImageNet, 64×64 pixels in patches of 4, with the CIFAR-10 recipe.
 
 Paper: Mimetic Initialization of Self-Attention Layers, table 4.
-Command:
-    python main.py --config=configs/tiny_imagenet_vit.py --config.data.dir=DIR \
-        --config.model.dtype=bfloat16
 Differs from the paper: as configs/cifar10_vit.py; the padding before the crop is 8 pixels, the
     same share of the image. Accuracies are of the 10,000 validation images.
 """

@@ -30,45 +30,44 @@ STAGES = ("pretrain", "select")
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: stage (pretrain, select), init; of stage=select data, epochs, teacher and heads.
+    """Arguments: stage (pretrain, select), init; of stage=select data, teacher and heads.
 
-    `init` is "all" for every arm, or one: default, norm_matched, norm_matched_mimetic, mimetic,
-    impulse. `teacher` is the workdir of stage=pretrain or a file, whose arms are whole and mixed;
-    `data` as in configs/small_data_vit.py, `heads` whole or mixed.
+    `data` and `init` are as in configs/small_data_vit.py, `heads` whole or mixed. `teacher` is the
+    workdir of stage=pretrain, or a file, whose arms are whole and mixed.
     """
     args = arguments(
         text,
         stage="select",
         data="cifar10",
-        epochs=300.0,
         teacher="runs/weight_selection_pretrain",
         heads="whole",
         init="all",
     )
     if args.stage not in STAGES:
         raise unknown("stage", args.stage, STAGES)
-    compared, _ = arms.structured()
+    every, compared = arms.structured(), arms.STRUCTURED
     if args.stage == "pretrain":
         config = recipes.structured("S")
         config.optimizer.scaling = "sqrt"
         config.data.repeats = 1
         config.name = "weight_selection_pretrain"
     else:
-        config = _student(args.data, args.epochs)
+        config = _student(args.data)
         config.name = f"weight_selection_{args.data}"
         config.init_heads = args.heads
         config.init_from = f"{args.teacher}/runs/{{arm}}/{{seed}}"
-        compared = {name: {} for name in compared}  # they differ in their teachers alone
+        every = {name: {} for name in compared}  # they differ in their teachers alone
         if args.teacher.endswith((".npz", ".safetensors")):
             config.name += "_file"
             config.init_from = args.teacher
-            compared = {heads: {"init_heads": heads} for heads in ("whole", "mixed")}
-    config.arms = arms.chosen(args.init, compared)
+            every = {heads: {"init_heads": heads} for heads in ("whole", "mixed")}
+            compared = tuple(every)
+    config.arms = arms.chosen(args.init, every, compared)
     return config
 
 
-def _student(data: str, epochs: float) -> ConfigDict:
-    config = recipes.small_data(data, epochs)
+def _student(data: str) -> ConfigDict:
+    config = recipes.small_data(data)
     config.seeds = (0,)
     config.data.augment.interpolation = "bicubic"
     config.model.drop_path = 0.0

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from ml_collections import ConfigDict
 
 import mimetic_jax
 from configs import arms, cifar10_vit, ptb_char, small_data_vit
@@ -16,17 +17,12 @@ from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 
 DEPTH = 3
-VISION = arms.vision(1.0)
-LANGUAGE = (*arms.language(), {})
-STRUCTURED = (*arms.structured(), {})
+VISION, GROUPS = arms.vision(), arms.figures(1.0)
 
 
-def every_arm(kind: tuple[arms.Arms, arms.Arms, arms.Groups]) -> arms.Arms:
-    compared, others, groups = kind
-    found = compared | others
-    for group in groups.values():
-        found |= group
-    return found
+def every_arm(kind: arms.Arms, groups: arms.Groups) -> ConfigDict:
+    """Arms, their controls and those of groups."""
+    return arms.chosen("+".join(["all", *groups]), kind, groups=groups)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +38,17 @@ def trees() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tree"),
-    [(VISION, "vit"), (STRUCTURED, "vit"), (LANGUAGE, "gpt")],
+    ("every", "tree"),
+    [
+        (every_arm(VISION, GROUPS), "vit"),
+        (every_arm(arms.structured(), {}), "vit"),
+        (every_arm(arms.language(), {}), "gpt"),
+    ],
     ids=["vision", "structured", "language"],
 )
-def test_every_arm_applies_and_can_be_stored(trees, kind, tree) -> None:
+def test_every_arm_applies_and_can_be_stored(trees, every, tree) -> None:
     planned = set()
-    for name, arm in every_arm(kind).items():
+    for name, arm in every.items():
         for scheme in arm.get("scheme", ()):
             stored = json.loads(json.dumps(schemes.to_dict(scheme)))
             assert schemes.from_dict(stored) == scheme, name
@@ -61,47 +61,47 @@ def test_every_arm_applies_and_can_be_stored(trees, kind, tree) -> None:
 
 
 def test_groups_are_no_arms_and_have_arms_of_their_own_name() -> None:
-    compared, others, groups = VISION
-    assert not groups.keys() & (compared | others).keys()
-    assert not compared.keys() & others.keys()
-    for group in groups.values():
-        for name, arm in group.items():
-            assert (compared | others).get(name, arm) == arm
+    assert not GROUPS.keys() & VISION.keys()
+    assert not any(group.keys() & VISION.keys() for group in GROUPS.values())
 
 
 def test_init_names_arms_and_groups() -> None:
-    assert list(arms.chosen("all", *VISION)) == ["default", "sincos", "norm_matched", "mimetic"]
-    assert list(arms.chosen("polar", *VISION)) == ["polar"]
-    chosen = arms.chosen("figure4+default+mimetic", *VISION)
-    assert list(chosen)[-3:] == ["scale_400", "default", "mimetic"]
+    def names(init: str) -> list[str]:
+        return list(arms.chosen(init, VISION, arms.VISION, GROUPS))
+
+    assert names("all") == ["default", "sincos", "norm_matched", "mimetic"]
+    assert names("positive+norm_matched_positive") == ["positive", "norm_matched_positive"]
+    assert names("figure4+default+mimetic")[-3:] == ["scale_400", "default", "mimetic"]
     with pytest.raises(InputError, match=r"unknown init 'figrue6'.* did you mean 'figure6'"):
-        arms.chosen("mimetic+figrue6", *VISION)
+        names("mimetic+figrue6")
     with pytest.raises(InputError, match="unknown init ''"):
-        arms.chosen("mimetic+", *VISION)
+        names("mimetic+")
+    for without_structure in ("sincos", "norm_matched", "pretrained"):
+        with pytest.raises(InputError, match="unknown init"):
+            names(f"norm_matched_{without_structure}")
 
 
 def test_arms_of_the_papers_rows() -> None:
-    _, others, groups = VISION
-    started = arms.vision(1.0, "vit.safetensors")[1]["pretrained"]
+    started = arms.vision(1.0, "vit.safetensors")["pretrained"]
     assert started == {"init_from": "vit.safetensors", "init_parts": ("attention", "position")}
-    only_query_key = others["query_key"]["scheme"][-1]
+    only_query_key = VISION["query_key"][-1]
     assert (only_query_key.alpha_qk, only_query_key.alpha_vo) == (0.7, None)
-    assert others["positive"]["scheme"][-1] == Mimetic(beta_vo=0.4)
-    assert len(groups["figure10"]) == 70
-    assert groups["figure10"]["vo_40_20"]["scheme"][-1] == Mimetic(0.6, 0.3, 0.4, -0.2)
-    assert groups["figure10"]["qk_20_80"]["scheme"][-1] == Mimetic(0.2, 0.8)
+    assert VISION["positive"][-1] == Mimetic(beta_vo=0.4)
+    assert len(GROUPS["figure10"]) == 70
+    assert GROUPS["figure10"]["vo_40_20"][-1] == Mimetic(0.6, 0.3, 0.4, -0.2)
+    assert GROUPS["figure10"]["qk_20_80"][-1] == Mimetic(0.2, 0.8)
 
 
 def test_the_papers_values_are_in_the_middle_of_a_grid() -> None:
-    grid, mimetic = VISION[2]["grid"], VISION[0]["mimetic"]
+    grid = GROUPS["grid"]
     assert len(grid) == 2 * 3 * 3
-    assert grid["vo_40_40"] == grid["qk_70_70"] == mimetic
-    assert VISION[2]["grid"]["vo_0_80"]["scheme"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
+    assert grid["vo_40_40"] == grid["qk_70_70"] == VISION["mimetic"]
+    assert grid["vo_0_80"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
 
 
 def test_released_arms_leave_biases(trees) -> None:
-    for name, arm in STRUCTURED[0].items():
-        if arm:
+    for name, arm in arms.chosen("all", arms.structured(), arms.STRUCTURED).items():
+        if "scheme" in arm:
             written = mimetic_jax.plan(trees["vit"], arm["scheme"])
             assert not any(write.role.endswith("_bias") for write in written), name
 
@@ -111,14 +111,14 @@ def test_released_arms_leave_biases(trees) -> None:
     [
         (
             cifar10_vit.get_config,
-            "width=24,depth=2,init=gpsa_4+conv_logits+polar",
+            "width=24,depth=2,init=gpsa_4+conv_logits+impulse",
         ),
-        (ptb_char.get_config, "width=24,depth=2,heads=2,init=query_key+zero_out+t_fixup"),
+        (ptb_char.get_config, "width=24,depth=2,heads=2,init=query_key+zero_out+uniform"),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
                 (cifar10_vit.get_config, "width=24,depth=2,init=figure6"),
-                (small_data_vit.get_config, "data=cifar10,init=all+shuffled+impulse_paper"),
+                (small_data_vit.get_config, "data=cifar10,init=all+conditioned"),
             )
         ),
     ],

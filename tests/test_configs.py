@@ -20,7 +20,7 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
-from configs import imagenet_structured, recipes
+from configs import recipes
 from mimetic_jax import data, schemes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import experiment, shipped
@@ -42,7 +42,6 @@ NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - {"__init__
 
 PAPERS = [
     "cifar100_vit",
-    "cifar10_gpsa",
     "cifar10_vit",
     "cifar_mlp_vit",
     "convmixer_cifar",
@@ -75,10 +74,10 @@ TRACED_TOO = [
     "convmixer_cifar:width=512,filter_size=8",
     "imagenet_deit",
     "imagenet_resnet_style:batch=1024",
-    "imagenet_structured:row=all",
+    "imagenet_structured",
     "small_data_vit:data=food101",
     "weight_selection_vit",
-    "cifar10_gpsa",
+    "cifar10_vit:init=default+gpsa_8+gpsa_4_value_out",
     "imagenet_mlp",
     "imagenet_swin:init=default",
 ]
@@ -89,8 +88,7 @@ ARGUMENTS = [
     *(f"cifar_mlp_vit:init={name}" for name in ("constant_bias", "per_input")),
     "convmixer_cifar:filter_size=3,init=box",
     *(f"convnext_cifar:init={name}" for name in ("sweep", "per_input", "norm_matched_conv")),
-    "imagenet_mlp:b=-0.25,init=mean_shift",
-    "swin_cifar:epochs=200,strength=3,init=impulse",
+    "swin_cifar:init=impulse",
     *(f"weight_selection_vit:data={name}" for name in recipes.SMALL_DATA),
 ]
 
@@ -197,12 +195,8 @@ def record_of(name: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
     record = record_of(name).replace("\\\n", " ")
-    assert re.search(r"^Papers?: ", record, re.MULTILINE)
-    block = re.search(r"^Command:(.*?)(?=^\w|\Z)", record, re.MULTILINE | re.DOTALL)
-    assert block
-    commands = [line for line in block[1].splitlines() if "main.py" in line]
-    assert commands
-    for command in commands:
+    assert re.search(r"^Paper: ", record, re.MULTILINE)
+    for command in re.findall(r"python main\.py .*", record):
         python, script, *flags = shlex.split(command)
         assert (python, script) == ("python", "main.py")
         values = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
@@ -452,6 +446,7 @@ RECIPES = {
         "data.augment.erase_mixed": True,
         "model.base": "torch",
     },
+    "imagenet_structured:row=linear1": {"data.repeats": 1, "optimizer.scaling": "linear"},
     "imagenet_structured:row=linear3": {"data.repeats": 3, "optimizer.scaling": "linear"},
     "imagenet_mlp": DEIT | {"epochs": 100.0, "model.width": 384, "model.heads": 6},
     "swin_cifar": {
@@ -532,16 +527,6 @@ def test_what_timm_doesnt_decay(spec: str) -> None:
     assert {path for path, moves in moved.items() if moves} == {
         path for path in moved if "kernel" in path
     }
-
-
-def test_mixed_rows_of_the_structured_paper() -> None:
-    arms = configs.arms_of(get("imagenet_structured:row=all"))
-    assert len(arms) == 5 * len(imagenet_structured.ROWS)
-    of = {name: (arm.optimizer.scaling, arm.data.repeats) for name, arm in arms.items()}
-    assert of["impulse_sqrt1"] == ("sqrt", 1)
-    assert of["impulse_linear1"] == ("linear", 1)
-    assert of["mimetic_linear3"] == ("linear", 3)
-    assert arms["impulse_sqrt1"].scheme == arms["impulse_linear3"].scheme != ()
 
 
 def test_every_comparison_has_the_default() -> None:

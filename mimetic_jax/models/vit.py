@@ -50,7 +50,7 @@ class ViT(nn.Module):
         pool: "token" (a class token, first in the sequence) or "mean" over patches.
         token_std: standard deviation of the class token's normal draw. DeiT and timm drew .02 until
             2022; later timm draws 1e-6, and 0 where it skips initialization. Near 0, the first
-            LayerNorm multiplies the token's gradient by up to 1000: see configs/class_token.py.
+            LayerNorm multiplies the token's gradient by up to 1000: see configs/digits_vit.py.
         dropout: rate after positions, attention and MLP layers.
         drop_path: stochastic depth, rising linearly from 0 to this rate in the last block.
         base: the initialization that schemes start from: "timm", "torch" or "flax".
