@@ -18,17 +18,16 @@ import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from launch import league, tables
 from launch.marks import reached
-from launch.registry import Entry, entries, scaled_entries
+from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import DEFAULT, ArmResult
+from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.statistics import Difference
 from papers import TABLES
-from papers.record import Row
 
 FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -75,7 +74,7 @@ def _block(name: str, results: Results) -> str:
         return league.settings_table(today, results)
     if name in GROUPS:
         rows = [entry for table in GROUPS[name] for entry in _rows(table, results)]
-        return tables.table(rows, results, full=False, only=_METHODS)
+        return tables.lines(tables.HEAD, [*tables.ours(rows, results, _METHODS)])
     if name in _PUBLISHED:
         return _published(name, results)
     if name not in TABLES:
@@ -83,22 +82,19 @@ def _block(name: str, results: Results) -> str:
     if TABLES[name].trials:
         table = league.task_table(name, results)
     else:
-        table = tables.table(_rows(name, results), results, full=False)
-    return f"{_caption(name, results)}\n\n{table}"
+        table = tables.lines(tables.HEAD, [*tables.ours(_rows(name, results), results)])
+    title = f"{TABLES[name].title[0].upper()}{TABLES[name].title[1:]} ({TABLES[name].score})."
+    if name.partition("/")[0] in _PUBLISHED and (scales := _scales(name, results)):
+        title += f" Ours are scaled down: {scales}."
+    title = textwrap.fill(title, 120, break_long_words=False, break_on_hyphens=False)
+    return f"{title}\n\n{table}"
 
 
 @functools.cache
 def _rows(name: str, results: Results) -> list[Entry]:
     """The rows of a table, and those that were trained scaled down."""
-    return [*entries(name), *(entry for entry in scaled_entries(name) if reached(entry, results))]
-
-
-def _caption(name: str, results: Results) -> str:
-    table = TABLES[name]
-    text = f"{table.title[0].upper()}{table.title[1:]} ({table.score})."
-    if name.partition("/")[0] in _PUBLISHED and (scales := _scales(name, results)):
-        text += f" Ours are scaled down: {scales}."
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+    small = [entry for entry in entries(name, small=True) if reached(entry, results)]
+    return [*entries(name), *small]
 
 
 def _scales(name: str, results: Results) -> str:
@@ -121,23 +117,8 @@ def _published(paper: str, results: Results) -> str:
             scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
         found = {entry.number: reached(entry, results) for entry in _rows(name, results)}
         for number, row in enumerate(table.rows, 1):
-            lines += _beside(f"{number}. {row.label}", row, found[number])
+            lines += tables.side_by_side(f"{number}. {row.label}", row, found[number])
     return "\n".join([tables.lines(tables.HEAD, lines), *(["", *scaled] if scaled else [])])
-
-
-def _beside(label: str, row: Row, found: Mapping[str, ArmResult]) -> Iterator[Sequence[str]]:
-    """Lines of a row: its published scores after the default's, each with ours."""
-    printed = {arm: tables.printed(score) for arm, score in row.published.items()}
-    start = f"{printed.pop(DEFAULT)} → " if DEFAULT in printed and len(printed) > 1 else ""
-    if row.best:
-        yield label, f"best of {len(printed)}", next(iter(printed.values()))
-    elif found:
-        for arm, text in printed.items():
-            yield label, arm, start + text, *tables.cells(found, arm)
-    elif printed:
-        yield label, ", ".join(printed), start + ", ".join(printed.values())
-    for other, score in row.others.items():
-        yield label, other, tables.printed(score)
 
 
 def _csv(results: Results) -> str:

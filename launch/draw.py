@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import pathlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launch.marks import reached
-from launch.registry import Entry, Spec, scaled
+from launch.registry import Entry, starts
 from launch.runs import Queue
-from launch.weights import Weights
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
-from mimetic_jax.analysis.capture import Network, networks
+from mimetic_jax.analysis.capture import EXAMPLES, Network, networks
 from mimetic_jax.analysis.figures import DRAW
 from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.tensor_files import read_file
-from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
-from papers.record import Figure, Small
-
-EXAMPLES = 64
-"""Test images over which maps and ranks are averaged."""
-
-SOLVED = 16
-"""Test images whose pixels are the equations of least squares, for hundreds of unknowns."""
 
 _OF_RESULTS = ("curves", "dots", "grid", "sweep")
+_OF_NETWORKS = {
+    "products": lambda model, variables, inputs: variables["params"],
+    "attention_maps": attention_maps,
+    "impulse_maps": attention_maps,
+    "stable_rank": stable_ranks,
+    "residual": channel_mixing_residuals,
+}
+"""What figures of networks draw of each, from its model, its variables and test examples."""
 
 
 def draw(
@@ -61,37 +59,43 @@ def draw(
         InputError: if runs, data or files are missing.
     """
     figure = FIGURES[name]
-    path = out / f"{name.replace('/', '_')}{'_small' * small}"
-    options = dict(figure.options)
-    if file and figure.draw != "products" and not figure.starts:
+    untrained = [entry.starting_from(file) for entry in starts(name, small)]
+    if file and figure.draw != "products" and not any(entry.spec.file for entry in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
-    if file and figure.draw == "products":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return DRAW["products"](path, {pathlib.Path(file).stem: read_file(file)}, **options)
-    if figure.draw not in DRAW or (figure.needs and not (wanted or "config" in options)):
-        raise InputError(f"{name} needs {figure.needs}")
+    path = out / f"{name.replace('/', '_')}{'_small' * small}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    function = DRAW[figure.draw]
-    if figure.draw in _OF_RESULTS:
+    options, drawn = dict(figure.options), list[Any]()
+    if figure.draw == "covariance":
+        return list(_of_arms(path, queue, wanted, options))
+    if file and figure.draw == "products":
+        drawn = [{pathlib.Path(file).stem: read_file(file)}]
+    elif figure.draw in _OF_NETWORKS:
+        trained = [(entry, queue.configs[entry.spec]) for entry in wanted]
+        others = [(e, queue.config(e.spec, e.init)) for e in untrained if not e.lacks]
+        found = {
+            (entry.row.label, network.arm.name, network.when): network
+            for entry, config in (*trained, *others)
+            for network in networks(Comparison(config, queue.say), queue.folder(entry.spec))
+        }
+        if not found:
+            raise InputError(f"{name} needs {figure.needs}")
+        drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
+    elif figure.draw in _OF_RESULTS:
         results = [one for entry in wanted for one in reached(entry, queue.results).values()]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
+        drawn = [results]
         if figure.draw == "curves":
-            options["epochs"] = _epochs(wanted, queue)
+            epochs = {entry.row.label: queue.configs[entry.spec].epochs for entry in wanted}
+            options["epochs"] = {  # steps of one, of rows that train for a number of them
+                one.row: run.steps / epochs[one.row]
+                for one in results
+                for run in one.runs.values()
+                if epochs[one.row]
+            }
         if figure.draw == "grid":
-            options["panels"] = _panels(wanted, queue)
-        return function(path, results, **options)
-    if figure.draw in _OF_NETWORKS:
-        start = _of_start(options.pop("config", ""), figure.small if small else None)
-        starts = [("", start)] if start else []
-        if file:
-            starts += _of_file(figure, file)
-        found = _labelled(_networks(starts, queue, wanted))
-        count = options.pop("examples", EXAMPLES)
-        return function(path, *_OF_NETWORKS[figure.draw](found, count), **options)
-    if figure.draw == "covariance":
-        return list(_of_arms(path, queue, wanted, options))
-    return function(path, **options)
+            options["panels"] = _panels([one.arm for one in results])
+    return DRAW[figure.draw](path, *drawn, **options)
 
 
 def _of_arms(
@@ -113,115 +117,32 @@ def _of_arms(
         raise InputError("nothing is trained in that workdir: nothing to draw")
 
 
-def _epochs(wanted: Sequence[Entry], queue: Queue) -> dict[str, float]:
-    """Steps of one epoch by row, for rows that train for a number of epochs."""
-    found = {}
-    for entry in wanted:
-        epochs = queue.configs[entry.spec].epochs
-        for result in reached(entry, queue.results).values():
-            for run in result.runs.values():
-                if epochs:
-                    found[entry.row.label] = run.steps / epochs
-    return found
-
-
-def _panels(wanted: Sequence[Entry], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
-    """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
-    constants = {
-        arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
-        for entry in wanted
-        for arm, config in arms_of(queue.configs[entry.spec]).items()
-        for one in config.scheme
-        if isinstance(one, Mimetic)
-    }
-    panels: dict[str, Any] = {}
-    for pair, other in (("vo", "qk"), ("qk", "vo")):
-        ((shared, _),) = Counter(each[other] for each in constants.values()).most_common(1)
-        panels[pair] = {arm: at[pair] for arm, at in constants.items() if at[other] == shared}
-    return panels
-
-
-def _of_start(config: str, small: Small | None) -> Spec | None:
-    """The comparison whose networks are drawn as they start, if a figure has one."""
-    if not config:
-        return None
-    file, _, text = config.partition(":")
-    return Spec(file, scaled(text, small), small.flags, True) if small else Spec(file, text)
-
-
-def _of_file(figure: Figure, file: str) -> list[tuple[str, Spec]]:
-    """The comparisons whose networks start from a file, with their labels."""
-    weights = Weights.read(file)
-    return [
-        (
-            row.label,
-            Spec(
-                row.config, f"{row.arguments},init={'+'.join(row.arms)}", row.flags, False, weights
-            ),
-        )
-        for row in figure.starts
-    ]
-
-
-def _networks(
-    starts: Sequence[tuple[str, Spec]], queue: Queue, wanted: Sequence[Entry]
-) -> Iterator[tuple[str, Network]]:
-    """Networks with their rows: as they start, and trained where the workdir has a checkpoint."""
-    chosen = [(queue.configs[entry.spec], entry.spec, entry.row.label) for entry in wanted]
-    chosen += [(queue.with_data(start.load(())), start, label) for label, start in starts]
-    for one, spec, label in chosen:
-        for network in networks(Comparison(one, queue.say), queue.folder(spec)):
-            yield label, network
-
-
-def _labelled(found: Iterable[tuple[str, Network]]) -> dict[str, Network]:
-    """Networks by row, arm and moment, as far as these differ."""
-    every = list(found)
-    rows, moments = {row for row, _ in every}, {network.when for _, network in every}
-    return {
-        "\n".join(
-            [row] * (len(rows) > 1) + [network.arm.name] + [network.when] * (len(moments) > 1)
-        ): network
-        for row, network in every
-    }
-
-
-def _each(function: Callable[..., Any], found: Mapping[str, Network], count: int) -> dict[str, Any]:
-    """What a function of a model, its variables and inputs gives of each network."""
-    return {
-        label: function(network.model, network.variables, network.inputs(count))
-        for label, network in found.items()
-    }
-
-
-def _products(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return ({label: network.variables["params"] for label, network in found.items()},)
-
-
-def _attention(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return (_each(attention_maps, found, count),)
-
-
-def _impulses(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    grid = next(iter(found.values())).arm.program.task.grid()
-    if grid is None:
+def _of_networks(
+    kind: str, found: Mapping[tuple[str, str, str], Network], examples: int
+) -> list[dict[str, Any] | tuple[int, int]]:
+    """What is drawn of networks, named by row, arm and moment as far as these differ."""
+    rows, _, moments = map(set, zip(*found, strict=True))
+    measured = {}
+    for (row, arm, when), network in found.items():
+        label = "\n".join([row] * (len(rows) > 1) + [arm] + [when] * (len(moments) > 1))
+        inputs = () if kind == "products" else network.inputs(examples)
+        measured[label] = _OF_NETWORKS[kind](network.model, network.variables, inputs)
+    if kind != "impulse_maps":
+        return [measured]
+    if (grid := network.arm.program.task.grid()) is None:
         raise InputError("the model has no grid of patches: there are no offsets to draw")
-    return _each(attention_maps, found, count), grid
+    return [measured, grid]
 
 
-def _ranks(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return (_each(stable_ranks, found, count),)
+def _panels(arms: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    """α and β by arm and pair of matrices, from names such as vo_40_20 (`configs.arms.figures`).
 
-
-def _residuals(found: Mapping[str, Network], count: int) -> tuple[Any, ...]:
-    return (_each(channel_mixing_residuals, found, SOLVED),)
-
-
-_OF_NETWORKS: dict[str, Callable[[Mapping[str, Network], int], tuple[Any, ...]]] = {
-    "products": _products,
-    "attention_maps": _attention,
-    "impulse_maps": _impulses,
-    "stable_rank": _ranks,
-    "residual": _residuals,
-}
-"""Arguments of the functions, besides the path, from networks and a number of examples."""
+    >>> _panels(["default", "vo_40_20"])
+    {'vo': {'vo_40_20': (0.4, -0.2)}, 'qk': {}}
+    """
+    panels: dict[str, dict[str, tuple[float, float]]] = {"vo": {}, "qk": {}}
+    for arm in arms:
+        if match := re.fullmatch(r"(vo|qk)_(\d+)_(\d+)", arm):
+            sign = -1 if match[1] == "vo" else 1
+            panels[match[1]][arm] = int(match[2]) / 100, sign * int(match[3]) / 100
+    return panels

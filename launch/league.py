@@ -140,7 +140,7 @@ def standings(task: str, results: Results) -> list[Standing]:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
     # Whatever rates they chose: those of one row say which arm is the control of which.
-    control = {arm: mark.control for arm, mark in marks(rows[0], results).items()}
+    control = {arm: mark.control for arm, mark in marks(rows[0].spec, rows[0].init).items()}
 
     def over(others: Mapping[str, str]) -> list[Difference | None]:
         pairs = [(found[arm].result, found.get(others[arm])) for arm in entrants]
@@ -202,15 +202,8 @@ def settings_table(tasks: Sequence[str], results: Results) -> str:
 
 
 def _cells(standing: Standing) -> tuple[str, ...]:
-    ours, gain, structure = standing.result, standing.gain, standing.structure
-    form = f".{ours.score.digits}f"
-    return (
-        standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge,
-        f"{ours.shown()} ({len(ours.reached)})",
-        f"{gain:{form}}" if gain else "",
-        f"{structure:{form}}" if structure else "",
-        tables.verdict(gain, structure, ours.score.higher),
-    )
+    best = standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge
+    return best, *tables.numbers(standing.result, standing.gain, standing.structure)
 
 
 def league_table(results: Results) -> str:

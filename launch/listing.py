@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launch.registry import SEEDS, Entry, entries, scaled_entries
+from launch.registry import SEEDS, Entry, entries
 from launch.results import Results
 from papers import PAPERS, TABLES
 from papers.record import Table
@@ -23,7 +23,7 @@ def listing(results: Results) -> Iterator[str]:
 
 def _table(name: str, table: Table, results: Results) -> Iterator[str]:
     scores = " or ".join(dict.fromkeys(row.score or table.score for row in table.rows))
-    small = scaled_entries(name)
+    small = entries(name, small=True)
     option = "; --small" * bool(small)
     hardware = f"; {table.hardware}" * bool(table.hardware)
     yield f"  {name.partition('/')[2]}: {table.title} ({scores}{option}{hardware})"

@@ -7,11 +7,8 @@ import functools
 import json
 from collections.abc import Mapping
 
-from ml_collections import ConfigDict
-
-from launch.registry import Entry, Spec
+from launch.registry import PLACEHOLDER, Entry, Spec, mark_of
 from launch.results import Results
-from launch.weights import PLACEHOLDERS, Weights
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms_of, to_json
 from mimetic_jax.train.controls import controls
@@ -35,42 +32,29 @@ class Mark:
     control: str = ""
 
 
-def marks_of(config: ConfigDict, weights: Weights | None) -> dict[str, Mark]:
+@functools.cache
+def marks(spec: Spec, init: tuple[str, ...], recorded: str = "") -> Mapping[str, Mark]:
     """The marks of a comparison's arms.
 
     Args:
-        config: of the comparison.
-        weights: that `init_from` or a scheme names, if any; their content counts in place of their
-            path.
+        spec: of the comparison.
+        init: its arms.
+        recorded: the mark of what its runs started from, for a comparison that starts from
+            something and isn't given it. The mark counts in place of the path.
     """
-    found, records = {}, {name: to_json(arm) for name, arm in arms_of(config).items()}
+    found, records = {}, {name: to_json(arm) for name, arm in arms_of(spec.load(init)).items()}
     own = controls(records)
+    paths = [spec.file] if spec.file else PLACEHOLDER.findall(spec.arguments)
     for name, record in records.items():
         del record["arms"]
         # Students of different teachers differ in nothing else.
         record["init_from"] = (record["init_from"] or "").replace("{arm}", name)
-        if weights:
-            path = json.dumps(weights.path)[1:-1]
-            record = json.loads(json.dumps(record).replace(path, weights.mark))
+        for path in paths:
+            mark = mark_of(spec.file) if spec.file else recorded
+            record = json.loads(json.dumps(record).replace(json.dumps(path)[1:-1], mark))
         data = {k: v for k, v in affecting(record, "data").items() if k != "data.dir"}
-        mark = json.dumps(data, sort_keys=True)
-        found[name] = Mark(digest(record), mark, own.get(name, ""))
+        found[name] = Mark(digest(record), json.dumps(data, sort_keys=True), own.get(name, ""))
     return found
-
-
-def marks(entry: Entry, results: Results) -> Mapping[str, Mark]:
-    """The marks of a row's arms; where its runs started from weights, of those in its last line."""
-    lines = results.of(entry.spec)
-    return _marks(entry.spec, entry.init, lines[-1].weights or "" if lines else "")
-
-
-@functools.cache
-def _marks(spec: Spec, init: tuple[str, ...], recorded: str) -> Mapping[str, Mark]:
-    weights = spec.weights
-    for placeholder in PLACEHOLDERS:
-        if not weights and placeholder in spec.arguments:
-            weights = Weights(placeholder, recorded, placeholder)
-    return marks_of(spec.load(init), weights)
 
 
 def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
@@ -81,9 +65,9 @@ def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
     """
     found: dict[str, ArmResult] = {}
     first: dict[str, Record] = {}
-    if not results.of(entry.spec):
+    if not (lines := results.of(entry.spec)):
         return found  # without the seconds that reading its configuration takes
-    for arm, mark in marks(entry, results).items():
+    for arm, mark in marks(entry.spec, entry.init, lines[-1].weights or "").items():
         runs = results.runs(entry.spec, arm, mark.result)
         for record in runs.values():
             one = first.setdefault(mark.data, record) if record.data else record

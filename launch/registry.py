@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import pathlib
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launch.weights import Weights
-from mimetic_jax.base.errors import InputError, unknown
+from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import set_field
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
-from papers.record import Row, Small, Table
+from papers.record import Figure, Row, Small, Table
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SEEDS = tuple(range(ENOUGH))
 """Of each row unless others are asked for: the fewest that a claim takes."""
+
+PLACEHOLDER = re.compile(r"FILE\.npz|FIRST_STAGE")
+"""In a row's arguments: a file of weights, and a workdir of main.py."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +37,14 @@ class Spec:
         arguments: of the file, without `init`.
         flags: of main.py; of two that set the same field the last counts, and is kept alone.
         small: whether it is scaled down from the paper's.
-        weights: that replace their placeholder in the arguments, if any.
+        file: what replaces the placeholder in the arguments, if anything.
     """
 
     config: str
     arguments: str = ""
     flags: tuple[str, ...] = ()
     small: bool = False
-    weights: Weights | None = None
+    file: str = ""
 
     def __post_init__(self) -> None:
         last = {flag.partition("=")[0]: flag for flag in self.flags}
@@ -67,15 +70,15 @@ class Spec:
         mark = hashlib.sha256(self.key.encode()).hexdigest()[:4]
         name = re.sub(r"[^\w=.+-]", "_", f"{pathlib.PurePath(self.config).stem}_{self.arguments}")
         folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
-        return f"{folder}_from_{self.weights.mark}" if self.weights else folder
+        return f"{folder}_from_{mark_of(self.file)}" if self.file else folder
 
-    def config_argument(self, init: Sequence[str]) -> str:
+    def argument(self, init: Sequence[str]) -> str:
         """The value of main.py's --config that trains these arms."""
         chosen = f"init={'+'.join(init)}" if init else ""
-        arguments = self.arguments
-        if self.weights:
-            arguments = arguments.replace(self.weights.placeholder, self.weights.path)
-        return f"{self.config}:{','.join(filter(None, (arguments, chosen)))}".rstrip(":")
+        given = self.arguments
+        if self.file:
+            given = PLACEHOLDER.sub(lambda _: self.file, given)
+        return f"{self.config}:{','.join(filter(None, (given, chosen)))}".rstrip(":")
 
     def load(self, init: Sequence[str]) -> ConfigDict:
         """The configuration of these arms, as main.py reads it.
@@ -85,8 +88,7 @@ class Spec:
         """
         if not (path := pathlib.Path(self.config)).is_file():
             raise InputError(f"there is no config file {self.config!r}")
-        _, _, text = self.config_argument(init).partition(":")
-        config = shipped.read(path, text)
+        config = shipped.read(path, self.argument(init).partition(":")[2])
         for flag in self.flags:
             set_field(config, flag)
         return config
@@ -113,68 +115,42 @@ class Entry:
     init: tuple[str, ...]
     seeds: tuple[int, ...] = ()
 
+    @property
+    def lacks(self) -> str:
+        """What it starts from, if that isn't given."""
+        return "" if self.spec.file else self.row.needs
 
-def own_entries(config: str, rows: Sequence[str], flags: Sequence[str]) -> list[Entry]:
-    """Rows of a user's config file, as those of a table.
-
-    Args:
-        config: the file.
-        rows: its arguments, one text for each row.
-        flags: of main.py, for all rows.
-
-    Raises:
-        InputError: two rows are the same, or a flag sets what the queue sets.
-    """
-    if len(set(rows)) < len(rows):
-        raise InputError(f"rows must be different: {', '.join(rows)}")
-    for flag in flags:
-        if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):
-            raise InputError(
-                f"{flag}: after -- come --config.FIELD=VALUE; seeds are set by --seeds"
-            )
-    table = pathlib.PurePath(config).stem
-    return [
-        Entry(table, number, Row(row or "default"), Spec(config, row, tuple(flags)), ())
-        for number, row in enumerate(rows or [""], 1)
-    ]
+    def starting_from(self, file: str) -> Entry:
+        """The row with a file, or the workdir of a first stage, if it starts from such."""
+        kind = "FIRST_STAGE" if pathlib.Path(file).is_dir() else "FILE.npz"
+        if kind not in self.spec.arguments:
+            return self
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, file=file))
 
 
-def entries(name: str, row: int | None = None, small: bool = False) -> list[Entry]:
-    """The rows of a table or a figure, or one of them; without those that have no scaled form.
-
-    Raises:
-        InputError: there is no such table, figure or row, or nothing of it has a scaled form.
-    """
-    if name not in TABLES | FIGURES:
-        raise unknown("table or figure", name, [*TABLES, *FIGURES])
+def entries(name: str, small: bool = False) -> list[Entry]:
+    """The rows of a table or of a figure; with `small` those that have a scaled form, in it."""
     shown = TABLES.get(name) or FIGURES[name]
-    if row is not None and not 1 <= row <= (count := len(_entries(name, False))):
-        raise InputError(f"--row={row}: {name} has rows 1 to {count}")
-    every = scaled_entries(name) if small else _entries(name, False)
-    found = [entry for entry in every if row in (None, entry.number)]
-    if small and not (found or shown.small):
-        raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
-    return found
+    table = TABLES.get(shown.table, _NO_TABLE) if isinstance(shown, Figure) else shown
+    return _entries(name, shown.rows or table.rows, table, shown.small, small)
 
 
-def scaled_entries(name: str) -> list[Entry]:
-    """The rows of a table or a figure that have a scaled form, in that form; perhaps none."""
-    shown = TABLES.get(name) or FIGURES[name]
-    return [entry for entry in _entries(name, True) if entry.row.small or shown.small]
+def starts(name: str, small: bool = False) -> list[Entry]:
+    """The networks of a figure that it draws as they start."""
+    return _entries(name, FIGURES[name].starts, _NO_TABLE, FIGURES[name].small, small)
 
 
-def _entries(name: str, small: bool) -> list[Entry]:
-    shown = TABLES.get(name) or FIGURES[name]
-    table = shown if isinstance(shown, Table) else TABLES.get(shown.table, _NO_TABLE)
+def _entries(
+    name: str, rows: Sequence[Row], table: Table, scale: Small | None, small: bool
+) -> list[Entry]:
     found = []
-    for number, row in enumerate(shown.rows or table.rows, 1):
-        scale = (row.small or shown.small) if small else None
-        spec = Spec(
-            row.config or table.config,
-            scaled(row.arguments, scale) if scale else row.arguments,
-            (*table.flags, *row.flags, *(scale.flags if scale else ())),
-            small,
-        )
+    for number, row in enumerate(rows, 1):
+        arguments, flags = row.arguments, (*table.flags, *row.flags)
+        if small:
+            if (own := row.small or scale) is None:
+                continue
+            arguments, flags = own.scaled(arguments), (*flags, *own.flags)
+        spec = Spec(row.config or table.config, arguments, flags, small)
         init = tuple(dict.fromkeys((*row.published, *row.arms, *table.controls)))
         found.append(Entry(name, number, row, spec, init, table.seeds or SEEDS))
     return found
@@ -183,48 +159,30 @@ def _entries(name: str, small: bool) -> list[Entry]:
 _NO_TABLE = Table("", "", "", "", (), controls=())
 
 
-def with_weights(rows: Sequence[Entry], path: str) -> list[Entry]:
-    """The rows with these weights in those that take them; the others as they are.
+@functools.cache
+def mark_of(file: str) -> str:
+    """12 hexadecimal digits of what runs start from; copies of a file have the same.
 
-    Args:
-        rows: of a table, or some of them.
-        path: of a file, or of the workdir of a first stage.
+    A workdir's are those of its configuration, on which its weights depend: more seeds leave them.
 
     Raises:
-        InputError: if no row takes such weights, if rows take different ones, or the path can't
-            serve.
+        InputError: there is no such file, or it can't serve.
     """
-    weights = Weights.read(path)
-    lacking = [entry for entry in rows if entry.row.needs]
-    fed = [entry for entry in lacking if weights.placeholder in entry.row.arguments]
-    if not fed:
-        one, *_ = lacking or rows
-        what = f"needs {one.row.needs}" if lacking else "starts from no weights"
-        raise InputError(f"--file={path}: {one.table} row {one.number} {what}")
-    if len({entry.row.needs for entry in fed}) > 1:
-        numbers = ", ".join(str(entry.number) for entry in fed)
-        raise InputError(f"--file={path}: rows {numbers} start from different weights: add --row")
-    return [
-        dataclasses.replace(entry, spec=dataclasses.replace(entry.spec, weights=weights))
-        if entry in fed
-        else entry
-        for entry in rows
-    ]
+    # The training code takes seconds to import, which commands without a file don't need.
+    from mimetic_jax.train.schema import digest
+    from mimetic_jax.train.store.claim import Claim
+    from mimetic_jax.train.store.places import Place
 
-
-def scaled(arguments: str, small: Small) -> str:
-    """A row's arguments, scaled down.
-
-    >>> scaled("width=192,depth=12,heads=3", Small("patch=4", {"width": 0.5}))
-    'width=96,depth=12,heads=3,patch=4'
-    """
-    values = _pairs(arguments)
-    for name, factor in small.times.items():
-        if name in values:
-            values[name] = str(max(1, round(float(values[name]) * factor)))
-    values |= _pairs(small.arguments)
-    return ",".join(f"{name}={value}" for name, value in values.items())
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+    path = pathlib.Path(file)
+    if "," in file:
+        raise InputError(f"--file={file}: a config's argument can't hold its comma")
+    if path.is_dir():
+        if (claim := Claim.read(Place(path))) is None:
+            raise InputError(f"--file={file} is not a workdir of main.py: it has no config.json")
+        return digest(claim.config)
+    if not path.is_file():
+        raise InputError(f"--file={file}: there is no such file")
+    if path.suffix not in (".npz", ".safetensors"):
+        raise InputError(f"--file={file} is none of .npz, .safetensors")
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:12]

@@ -5,7 +5,7 @@
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
     python launch/reproduce.py attention/table1 --data_dir=DIR --to=slurm --launcher="--gpus=1"
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
-    python launch/reproduce.py attention/figure7
+    python launch/reproduce.py attention/figure7 --file=FILE.npz
     python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
         --data_dir=DIR --workdir=runs/widths -- --config.model.dtype=bfloat16
 
@@ -32,7 +32,6 @@ others still ran), 2 for bad input, 75 if it was stopped.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import os
 import pathlib
@@ -48,17 +47,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from launch.listing import listing
-from launch.registry import Entry, entries, own_entries, scaled_entries, with_weights
+from launch.registry import Entry, Spec, entries, mark_of
 from launch.results import Results
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
+from mimetic_jax.data.home import expanded
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
+from papers.record import Row
 
 if TYPE_CHECKING:
     from launch.runs import Queue
 
 Say = Callable[[str], None]
+STOPPED = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,41 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(parse(sys.argv[1:] if arguments is None else arguments), say)
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What a command line asks for; `parse` says what each option means."""
-
-    name: str
-    row: tuple[str, ...]
-    arms: tuple[str, ...]
-    seeds: str
-    small: bool
-    to: str
-    data_dir: str
-    workdir: Place
-    results: str
-    launcher: str
-    file: str
-    dry_run: bool
-    docs: bool
-    flags: tuple[str, ...]
-
-    @property
-    def command(self) -> str:
-        """The command to record; folders are DIR, which change no result, files FILE."""
-        parts = ["python launch/reproduce.py", self.name]
-        parts += [f"--row={row}" for row in self.row]
-        parts += [f"--arms={','.join(self.arms)}"] if self.arms else []
-        parts += ["--small"] if self.small else []
-        parts += [f"--seeds={self.seeds}"] if self.seeds else []
-        parts += ["--file=FILE"] if self.file else []
-        parts += ["--data_dir=DIR"] if self.data_dir else []
-        parts += ["--", *self.flags] if self.flags else []
-        return " ".join(parts)
-
-
-def parse(arguments: Sequence[str]) -> Request:
-    """The request of a command line.
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, checked; `flags` is what follows --.
 
     Raises:
         InputError: a value is wrong.
@@ -112,217 +81,59 @@ def parse(arguments: Sequence[str]) -> Request:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="reproduce.py [NAME] [OPTIONS] [-- --config.FIELD=VALUE …]",
     )
-    parser.add_argument(
-        "name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("name", nargs="?", default="", help="PAPER, PAPER/tableN, PAPER/figureN or a config file")
+    add(
         "--row",
         action="append",
         default=[],
         help="a row of the table, from 1; or arguments of the config file; repeatable",
     )
-    parser.add_argument("--arms", default="", help="A,B: these alone")
-    parser.add_argument(
-        "--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's"
-    )
-    parser.add_argument("--small", action="store_true", help="scaled to minutes of a CPU")
-    parser.add_argument("--to", choices=("local", "slurm", "table"), default="local")
-    parser.add_argument(
-        *("--data_dir", "--data-dir", "-d"), metavar="DIR", help="folder of the data sets"
-    )
-    parser.add_argument("--workdir", default="runs/reproduce", help="default: %(default)s")
-    parser.add_argument("--results", help="default: results, or WORKDIR/results")
-    parser.add_argument("--launcher", default="", help="options of sbatch")
-    parser.add_argument("--file", help="weights that a row or a figure needs")
-    parser.add_argument("--dry-run", action="store_true", help="print what would run")
-    parser.add_argument(
-        "--docs", action="store_true", help="write the tables of results in docs/, and end"
-    )
+    add("--arms", default="", help="A,B: these alone")
+    add("--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's")
+    add("--small", action="store_true", help="scaled to minutes of a CPU")
+    add("--to", choices=("local", "slurm", "table"), default="local")
+    add(*("--data_dir", "--data-dir", "-d"), metavar="DIR", help="folder of the data sets")
+    add("--workdir", default="runs/reproduce", help="default: %(default)s")
+    add("--results", help="default: results, or WORKDIR/results")
+    add("--launcher", default="", help="options of sbatch")
+    add("--file", help="weights that a row or a figure needs")
+    add("--dry-run", action="store_true", help="print what would run")
+    add("--docs", action="store_true", help="write the tables of results in docs/, and end")
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     given = parser.parse_args(arguments[:end])
     for name in ("workdir", "results", "file", "data_dir"):
         check_given(f"--{name}", getattr(given, name))
-    flags, own = tuple(arguments[end + 1 :]), given.name.endswith(".py")
+    given.flags, own = tuple(arguments[end + 1 :]), given.name.endswith(".py")
     if given.results is None:
         folder = "runs" if "://" in given.workdir else given.workdir
         given.results = f"{folder}/results" if own else "results"
     if "://" in given.results:
         raise InputError(f"--results={given.results}: lines are files of this machine")
-    if flags and not own:
-        raise InputError(f"{flags[0]}: fields are set for a config file, not for {given.name}")
-    seeds_of(given.seeds)
+    for flag in given.flags:
+        if not own:
+            raise InputError(f"{flag}: fields are set for a config file, not for {given.name}")
+        if not re.match(r"--config\.\w", flag) or re.match(r"--config\.seeds\b", flag):
+            raise InputError(
+                f"{flag}: after -- come --config.FIELD=VALUE; seeds are set by --seeds"
+            )
     if given.launcher and given.to != "slurm":
         raise InputError(f"--launcher is for slurm, not for {given.to}")
-    parsed = {
-        "row": tuple(given.row),
-        "arms": tuple(filter(None, given.arms.split(","))),
-        "workdir": Place.of(given.workdir),
-        "file": given.file or "",
-        "data_dir": given.data_dir or "",
-    }
-    return Request(**{**vars(given), **parsed}, flags=flags)
+    given.command = _command(given)
+    given.seeds = seeds_of(given.seeds)
+    given.arms = tuple(filter(None, given.arms.split(",")))
+    given.workdir = Place.of(given.workdir)
+    return given
 
 
-def run(request: Request, say: Say) -> int:
-    """Do what a request asks for; returns the exit code."""
-    if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
-        raise InputError("run this from the root of the repository: there is no main.py here")
-    results = Results(request.results)
-    if request.docs:
-        return write_docs(results, say)
-    if not request.name:
-        for line in listing(results):
-            say(line)
-        return 0
-    rows = _rows(request)
-    tables = list(dict.fromkeys(entry.table for entry in rows))
-    leagues = [name for name in tables if name in TABLES and TABLES[name].trials]
-    if request.row and leagues:
-        raise InputError(f"--row={request.row[0]}: arms of {leagues[0]} choose among all its rows")
-    code = 0
-    if len(leagues) < len(tables) or request.name in FIGURES:
-        rows = [entry for entry in rows if entry.table not in leagues]
-        queue, code = train(request, rows, seeds_of(request.seeds), results, say)
-        if not (request.dry_run or request.to == "slurm"):
-            show(request, queue, rows, say)
-            if request.name in FIGURES and not code:
-                draw(request, queue, rows, say)
-    for name in leagues:
-        if code in (0, 1):  # not stopped
-            code = max(code, choose(request, name, results, say))
-    return code
-
-
-def train(
-    request: Request,
-    rows: Sequence[Entry],
-    seeds: Sequence[int],
-    results: Results,
-    say: Say,
-    only: Sequence[str] = (),
-) -> tuple[Queue, int]:
-    """Train, submit or list what rows lack, of some arms only; the queue and an exit code."""
-    # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
-    from launch import slurm
-    from launch.runs import Queue
-    from mimetic_jax.host.memory import keep_freed_memory
-    from mimetic_jax.train.cluster import preemption
-
-    keep_freed_memory()
-    if request.file and request.name not in FIGURES:
-        rows = with_weights(rows, request.file)
-    arms = only or request.arms
-    place = results, request.workdir, request.data_dir
-    queue = Queue(rows, seeds, arms, *place, request.command, say)
-    if added := queue.collect():
-        say(f"{added} finished runs of {request.workdir} have their lines now")
-    jobs = queue.jobs()
-    if request.to == "slurm":
-        calls = queue.calls(jobs)
-        if calls:
-            dry_run = request.dry_run
-            say(slurm.submit(calls, request.workdir, request.launcher, dry_run=dry_run))
-        else:
-            say("every run has its line")
-    elif request.dry_run:
-        for job in jobs:
-            say(str(job))
-    elif request.to == "local" and jobs:
-        import jax
-
-        # A call of a few minutes shouldn't spend one of them compiling again.
-        jax.config.update("jax_compilation_cache_dir", str(request.workdir / "compiled"))
-        try:
-            failures = queue.train(jobs)
-        except preemption.Preempted as stopped:
-            say(f"{stopped}: the same command continues")
-            return queue, preemption.EXIT_CODE
-        for reason, names in failures.items():
-            say("\n  ".join([f"not done, {reason}:", *names]))
-        return queue, 1 if failures else 0
-    return queue, 0
-
-
-def choose(request: Request, name: str, results: Results, say: Say) -> int:
-    """A table in which arms choose their row: the trials, then the runs that are compared.
-
-    Those of the default come first, since their spread tells what the others can show.
-    """
-    from launch import league
-    from mimetic_jax.train.cluster import preemption
-
-    code, tried = 0, list[Entry]()
-    # An arm whose best is at an end tries the next row.
-    while code == 0 and (wanted := league.trials(name, results)) != tried:
-        tried, (_, code) = wanted, train(request, wanted, (), results, say)
-    rows, seeds = league.chosen(name, results), seeds_of(request.seeds)
-    with_default = "default" in (request.arms or ("default",)) and any(
-        "default" in row.init for row in rows
-    )
-    if code != preemption.EXIT_CODE and request.to == "local" and with_default:
-        code = max(code, train(request, rows, seeds, results, say, ("default",))[1])
-        say(league.sensitivity(name, results))
-    if code != preemption.EXIT_CODE and rows:
-        code = max(code, train(request, rows, seeds, results, say)[1])
-    if request.to != "slurm":
-        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
-    return code
-
-
-def show(request: Request, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
-    """The tables of rows, published and ours side by side."""
-    from launch.tables import table
-
-    for name in dict.fromkeys(entry.table for entry in rows):
-        shown = TABLES.get(name) or FIGURES.get(name)
-        text = table([entry for entry in rows if entry.table == name], queue.results)
-        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-        if not shown:
-            (request.workdir / "table.md").write(f"{text}\n")
-
-
-def draw(request: Request, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
-    """Draw a figure of these rows."""
-    from launch import draw as figures
-
-    folder = pathlib.Path(request.results) / "figures"
-    for path in figures.draw(request.name, queue, rows, folder, request.file, small=request.small):
-        say(f"drawn: {path}")
-
-
-def write_docs(results: Results, say: Say) -> int:
-    """Write the tables of results in docs/."""
-    from launch import docs
-
-    for path, text in docs.pages(results).items():
-        Place.of(path).write(text)
-        say(f"written: {path}")
-    return 0
-
-
-def _rows(request: Request) -> list[Entry]:
-    """The rows that a name means; of several tables those that exist in the form asked for.
-
-    Raises:
-        InputError: the name, the row or its scaled form is unknown.
-    """
-    name = request.name
-    if name.endswith(".py"):
-        return own_entries(name, request.row, request.flags)
-    for row in request.row:
-        if not re.fullmatch("[0-9]{1,4}", row):
-            raise InputError(f"--row={row} is not the number of a row of a table")
-    if name in TABLES or name in FIGURES:
-        numbers = dict.fromkeys(map(int, request.row)) or (None,)
-        return [entry for number in numbers for entry in entries(name, number, request.small)]
-    if name not in PAPERS:
-        raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
-    if request.row:
-        raise InputError(f"--row={request.row[0]} is for one table, such as attention/table1")
-    chosen = [table for table in TABLES if table.startswith(f"{name}/")]
-    rows = scaled_entries if request.small else entries
-    return [entry for table in chosen for entry in rows(table)]
+def _command(given: argparse.Namespace) -> str:
+    """The command to record; folders are DIR, which change no result, files FILE."""
+    parts = ["python launch/reproduce.py", given.name, *(f"--row={row}" for row in given.row)]
+    parts += [f"--arms={given.arms}"] * bool(given.arms) + ["--small"] * given.small
+    parts += [f"--seeds={given.seeds}"] * bool(given.seeds)
+    parts += ["--file=FILE"] * bool(given.file) + ["--data_dir=DIR"] * bool(given.data_dir)
+    return " ".join([*parts, *(["--", *given.flags] if given.flags else [])])
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -339,6 +150,170 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds={text} names a seed twice")
     return tuple(seeds)
+
+
+def run(given: argparse.Namespace, say: Say) -> int:
+    """Do what the options ask for; returns the exit code."""
+    if not pathlib.Path("main.py").is_file():  # configs and launch scripts are found from there
+        raise InputError("run this from the root of the repository: there is no main.py here")
+    results = Results(given.results)
+    if given.docs:
+        from launch import docs
+
+        for path, text in docs.pages(results).items():
+            Place.of(path).write(text)
+            say(f"written: {path}")
+        return 0
+    if not given.name:
+        for line in listing(results):
+            say(line)
+        return 0
+    rows, code = rows_of(given), 0
+    tables = list(dict.fromkeys(entry.table for entry in rows))
+    leagues = [name for name in tables if name in TABLES and TABLES[name].trials]
+    if given.row and leagues:
+        raise InputError(f"--row={given.row[0]}: arms of {leagues[0]} choose among all its rows")
+    if len(leagues) < len(tables) or given.name in FIGURES:
+        rows = [entry for entry in rows if entry.table not in leagues]
+        queue, code = train(given, rows, results, say)
+        if not (given.dry_run or given.to == "slurm"):
+            show(given, queue, rows, say)
+            if given.name in FIGURES and not code:
+                from launch.draw import draw
+
+                out = pathlib.Path(given.results) / "figures"
+                for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
+                    say(f"drawn: {drawn}")
+    for name in leagues:
+        if code != STOPPED:
+            code = max(code, choose(given, name, results, say))
+    return code
+
+
+def rows_of(given: argparse.Namespace) -> list[Entry]:
+    """The rows that a name means; of several tables those that exist in the form asked for.
+
+    Raises:
+        InputError: the name, the row or its scaled form is unknown, or no row takes the file.
+    """
+    name, numbers = given.name, dict.fromkeys(given.row)
+    if name.endswith(".py"):
+        if len(numbers) < len(given.row):
+            raise InputError(f"rows must be different: {', '.join(given.row)}")
+        table = pathlib.PurePath(name).stem
+        specs = [Spec(name, text, given.flags) for text in numbers or [""]]
+        return [
+            Entry(table, number, Row(spec.arguments or "default"), spec, ())
+            for number, spec in enumerate(specs, 1)
+        ]
+    if name not in PAPERS | TABLES | FIGURES:
+        raise unknown("paper, table or figure", name, [*PAPERS, *TABLES, *FIGURES])
+    names = [table for table in TABLES if table.startswith(f"{name}/")] or [name]
+    if numbers and names != [name]:
+        raise InputError(f"--row={given.row[0]} is for one table, such as attention/table1")
+    found = [entry for table in names for entry in entries(table, given.small)]
+    by_number = {str(entry.number): entry for entry in found}
+    for number in numbers:
+        if number not in by_number:
+            raise InputError(f"--row={number}: {name} has rows {', '.join(by_number)}")
+    if given.small and not found and not (name in FIGURES and FIGURES[name].small):
+        raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
+    found = [by_number[number] for number in numbers] if numbers else found
+    if not given.file or name in FIGURES:
+        return found
+    given.file = str(expanded(given.file).resolve())
+    mark_of(given.file)  # which reads it
+    starting = [entry.starting_from(given.file) for entry in found]
+    if starting == found:
+        needs = next((entry.row.needs for entry in found if entry.row.needs), "no file")
+        raise InputError(f"--file={given.file}: {name} needs {needs}")
+    return starting
+
+
+def train(
+    given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say
+) -> tuple[Queue, int]:
+    """Train, submit or list what rows lack; the queue and an exit code."""
+    # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
+    import jax
+
+    from launch import slurm
+    from launch.runs import Queue
+    from mimetic_jax.host.memory import keep_freed_memory
+    from mimetic_jax.train.cluster import preemption
+
+    keep_freed_memory()
+    queue = Queue(
+        rows,
+        results,
+        given.workdir,
+        seeds=given.seeds,
+        only=given.arms,
+        data_dir=given.data_dir or "",
+        command=given.command,
+        say=say,
+    )
+    if added := queue.collect():
+        say(f"{added} finished runs of {given.workdir} have their lines now")
+    jobs = queue.jobs()
+    if not jobs:
+        say("every run has its line")
+    elif given.to == "slurm":
+        calls = [queue.flags(job) for job in jobs]
+        say(slurm.submit(calls, given.workdir, given.launcher, dry_run=given.dry_run))
+    elif given.dry_run:
+        for job in jobs:
+            say(str(job))
+    elif given.to == "local":
+        # A call of a few minutes shouldn't spend one of them compiling again.
+        jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
+        try:
+            failures = queue.train(jobs)
+        except preemption.Preempted as stopped:
+            say(f"{stopped}: the same command continues")
+            return queue, STOPPED
+        for reason, names in failures.items():
+            say("\n  ".join([f"not done, {reason}:", *names]))
+        return queue, 1 if failures else 0
+    return queue, 0
+
+
+def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> int:
+    """A table in which arms choose their row: the trials, then the runs that are compared.
+
+    Those of the default come first, since their spread tells what the others can show.
+    """
+    from launch import league
+
+    def but(**options: object) -> argparse.Namespace:
+        return argparse.Namespace(**{**vars(given), **options})
+
+    code, tried = 0, list[Entry]()
+    # An arm whose best is at an end tries the next row.
+    while code == 0 and (wanted := league.trials(name, results)) != tried:
+        tried, (_, code) = wanted, train(but(seeds=()), wanted, results, say)
+    rows = league.chosen(name, results)
+    of_default = [row for row in rows if "default" in {*row.init} & {*(given.arms or row.init)}]
+    if code != STOPPED and of_default and given.to == "local":
+        code = max(code, train(but(arms=("default",)), of_default, results, say)[1])
+        say(league.sensitivity(name, results))
+    if code != STOPPED and rows:
+        code = max(code, train(given, rows, results, say)[1])
+    if given.to != "slurm":
+        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
+    return code
+
+
+def show(given: argparse.Namespace, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
+    """The tables of rows, published and ours side by side."""
+    from launch import tables
+
+    for name in dict.fromkeys(entry.table for entry in rows):
+        shown = TABLES.get(name) or FIGURES.get(name)
+        text = tables.table([entry for entry in rows if entry.table == name], queue.results)
+        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+        if not shown:
+            (given.workdir / "table.md").write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from ml_collections import ConfigDict
 
-from launch.marks import Mark, marks_of
-from launch.registry import Entry, Spec
+from launch.marks import marks
+from launch.registry import Entry, Spec, mark_of
 from launch.results import Line, Results
 from mimetic_jax.base.errors import InputError, unknown
 from mimetic_jax.data.home import INSTALLED
@@ -57,10 +57,10 @@ class Queue:
 
     Args:
         entries: rows; those that share a comparison share its runs.
-        seeds: of each; those of its rows or its configuration where none are given.
-        only: names of arms; all that the rows need unless given.
         results: where finished runs have their lines.
         workdir: of checkpoints, a subfolder per comparison.
+        seeds: of each; those of its rows or its configuration where none are given.
+        only: names of arms; all that the rows need unless given.
         data_dir: folder of the data sets, if any.
         command: recorded in the lines.
         say: prints a line.
@@ -72,30 +72,31 @@ class Queue:
     def __init__(
         self,
         entries: Sequence[Entry],
-        seeds: Sequence[int],
-        only: Sequence[str],
         results: Results,
         workdir: Place,
-        data_dir: str,
-        command: str,
+        *,
+        seeds: Sequence[int] = (),
+        only: Sequence[str] = (),
+        data_dir: str = "",
+        command: str = "",
         say: Say = print,
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
-        self._seeds, self._data_dir = tuple(seeds), data_dir
+        self._data_dir = data_dir
         self.init: dict[Spec, tuple[str, ...]] = {}
-        self._own_seeds = {entry.spec: entry.seeds for entry in entries}
         for entry in entries:
-            if entry.row.needs and not entry.spec.weights:
+            if entry.lacks:
                 left_out = f"{entry.table} row {entry.number} is left out"
-                say(f"{left_out}: it needs {entry.row.needs}, given by --file")
+                say(f"{left_out}: it needs {entry.lacks}, given by --file")
                 continue
             init = (*self.init.get(entry.spec, ()), *entry.init)
             self.init[entry.spec] = tuple(dict.fromkeys(init))
-        self.blocked: set[Spec] = set()  # whose data is missing
-        self.configs = {spec: self._config(spec) for spec in self.init}
-        self.marks: dict[Spec, dict[str, Mark]] = {
-            spec: marks_of(config, spec.weights) for spec, config in self.configs.items()
-        }
+        own = {entry.spec: entry.seeds for entry in entries}
+        self.configs = {spec: self.config(spec, self.init[spec]) for spec in self.init}
+        for spec, config in self.configs.items():
+            # Where a config says that seeds train together, their number is its own too.
+            config.seeds = tuple(seeds or (config.together == 1 and own[spec]) or config.seeds)
+        self.marks = {spec: marks(spec, init) for spec, init in self.init.items()}
         known = {name for arms in self.marks.values() for name in arms}
         for name in only:
             if name not in known:
@@ -105,27 +106,42 @@ class Queue:
             for spec, arms in self.marks.items()
         }
 
+    def config(self, spec: Spec, init: Sequence[str]) -> ConfigDict:
+        """The configuration of a comparison, with the folder of its data set."""
+        config = spec.load(init)
+        if self._data_dir and config.data.name not in INSTALLED:
+            config.data.dir = self._data_dir
+        return config
+
+    def folder(self, spec: Spec) -> Place:
+        """The workdir of a comparison."""
+        return self.workdir / spec.folder
+
     def jobs(self) -> list[Job]:
         """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
 
         Where runs train together, all seeds of an arm are one job.
         """
         left = [
-            Job(spec, arm, tuple(self.configs[spec].seeds) if self._together(spec) else (seed,))
+            Job(spec, arm, tuple(config.seeds) if config.together > 1 else (seed,))
             for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
-            for spec in self.arms
+            for spec, config in self.configs.items()
             for arm in self.arms[spec]
-            if seed in self.configs[spec].seeds
+            if seed in config.seeds
         ]
         return [job for job in dict.fromkeys(left) if self._lacking(job)]
 
-    def folder(self, spec: Spec) -> Place:
-        """The workdir of a comparison."""
-        return self.workdir / spec.folder
-
-    def calls(self, jobs: Sequence[Job]) -> list[tuple[str, ...]]:
-        """The flags of main.py for each job, in the workdir of its comparison."""
-        return [self._flags(job) for job in jobs]
+    def flags(self, job: Job) -> tuple[str, ...]:
+        """Those of main.py that train a job, in the workdir of its comparison."""
+        spec, folder = job.spec, self.configs[job.spec].data.get("dir")
+        return (
+            f"--config={spec.argument(self.init[spec])}",
+            *spec.flags,
+            f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
+            *([f"--config.data.dir={folder}"] if folder else []),
+            f"--workdir={self.folder(spec)}",
+            f"--only={job.only}",
+        )
 
     def collect(self) -> int:
         """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
@@ -145,64 +161,38 @@ class Queue:
             Preempted: if stopped; the same call continues.
         """
         failures: dict[str, list[str]] = defaultdict(list)
+        blocked = set[Spec]()  # whose data is missing
         # Rows take turns, seed by seed: the data and programs of some are kept.
         ready = functools.lru_cache(READY)(lambda spec: Comparison(self.configs[spec], self.say))
         with preemption.listening():
             for number, job in enumerate(jobs, 1):
                 if preemption.should_stop():
                     raise preemption.Preempted("stopped between two runs")
-                if job.spec in self.blocked:
+                if job.spec in blocked:
                     continue
                 label = f"[{number}/{len(jobs)}] {job}"
                 try:
                     comparison = ready(job.spec)
-                    work = comparison.claimed(self.folder(job.spec), job.only)
+                    runs = comparison.claimed(self.folder(job.spec), job.only)
                 except InputError as error:  # missing data of one row stops no other
                     if str(error) not in failures:
                         self.say(f"{label}: left out: {error}")
-                    self.blocked.add(job.spec)
+                    blocked.add(job.spec)
                     failures[str(error)].append(job.spec.key)
                     continue
                 self.say(label)
                 try:
-                    failures["diverged"] += [str(job) for _ in comparison.train_all(work)]
+                    failures["diverged"] += [str(job) for _ in comparison.train_all(runs)]
                     self._collected(job)
                 except InputError as error:
                     failures[str(error)].append(str(job))
                     self.say(f"{label}: failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
 
-    def with_data(self, config: ConfigDict) -> ConfigDict:
-        """The configuration with the folder of its data set."""
-        if self._data_dir and config.data.name not in INSTALLED:
-            config.data.dir = self._data_dir
-        return config
-
-    def _config(self, spec: Spec) -> ConfigDict:
-        config = spec.load(self.init[spec])
-        # Where a config says that seeds train together, their number is its own too.
-        own = () if config.together > 1 else self._own_seeds[spec]
-        config.seeds = self._seeds or own or config.seeds
-        return self.with_data(config)
-
-    def _flags(self, job: Job) -> tuple[str, ...]:
-        spec, folder = job.spec, self.configs[job.spec].data.get("dir")
-        return (
-            f"--config={spec.config_argument(self.init[spec])}",
-            *spec.flags,
-            f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
-            *([f"--config.data.dir={folder}"] if folder else []),
-            f"--workdir={self.folder(spec)}",
-            f"--only={job.only}",
-        )
-
     def _recognizes(self, spec: Spec) -> bool:
         claim = Claim.read(self.folder(spec))
         record = configs.to_json(self.configs[spec])
         return claim is not None and configs.difference(claim.config, record) is None
-
-    def _together(self, spec: Spec) -> bool:
-        return bool(self.configs[spec].together > 1)
 
     def _lacking(self, job: Job) -> list[int]:
         """The seeds of a job that have no line."""
@@ -219,7 +209,7 @@ class Queue:
             "batch": config.batch,
             "dtype": config.model.get("dtype", "float32"),
             "command": self.command,
-            "weights": job.spec.weights.mark if job.spec.weights else None,
+            "weights": mark_of(job.spec.file) if job.spec.file else None,
         }
         runs = [Run.of(self.folder(job.spec), job.arm, seed) for seed in self._lacking(job)]
         records = [record for run in runs if (record := run.record())]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from launch.marks import marks, reached
-from launch.registry import Entry, Spec
+from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, markdown
 from mimetic_jax.train.statistics import ENOUGH, Difference
+from papers.record import Row
 
 HEAD = (
     *("row", "arm", "published", "ours ± sd (n)"),
@@ -18,50 +19,68 @@ HEAD = (
 )
 
 
-def table(
-    entries: Sequence[Entry], results: Results, *, full: bool = True, only: Collection[str] = ()
-) -> str:
-    """Published and ours of some rows; columns that would be empty are left out.
-
-    An arm that rows of one comparison share is shown with the first. A published score stands
-    behind that of the default, and beside no scaled row.
-
-    Args:
-        entries: rows, in this order.
-        results: the lines of finished runs.
-        full: whether to show what is published, and arms that aren't trained.
-        only: arms to show; all unless given.
-    """
-    shown: list[Sequence[str]] = []
-    seen = set[tuple[str, Spec, str]]()
-    several = len({entry.table for entry in entries}) > 1
-    for entry in entries:
-        row, found = entry.row, reached(entry, results)
-        label = f"{entry.table}, {row.label}" if several else f"{entry.number}. {row.label}"
-        label += ", scaled down" * entry.spec.small
-        beside = full and not entry.spec.small
-        published = dict(row.published) if beside else {}
-        if row.best and published:  # one score, of the best of some arms
-            shown.append((label, f"best of {len(published)}", printed(max(published.values()))))
-            published.clear()
-        default = f"{printed(published[DEFAULT])} → " if DEFAULT in published else ""
-        for arm in dict.fromkeys((*published, *(marks(entry, results) if full else found))):
-            if (entry.table, entry.spec, arm) in seen or (only and arm not in only):
-                continue
-            seen.add((entry.table, entry.spec, arm))
-            score = printed(published[arm]) if arm in published else ""
-            text = default + score if score and arm != DEFAULT else score
-            shown.append((label, arm, text, *cells(found, arm)))
-        if beside:
-            shown += [(label, name, printed(score)) for name, score in row.others.items()]
+def table(entries: Sequence[Entry], results: Results) -> str:
+    """Published and ours of some rows, with every arm that was trained."""
+    shown = [
+        line
+        for entry in entries
+        for line in side_by_side(label(entry), entry.row, reached(entry, results), every=True)
+    ]
     stale = {
         (line.config, line.arm, line.seed, line.digest)
-        for entry in (entries if full else ())
+        for entry in entries
         for line in results.of(entry.spec)
-        if (mark := marks(entry, results).get(line.arm)) and mark.result != line.digest
+        if (mark := marks(entry.spec, entry.init, line.weights or "").get(line.arm))
+        and mark.result != line.digest
     }
     note = f"\n\n{len(stale)} runs of another configuration are not counted." if stale else ""
     return lines(HEAD, shown) + note
+
+
+def ours(
+    entries: Sequence[Entry], results: Results, only: Collection[str] = ()
+) -> Iterator[Sequence[str]]:
+    """The lines of what was trained of some rows, without what is published; of some arms only."""
+    several = len({entry.table for entry in entries}) > 1
+    for entry in entries:
+        found = reached(entry, results)
+        for arm in found:
+            if not only or arm in only:
+                yield label(entry, several), arm, "", *cells(found, arm)
+
+
+def label(entry: Entry, several: bool = False) -> str:
+    """A row by its number, or among the rows of several tables by its table's name."""
+    name = f"{entry.table}, {entry.row.label}" if several else f"{entry.number}. {entry.row.label}"
+    return name + ", scaled down" * entry.spec.small
+
+
+def side_by_side(
+    name: str, row: Row, found: Mapping[str, ArmResult], *, every: bool = False
+) -> Iterator[Sequence[str]]:
+    """The lines of a row: its published scores after the default's, each with ours.
+
+    Args:
+        name: of the row.
+        row: as published.
+        found: what its arms reached.
+        every: whether arms that have no published score follow.
+    """
+    scores = {arm: printed(score) for arm, score in row.published.items()}
+    start = f"{scores.pop(DEFAULT)} → " if DEFAULT in scores and len(scores) > 1 else ""
+    if row.best:  # one score, of the best of some arms
+        yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
+    elif found:
+        for arm, text in scores.items():
+            yield name, arm, start + text, *cells(found, arm)
+    elif scores:
+        yield name, ", ".join(scores), start + ", ".join(scores.values())
+    if every:
+        for arm in found:
+            if row.best or arm not in scores:
+                yield name, arm, "", *cells(found, arm)
+    for other, score in row.others.items():
+        yield name, other, printed(score)
 
 
 def lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -74,13 +93,18 @@ def cells(found: Mapping[str, ArmResult], arm: str) -> tuple[str, ...]:
     """An arm's score, its differences, and what they say; none if it isn't trained."""
     if arm not in found:
         return ()
-    ours = found[arm]
-    scale, structure = differences(ours, found)
-    form = f".{ours.score.digits}f"
+    return numbers(found[arm], *differences(found[arm], found))
+
+
+def numbers(
+    result: ArmResult, scale: Difference | None, structure: Difference | None
+) -> tuple[str, ...]:
+    """An arm's score, its differences to the default and to noise, and what they say."""
+    form = f".{result.score.digits}f"
     return (
-        f"{ours.shown()} ({len(ours.reached)})",
+        f"{result.shown()} ({len(result.reached)})",
         *(f"{one:{form}}" if one else "" for one in (scale, structure)),
-        verdict(scale, structure, ours.score.higher),
+        verdict(scale, structure, result.score.higher),
     )
 
 
@@ -94,16 +118,16 @@ def printed(score: float) -> str:
 
 
 def differences(
-    ours: ArmResult, found: Mapping[str, ArmResult]
+    of: ArmResult, found: Mapping[str, ArmResult]
 ) -> tuple[Difference | None, Difference | None]:
     """An arm's differences to the default, and to noise of the same norms.
 
     Args:
-        ours: the arm.
+        of: the arm.
         found: all arms of its comparison.
     """
-    default, noise = found.get(DEFAULT), found.get(ours.control)
-    return ours.versus(default) if default else None, ours.versus(noise) if noise else None
+    default, noise = found.get(DEFAULT), found.get(of.control)
+    return of.versus(default) if default else None, of.versus(noise) if noise else None
 
 
 def verdict(scale: Difference | None, structure: Difference | None, higher: bool) -> str:

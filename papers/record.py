@@ -23,6 +23,22 @@ class Small:
     flags: tuple[str, ...] = ()
     says: str = ""
 
+    def scaled(self, arguments: str) -> str:
+        """A row's arguments, scaled down.
+
+        >>> Small("patch=4", {"width": 0.5}).scaled("width=192,depth=12,heads=3")
+        'width=96,depth=12,heads=3,patch=4'
+        """
+        values = _pairs(arguments)
+        for name, factor in self.times.items():
+            if name in values:
+                values[name] = str(max(1, round(float(values[name]) * factor)))
+        return ",".join(f"{k}={v}" for k, v in {**values, **_pairs(self.arguments)}.items())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -161,14 +177,12 @@ class Figure:
         title: in a few words.
         section: of the paper, where it stands.
         draw: name of a function in `mimetic_jax.analysis.figures`.
-        options: its arguments. A figure of networks as they start names them by "config", a value
-            of main.py's --config.
+        options: its arguments; "examples" is the number of test examples of a figure of networks.
         rows: what must have been trained for it, each with its config file unless `table` has one;
             none for a figure that needs no training, or whose rows are those of `table`.
         table: name of the table whose config, flags and controls the rows share.
-        small: how `rows` are scaled down, or the networks of "config".
-        starts: networks that are drawn as they start, where a file of weights that they start from
-            is given.
+        small: how its rows are scaled down.
+        starts: networks that are drawn as they start; those that need a file, where it is given.
         doubt: of what the paper shows.
         needs: what it takes beside that, such as pretrained weights; empty if nothing.
     """

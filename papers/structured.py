@@ -309,7 +309,13 @@ _CONVMIXER_OF_5 = Row(
     config=_CONVMIXER,
     flags=_BFLOAT16,
 )
-_MAPS = f"{_SMALL_DATA}:data=cifar10,init=default+mimetic+impulse"
+
+
+def _maps(*arms: str) -> tuple[Row, ...]:
+    """Networks on CIFAR-10 as they start."""
+    return (Row("", "data=cifar10", arms=arms, config=_SMALL_DATA),)
+
+
 _SMALL_MAPS = Small(
     flags=("--config.data.size=32", "--config.model.patch=4"),
     says="images of 32 pixels in patches of 4",
@@ -324,10 +330,8 @@ FIGURES = {
         "attention map of the usual and of the structured initialization",
         "1",
         "impulse_maps",
-        {
-            "config": f"{_SMALL_DATA}:data=cifar10,init=default+impulse",
-            "layers": (1,),
-        },
+        {"layers": (1,)},
+        starts=_maps("default", "impulse"),
         small=_SMALL_MAPS,
         doubt="a sketch; the text names its halves alone",
     ),
@@ -342,6 +346,7 @@ FIGURES = {
         "what channel mixing alone can't restore of a trained block with other, fixed filters",
         "3",
         "residual",
+        {"examples": 16},  # whose pixels are the equations for hundreds of unknowns
         rows=(_CONVMIXER_OF_5,),
         small=_SMALL_CONVMIXER,
         doubt="the paper draws no such figure: it tests its proposition's claim on networks",
@@ -358,7 +363,8 @@ FIGURES = {
         "attention maps at the start, of three layers",
         "5.4",
         "impulse_maps",
-        {"config": _MAPS, "layers": (1, 6, 12)},
+        {"layers": (1, 6, 12)},
+        starts=_maps("default", "mimetic", "impulse"),
         small=_SMALL_MAPS,
         doubt=f"{_LOST}; which layers it draws is lost too",
     ),
@@ -388,7 +394,8 @@ FIGURES = {
         "attention maps at the start, of all layers",
         "I",
         "impulse_maps",
-        {"config": _MAPS, "layers": tuple(range(1, 13))},
+        {"layers": tuple(range(1, 13))},
+        starts=_maps("default", "mimetic", "impulse"),
         small=_SMALL_MAPS,
         doubt=_LOST,
     ),

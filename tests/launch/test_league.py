@@ -54,7 +54,7 @@ def call(tmp_path, monkeypatch):
             queue.results.append(
                 job.spec, Line(arm=job.arm, seed=job.seeds[0], value=value, curve=curve, **about)
             )
-        return []
+        return {}
 
     monkeypatch.setattr(runs.Queue, "train", train)
 

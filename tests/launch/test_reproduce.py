@@ -58,7 +58,6 @@ STARTED = Table(
     (
         Row("from a file", "steps=4,teacher=FILE.npz", {"started": 81.0}, needs="a file of a ViT"),
         Row("from a run", "steps=4,teacher=FIRST_STAGE", {"started": 82.0}, needs="a first stage"),
-        Row("from another", "teacher=FIRST_STAGE", {"started": 83.0}, needs="another first stage"),
     ),
     controls=(),
 )
@@ -78,7 +77,7 @@ def test_doctests(module):
 
 
 def test_a_row_is_a_comparison_of_its_arms_and_controls():
-    (entry,) = registry.entries("tests/tiny", 1)
+    (entry,) = row("tests/tiny", 1)
     assert entry.init == ("default", "mimetic", "norm_matched")
     config = entry.spec.load(entry.init)
     assert list(config.arms) == ["default", "mimetic", "norm_matched"]
@@ -86,7 +85,7 @@ def test_a_row_is_a_comparison_of_its_arms_and_controls():
 
 
 def test_a_scaled_row_is_another_comparison():
-    full, small = (registry.entries("tests/tiny", 1, small=s)[0].spec for s in (False, True))
+    full, small = (row("tests/tiny", 1, s)[0].spec for s in (False, True))
     assert small.arguments == "width=8,steps=4"
     assert full.folder != small.folder
 
@@ -104,6 +103,11 @@ def tiny(**changes):
     config = Spec(TINY, "").load(())
     config.update_from_flattened_dict(changes)
     return configs.arms_of(config)
+
+
+def row(name, number, small=False):
+    """A row of a table, in a list."""
+    return [registry.entries(name, small)[number - 1]]
 
 
 def ended(call):
@@ -130,10 +134,9 @@ class Call:
     def __init__(self, folder, entries=None, seeds=(0,), only=("default", "mimetic")):
         self.folder, self.said = folder, []
         self.results = Results(folder / "results")
-        entries = registry.entries("tests/tiny", 1) if entries is None else entries
-        self.queue = runs.Queue(
-            entries, seeds, only, self.results, Place.of(folder / "runs"), "", "a command", self.say
-        )
+        entries = row("tests/tiny", 1) if entries is None else entries
+        options = {"seeds": seeds, "only": only, "command": "a command", "say": self.say}
+        self.queue = runs.Queue(entries, self.results, Place.of(folder / "runs"), **options)
 
     def say(self, line):
         self.said.append(line)
@@ -166,14 +169,13 @@ def finished(tmp_path_factory):
 @pytest.mark.slow
 def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     """They are trained once, found again by whoever asks, and drawn from their weights."""
-    (entry,) = registry.entries("tests/tiny", 1)
+    (entry,) = row("tests/tiny", 1)
     flags = ("--config.together=2", "--config.steps=2")
     entry = dataclasses.replace(entry, spec=Spec(TINY, "", flags))
 
     def queue(folder, seeds=(0, 1)):
         results, workdir = Results(tmp_path / folder), Place.of(tmp_path / "runs")
-        rest = "", "a command", lambda line: None
-        return runs.Queue([entry], seeds, ("default",), results, workdir, *rest)
+        return runs.Queue([entry], results, workdir, seeds=seeds, only=("default",))
 
     first = queue("results")
     (job,) = first.jobs()
@@ -275,7 +277,7 @@ def test_sigterm_saves_and_stops(tmp_path):
 
 
 def test_missing_data_stops_its_rows_and_no_others(tmp_path):
-    (ours,) = registry.entries("tests/tiny", 1)
+    (ours,) = row("tests/tiny", 1)
     spec = Spec("configs/cifar10_vit.py", "width=12,depth=1")
     theirs = Entry("attention/table1", 1, Row("x"), spec, ("default",))
     wider = dataclasses.replace(theirs, spec=Spec(theirs.spec.config, "width=24,depth=1"))
@@ -290,9 +292,7 @@ def test_missing_data_stops_its_rows_and_no_others(tmp_path):
 def test_an_unknown_arm_and_a_row_that_needs_more(tmp_path):
     with pytest.raises(InputError, match="did you mean 'mimetic'"):
         Call(tmp_path, only=("mimetik",))
-    entry = dataclasses.replace(
-        registry.entries("tests/tiny", 1)[0], row=Row("x", needs="a file of somebody's")
-    )
+    entry = dataclasses.replace(row("tests/tiny", 1)[0], row=Row("x", needs="a file of somebody's"))
     call = Call(tmp_path, [entry], only=())
     assert call.queue.jobs() == []
     (said,) = call.said
@@ -323,8 +323,8 @@ def vit_file(path, seed=0):
 
 
 def started(folder, number, path, seeds=(0,)):
-    rows = registry.with_weights(registry.entries("tests/started", number), str(path))
-    return Call(folder, rows, seeds, only=())
+    (entry,) = row("tests/started", number)
+    return Call(folder, [entry.starting_from(str(path))], seeds, only=())
 
 
 def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
@@ -339,11 +339,11 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     copy = tmp_path / "copy.npz"
     shutil.copy(file, copy)
     assert started(tmp_path, 1, copy).queue.jobs() == []
-    other = vit_file(file, seed=1)
+    other = vit_file(tmp_path / "b" / "vit.npz", seed=1)
     (job,) = started(tmp_path, 1, other).queue.jobs()
     assert not call.queue.folder(job.spec).exists()  # a workdir of its own
     # Its table, and the document of all, need no file.
-    rows = registry.entries("tests/started", 1)
+    rows = row("tests/started", 1)
     (shown,) = cells(tables.table(rows, call.results))[2:]
     assert shown == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
@@ -352,26 +352,26 @@ def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, 
     (stage,) = (finished.folder / "runs").iterdir()
     queue = started(tmp_path, 2, stage).queue
     ((spec, config),) = queue.configs.items()
-    assert config.arms.started.init_from == f"{stage.resolve()}/runs/default/{{seed}}"
+    assert config.arms.started.init_from == f"{stage}/runs/default/{{seed}}"
     record = json.loads((stage / "config.json").read_text())["config"]
-    assert spec.weights.mark == digest(record)
-    assert digest({**record, "seeds": [7], "name": "x"}) == spec.weights.mark
-    assert digest({**record, "batch": 64}) != spec.weights.mark
+    mark = registry.mark_of(spec.file)
+    assert mark == digest(record)
+    assert digest({**record, "seeds": [7], "name": "x"}) == mark
+    assert digest({**record, "batch": 64}) != mark
     arms = {**record["arms"], "mimetic": {"scheme": []}}
-    assert digest({**record, "arms": arms}) != spec.weights.mark
+    assert digest({**record, "arms": arms}) != mark
 
 
 @pytest.mark.parametrize(
     ("call", "file", "words"),
     [
-        (["tests/tiny", "--row=1"], "vit.npz", "tests/tiny row 1 starts from no weights"),
+        (["tests/tiny", "--row=1"], "vit.npz", "vit.npz: tests/tiny needs no file"),
         (["tests/started", "--row=1"], "no.npz", "no.npz: there is no such file"),
         (["tests/started", "--row=1"], "vit.pt", "vit.pt is none of .npz, .safetensors"),
-        (["tests/started", "--row=1"], "a,b.npz", "can't hold the comma of"),
-        (["tests/started", "--row=2"], "vit.npz", "tests/started row 2 needs a first stage"),
-        (["tests/started", "--row=1"], "stage", "tests/started row 1 needs a file of a ViT"),
+        (["tests/started", "--row=1"], "a,b.npz", "can't hold its comma"),
+        (["tests/started", "--row=2"], "vit.npz", "tests/started needs a first stage"),
+        (["tests/started", "--row=1"], "stage", "tests/started needs a file of a ViT"),
         (["tests/started", "--row=2"], "empty", "not a workdir of main.py: it has no config.json"),
-        (["tests/started"], "stage", "rows 2, 3 start from different weights: add --row"),
     ],
 )
 def test_weights_that_do_not_serve_are_one_line(
@@ -398,7 +398,7 @@ def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
     call = ["tests/tiny", "--row=2", "--seeds=3", "--data_dir=DIR", *options]
     assert ended(call) == 0
     *_, first, second = capsys.readouterr().out.splitlines()
-    spec = registry.entries("tests/tiny", 2)[0].spec
+    spec = row("tests/tiny", 2)[0].spec
     shared = [f"--config={TINY}:width=32,steps=8,init=default+norm_matched", "--config.seeds=(3,)"]
     shared += [f"--workdir={tmp_path / spec.folder}"]  # digits are installed: no data.dir
     assert first.split("\t") == [*shared, "--only=default/3"]
@@ -430,9 +430,9 @@ def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, mo
 
 def write(folder, scores, digest="", small=False):
     """Lines of the tiny table's first row; of its own digests unless another is given."""
-    (entry,) = registry.entries("tests/tiny", 1, small)
+    (entry,) = row("tests/tiny", 1, small)
     found = Results(folder)
-    own = marks.marks(entry, found)
+    own = marks.marks(entry.spec, entry.init)
     about = {"config": entry.spec.key, "small": small, "score": "accuracy", "command": "c"}
     for arm, values in scores.items():
         for seed, value in enumerate(values):
@@ -451,12 +451,12 @@ ARMS = ("default", "norm_matched", "mimetic")
 def test_published_and_ours_with_their_differences(tmp_path):
     scores = {"default": [80, 81, 82], "norm_matched": [81, 81, 86], "mimetic": [84, 84, 87]}
     entry, found = write(tmp_path, scores)
-    head, _, default, mimetic, matched, *rest = cells(tables.table([entry], found))
+    head, _, mimetic, default, matched, *rest = cells(tables.table([entry], found))
     assert head == [
         *("row", "arm", "published", "ours ± sd (n)"),
         *("Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict"),
     ]
-    assert default[:4] == ["1. width 16", "default", "80.00", "81.00 ± 1.00 (3)"]
+    assert default[1:4] == ["default", "", "81.00 ± 1.00 (3)"]
     assert mimetic[:4] == ["1. width 16", "mimetic", "80.00 → 82.50", "85.00 ± 1.73 (3)"]
     low, high = scipy.stats.t.interval(0.95, 2, 4, scipy.stats.sem([4, 3, 5]))
     assert mimetic[4] == f"+4.00 [{low:+.2f}, {high:+.2f}]"
@@ -468,11 +468,7 @@ def test_published_and_ours_with_their_differences(tmp_path):
 def test_rows_without_runs_keep_their_published_numbers(tmp_path):
     rows = registry.entries("tests/tiny")
     shown = cells(tables.table(rows, Results(tmp_path)))
-    assert [row[1:] for row in shown[2:5]] == [
-        ["default", "80.00"],
-        ["mimetic", "80.00 → 82.50"],
-        ["norm_matched", ""],
-    ]
+    assert shown[2:] == [["1. width 16", "mimetic", "80.00 → 82.50"]]
 
 
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
@@ -484,12 +480,10 @@ def test_runs_of_another_configuration_are_not_mixed_in(tmp_path):
     assert len(found.of(entry.spec)) == 2
 
 
-def test_scaled_rows_show_nothing_published(tmp_path):
+def test_scaled_rows_are_named(tmp_path):
     entry, found = write(tmp_path, {"default": [50.0]}, small=True)
-    text = tables.table([entry], found)
-    assert "published" not in text
-    assert "80.00" not in text
-    (full,) = registry.entries("tests/tiny", 1)
+    assert "1. width 16, scaled down" in tables.table([entry], found)
+    (full,) = row("tests/tiny", 1)
     assert "50.00" not in tables.table([full], found)
 
 
@@ -503,7 +497,6 @@ def test_a_score_of_the_best_of_several_arms_is_one_line(tmp_path):
         ["best of 2", "89.90", ""],
         ["default", "", "80.00 (1)"],
         ["mimetic", "", "85.00 (1)"],
-        ["norm_matched", "", ""],
     ]
 
 
@@ -547,9 +540,9 @@ def test_the_list_has_the_state_of_each_row(tmp_path, monkeypatch):
     ("call", "words"),
     [
         (["attention/tabel1"], "did you mean 'attention/table1'"),
-        (["attention/table1", "--row=11"], "--row=11: attention/table1 has rows 1 to 10"),
-        (["attention/table1", "--row=1", "--row=b"], "--row=b is not the number of a row"),
-        (["attention/table1", "--row=1", "--row=11"], "--row=11: attention/table1 has rows 1"),
+        (["attention/table1", "--row=11"], "--row=11: attention/table1 has rows 1, 2, 3"),
+        (["attention/table1", "--row=1", "--row=b"], "--row=b: attention/table1 has rows 1, 2, 3"),
+        (["attention/table1", "--row=1", "--row=11"], "--row=11: attention/table1 has rows"),
         (["attention", "--row=1"], "--row=1 is for one table"),
         (["attention/table3", "--small"], "attention/table3 has no form that a CPU trains"),
         (["attention/figure3", "--small"], "attention/figure3 has no form that a CPU trains"),
@@ -620,15 +613,15 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
     assert drawn.with_suffix(".csv").exists()
 
 
-def test_a_scaled_figure_of_starts_is_of_a_scaled_network(tmp_path):
-    from launch import draw
-
+def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     small = Small(times={"width": 0.5}, flags=("--config.model.depth=2",))
-    spec = draw._of_start(f"{TINY}:width=16,init=default+mimetic", small)
-    config = spec.load(())
+    start = Row("", "width=16", arms=("default", "mimetic"), config=TINY)
+    figure = papers.record.Figure("maps", "1", "impulse_maps", small=small, starts=(start,))
+    monkeypatch.setitem(papers.FIGURES, "tests/figure", figure)
+    (entry,) = registry.starts("tests/figure", small=True)
+    config = entry.spec.load(entry.init)
     assert (config.model.width, config.model.depth) == (8, 2)
     assert list(config.arms) == ["default", "mimetic"]
-    assert draw._of_start("", small) is None
 
 
 def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypatch):
@@ -646,21 +639,20 @@ def test_a_figure_of_pretrained_weights_takes_a_file(tmp_path, capsys, monkeypat
     assert "isn't drawn from the weights of a file" in capsys.readouterr().err
 
 
-def test_panels_of_a_grid_are_read_off_the_schemes(tmp_path):
-    """Names of the arms say α and ±β in hundredths; the arm in the middle is in both panels."""
+def test_panels_of_a_grid_are_read_off_the_names(tmp_path):
+    """Names of the arms say α and ±β in hundredths, as their schemes have them."""
     rows = registry.entries("evidence/image_grid")
-    panels = draw._panels(rows, Call(tmp_path, rows, only=()).queue)
+    (config,) = Call(tmp_path, rows, only=()).queue.configs.values()
+    panels = draw._panels([*config.arms])
     for pair, arms in panels.items():
         assert len(set(arms.values())) == 9
-        for arm, (alpha, beta) in arms.items():
-            if match := re.fullmatch(rf"{pair}_(\d+)_(\d+)", arm):
-                assert (100 * alpha, 100 * abs(beta)) == pytest.approx([*map(int, match.groups())])
-                assert beta < 0 or pair == "qk"
+        for arm, constants in arms.items():
+            mimetic = config.arms[arm].scheme[-1]
+            of = {"vo": (mimetic.alpha_vo, mimetic.beta_vo)}.get(pair)
+            assert constants == (of or (mimetic.alpha_qk, mimetic.beta_qk))
 
 
 def test_a_figure_of_runs_draws_them(finished, tmp_path):
-    from launch import draw
-
     figure = papers.record.Figure(
         "curves", "1", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
     )
@@ -668,9 +660,8 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         patched.setitem(papers.FIGURES, "tests/figure", figure)
         (entry,) = registry.entries("tests/figure")
         entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
-        wanted = runs.Queue(
-            [entry], (0, 1), (), Results(finished.folder / "results"), Place.of(tmp_path), "", "c"
-        )
+        found = Results(finished.folder / "results")
+        wanted = runs.Queue([entry], found, Place.of(tmp_path), seeds=(0, 1))
         wanted.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):
