@@ -1,7 +1,8 @@
 """Tables in which each arm is compared in the row where it did best in a trial: the league.
 
 Rows are candidates, such as learning rates. Trials are runs of other seeds, and of a validation
-split where the data has one; they are lines of the results like any other.
+split where the data has one; they are lines of the results like any other. Arms that are no
+controls are the entrants.
 """
 
 from __future__ import annotations
@@ -19,12 +20,8 @@ from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
 from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
-from papers import TABLES, today, trained
-from papers.league import ENTRANTS as OF_LEAGUE
+from papers import TABLES
 from papers.league import LONG
-
-ENTRANTS = OF_LEAGUE | trained.ENTRANTS | today.ENTRANTS
-"""What each arm of such a table is, in words; the others are their controls."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +57,7 @@ def trials(task: str, results: Results) -> list[Entry]:
     >>> first[0].seeds, first[0].spec.flags[-1]
     ((100,), '--config.data.held_out=0.2')
     """
-    tried, picked = _tried(task, results), choices(task, results)
-    wanted = []
+    tried, picked, wanted = _tried(task, results), choices(task, results), []
     for trial in _trials(task):
         near = {arm for arm, (best, _) in picked.items() if abs(trial.number - best) <= 1}
         near |= {arm for arm, goodness in tried.items() if trial.number in goodness}
@@ -96,15 +92,12 @@ def chosen(task: str, results: Results) -> list[Entry]:
 
 def _trials(task: str) -> list[Entry]:
     """All rows with the seeds and flags of their trials."""
-    table = TABLES[task]
-    return [
-        dataclasses.replace(
-            entry,
-            spec=dataclasses.replace(entry.spec, flags=(*entry.spec.flags, *table.trial_flags)),
-            seeds=table.trials,
-        )
-        for entry in entries(task)
-    ]
+    table, found = TABLES[task], []
+    for entry in entries(task):
+        flags = (*entry.spec.flags, *table.trial_flags)
+        spec = dataclasses.replace(entry.spec, flags=flags)
+        found.append(dataclasses.replace(entry, spec=spec, seeds=table.trials))
+    return found
 
 
 def _tried(task: str, results: Results) -> dict[str, dict[int, float]]:
@@ -132,15 +125,16 @@ def standings(task: str, results: Results) -> list[Standing]:
     of_rows = [reached(row, results) for row in rows]
     found: dict[str, Standing] = {}
     for arm, (number, edge) in choices(task, results).items():
-        reached_there = of_rows[number - 1]
-        runs = reached_there[arm].runs if arm in reached_there else {}
+        there = of_rows[number - 1].get(arm)
+        runs = {} if there is None else there.runs
         if compared := {seed: run for seed, run in runs.items() if seed not in table.trials}:
             found[arm] = Standing(rows[number - 1], edge, ArmResult(arm, compared))
     if DEFAULT not in found:
         return []
-    entrants = [arm for arm in rows[0].init if arm in found and arm in ENTRANTS]
+    entrants = [arm for arm in rows[0].init if arm in found and _is_entrant(arm)]
     # Whatever rates they chose: those of one row say which arm is the control of which.
-    control = {arm: mark.control for arm, mark in marks(rows[0].spec, rows[0].init).items()}
+    of_arm = marks(rows[0].spec, rows[0].init)
+    control = {arm: mark.control for arm, mark in of_arm.items()}
 
     def over(others: Mapping[str, str]) -> list[Difference | None]:
         pairs = [(found[arm].result, found.get(others[arm])) for arm in entrants]
@@ -152,8 +146,12 @@ def standings(task: str, results: Results) -> list[Standing]:
     return [found[arm] for arm in rows[0].init if arm in found]
 
 
+def _is_entrant(arm: str) -> bool:
+    return not arm.startswith("norm_matched_")
+
+
 def _of_entrants(task: str, results: Results) -> list[Standing]:
-    return [one for one in standings(task, results) if one.result.arm in ENTRANTS]
+    return [one for one in standings(task, results) if _is_entrant(one.result.arm)]
 
 
 def sensitivity(task: str, results: Results) -> str:
@@ -164,41 +162,35 @@ def sensitivity(task: str, results: Results) -> str:
     default = next((one.result for one in standings(task, results)), None)
     if default is None or default.sd is None:
         return ""
-    n = len(default.reached)
-    entrants = [arm for arm in entries(task)[0].init if arm in ENTRANTS and arm != DEFAULT]
+    n, others = len(default.reached), sum(map(_is_entrant, entries(task)[0].init)) - 1
     form = f".{default.score.digits}f"
-    gain, corrected = (smallest_gain(default.sd, n, of) for of in (1, len(entrants)))
+    gain, corrected = (smallest_gain(default.sd, n, of) for of in (1, others))
     return (
         f"{task}: the default reaches {default.shown()} with {n} seeds; nine times of ten they "
         f"show a gain of {gain:{form}} of one arm, and of {corrected:{form}} among "
-        f"{len(entrants)} (Holm)"
+        f"{others} (Holm)"
     )
-
-
-_HEAD = ("best at", "ours ± sd (n)", "Δ default [95 % CI]", "Δ noise [95 % CI]", "verdict")
 
 
 def task_table(task: str, results: Results) -> str:
     """A task: each entrant with its rate, score, gains and verdict, the best first."""
-    shown = sorted(
-        _of_entrants(task, results),
-        key=lambda one: one.result.mean,
-        reverse=TABLES[task].higher,
-    )
+    sign = -1 if TABLES[task].higher else 1
+    shown = sorted(_of_entrants(task, results), key=lambda one: sign * one.result.mean)
     return tables.lines(
-        ("initialization", *_HEAD), [(f"`{one.result.arm}`", *_cells(one)) for one in shown]
+        ("initialization", "best at", *tables.NUMBERS),
+        [(f"`{one.result.arm}`", *_cells(one)) for one in shown],
     )
 
 
 def settings_table(tasks: Sequence[str], results: Results) -> str:
     """Candidates by settings: each entrant of each of these tables that has all its seeds."""
-    lines = [
+    shown = [
         (task.partition("/")[2], f"`{one.result.arm}`", *_cells(one))
         for task in tasks
         for one in _of_entrants(task, results)
         if len(one.result.reached) >= len(one.entry.seeds)
     ]
-    return tables.lines(("setting", "candidate", *_HEAD), lines)
+    return tables.lines(("setting", "candidate", "best at", *tables.NUMBERS), shown)
 
 
 def _cells(standing: Standing) -> tuple[str, ...]:
@@ -210,7 +202,7 @@ def league_table(results: Results) -> str:
     """The league in one Markdown table: entrants by tasks, the gain over the default in each cell.
 
     Bold is a gain or loss that holds after Holm's correction, for the entrants of the task. In
-    parentheses is the gain over noise of the same norms.
+    parentheses is the gain over noise of the same norms. First is who beats the most others.
     """
     tasks = [name for name in TABLES if name.startswith("league/") and name not in LONG]
     found = {task: shown for task in tasks if (shown := _of_entrants(task, results))}
@@ -218,33 +210,24 @@ def league_table(results: Results) -> str:
     cells: dict[str, dict[str, str]] = defaultdict(dict)
     beaten: dict[str, list[float]] = defaultdict(list)
     for task, shown in found.items():
-        default = shown[0].result
-        head.append(f"{task.partition('/')[2]}, {default.score.label}, n = {len(default.runs)}")
-        for one in shown:
+        score = shown[0].result.score
+        head.append(f"{task.partition('/')[2]}, {score.label}, n = {len(shown[0].result.runs)}")
+        goodness = [one.result.mean if score.higher else -one.result.mean for one in shown]
+        for one, good in zip(shown, goodness, strict=True):
             cells[one.result.arm][task] = _cell(one)
-            beaten[one.result.arm].append(_beaten(one, shown))
+            beaten[one.result.arm].append(float(np.mean(np.array(goodness) < good)))
     order = sorted(cells, key=lambda arm: -float(np.mean(beaten[arm])))
     return tables.lines(
         head, [(f"`{arm}`", *(cells[arm].get(task, "") for task in found)) for arm in order]
     )
 
 
-def _beaten(standing: Standing, of_task: Sequence[Standing]) -> float:
-    """The share of a task's arms that one beats by its mean."""
-    sign = 1 if standing.result.score.higher else -1
-    means = np.array([one.result.mean for one in of_task])
-    return float(np.mean(sign * means < sign * standing.result.mean))
-
-
 def _cell(standing: Standing) -> str:
     """Gain over the default, and in parentheses over noise; bold where it holds."""
-    score = standing.result.score
+    score, gain = standing.result.score, standing.gain
     form = f"+.{score.digits}f"
-    if standing.gain is None:
-        return f"{standing.result.mean:.{score.digits}f}"
-    text = f"{standing.gain.mean:{form}}"
-    if standing.gain.n < len(standing.entry.seeds):
-        text += f" n={standing.gain.n}"
-    if standing.gain.side(score.higher):
-        text = f"**{text}**"
+    if gain is None:
+        return f"{standing.result.mean:{form[1:]}}"
+    text = f"{gain.mean:{form}}" + f" n={gain.n}" * (gain.n < len(standing.entry.seeds))
+    text = f"**{text}**" if gain.side(score.higher) else text
     return text + (f" ({standing.structure.mean:{form}})" if standing.structure else "")

@@ -124,6 +124,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.seeds = seeds_of(given.seeds)
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = Place.of(given.workdir)
+    given.file, given.data_dir = given.file or "", given.data_dir or ""
     return given
 
 
@@ -249,22 +250,20 @@ def train(
         given.workdir,
         seeds=given.seeds,
         only=given.arms,
-        data_dir=given.data_dir or "",
+        data_dir=given.data_dir,
         command=given.command,
         say=say,
     )
     if added := queue.collect():
         say(f"{added} finished runs of {given.workdir} have their lines now")
     jobs = queue.jobs()
-    if not jobs:
-        say("every run has its line")
-    elif given.to == "slurm":
+    if given.to == "slurm":
         calls = [queue.flags(job) for job in jobs]
         say(slurm.submit(calls, given.workdir, given.launcher, dry_run=given.dry_run))
     elif given.dry_run:
         for job in jobs:
             say(str(job))
-    elif given.to == "local":
+    elif given.to == "local" and jobs:
         # A call of a few minutes shouldn't spend one of them compiling again.
         jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
         try:

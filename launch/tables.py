@@ -12,11 +12,8 @@ from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, markdown
 from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers.record import Row
 
-HEAD = (
-    *("row", "arm", "published", "ours ± sd (n)"),
-    *(f"Δ {name} [95 % CI]" for name in BASELINES),
-    "verdict",
-)
+NUMBERS = ("ours ± sd (n)", *(f"Δ {name} [95 % CI]" for name in BASELINES), "verdict")
+HEAD = ("row", "arm", "published", *NUMBERS)
 
 
 def table(entries: Sequence[Entry], results: Results) -> str:

@@ -8,45 +8,13 @@ small and trainings short: what one CPU core trains in seconds.
 
 from papers.record import Figure, over_rates
 
-_ANY = {
-    "default": "Flax: normal of fan_in^-1/2",
-    "torch": "PyTorch: uniform of (3 fan_in)^-1/2, biases too",
-    "normal": "normal of .02: BERT, timm's ViTs",
-    "gpt2": "GPT-2: normal of .02, over sqrt(2L) where branches end",
-    "small": "small: normal of fan_in^-.8",
-    "spectral": "spectral: fan_in^-1/2 min(1, sqrt(fan_out/fan_in))",
-    "speedrun": "modded-nanogpt: branches end in zero, the rest uniform of 1/2 D^-1/2",
-    "zero_outputs": "branches end in zero, as in Fixup",
-    "mup": "muP: learning rates of hidden kernels fall as 1/D",
-    "orthogonal": "orthogonal kernels",
-    "sinusoidal": "sinusoidal kernels",
-    "idinit": "IDInit: padded identities",
-    "mean_shift": "a mean in the first layer of MLPs",
-    "zero_out": "attention ends in zero",
-    "uniform": "attention uniform of 1/2 D^-1/2",
-    "t_fixup": "T-Fixup",
-    "zero": "ZerO on attention",
-    "dct": "keys are cosines",
-    "conditioned": "conditioned attention",
-    "mimetic": "mimetic attention, with the constants for this kind of data",
-    "polar": "mimetic attention with equal singular values",
-    "mimetic_zero_mlp": "mimetic attention, MLPs end in zero",
-    "mimetic_mean_shift": "mimetic attention, and a mean in MLPs",
-    "mimetic_mup": "mimetic attention with the rates of muP",
-}
-_VIT = {
-    "sincos": "positions of sines and cosines alone",
-    "language": "mimetic attention, with the constants for text",
-}
-_IMPULSE = {"impulse": "impulse attention"}
-_GPT = {
-    "vision": "mimetic attention, with the constants for images",
-    "strong": "mimetic attention for text with twice the -I in value/out: beta_vo=-0.4",
-    "strong_mup": "the same with the rates of muP",
-}
-
-ENTRANTS = {**_ANY, **_VIT, **_IMPULSE, **_GPT}
-"""What each arm is, in words."""
+_ANY = (
+    *("default", "torch", "normal", "gpt2", "small", "spectral", "speedrun", "zero_outputs", "mup"),
+    *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero_out", "uniform", "t_fixup"),
+    *("zero", "dct", "conditioned", "mimetic", "polar", "mimetic_zero_mlp", "mimetic_mean_shift"),
+    "mimetic_mup",
+)
+"""Arms of `configs.arms.league`, which has the scheme of each."""
 
 _STRUCTURED = {
     *("orthogonal", "sinusoidal", "idinit", "mean_shift", "zero", "dct", "conditioned", "mimetic"),
@@ -61,10 +29,10 @@ def _of(*names: str) -> tuple[str, ...]:
     return (*names, *(f"norm_matched_{name}" for name in names if name in _STRUCTURED))
 
 
-_ON_IMAGES = _of(*_ANY, *_VIT, *_IMPULSE)
+_ON_IMAGES = _of(*_ANY, "sincos", "language", "impulse")
 # An impulse takes as many positions as a head has channels, and the digits have half of them.
-_ON_DIGITS = _of(*_ANY, *_VIT)
-_ON_SEQUENCES = _of(*_ANY, *_GPT)
+_ON_DIGITS = _of(*_ANY, "sincos", "language")
+_ON_SEQUENCES = _of(*_ANY, "vision", "strong", "strong_mup")
 _LEADING = _of("default", "mimetic_mup", "mup", "mimetic", "mimetic_zero_mlp")
 """Those ahead on digits or text, without near copies of mimetic."""
 

@@ -6,18 +6,6 @@ is trained as it stands, scaled down to what one CPU core trains in seconds.
 
 from papers.record import Figure, Table, over_rates
 
-ENTRANTS = {
-    "identity": "query and key plus (.5/sqrt(D)) I on each head's own coordinates",
-    "identity_copying": "the same, and W_V W_out = .1/sqrt(L) I of orthogonal factors",
-    "each": "mimetic query and key for text; each head's own W_V W_out of .2 Z - .2 I",
-    "symmetric": "W_Q = W_K, of the default's norms",
-    "identity_anti": "identity, and W_1 W_2 of MLPs leans to -I, rho = -.5",
-    "closed": "2 Z + .6 I in query and key, W_V W_out = 9 I of orthogonal factors, orthogonal MLPs",
-    "skips_default": "the same model with skip connections",
-    "skips_closed": "the closed form in the model with skip connections",
-}
-"""What each arm is, in words, beside those of the league and of trained transformers."""
-
 _LADDER = (
     *("6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
     *("1.6e-2", "3.2e-2", "6.4e-2", "1.28e-1", "2.56e-1"),

@@ -6,17 +6,6 @@ stands, scaled down to what one CPU core trains in seconds.
 
 from papers.record import Figure, over_rates
 
-ENTRANTS = {
-    "anti": "W_1 W_2 of MLPs leans to -I, rho = -.5, beside the default's attention",
-    "correlated": "the same with rho = +.5: the control",
-    "profile": "rho by relative depth as in DINOv2's ViT-S",
-    "mimetic_anti": "mimetic attention, and rho = -.5 in MLPs",
-    "fit": "attention with alpha and beta by relative depth as in DINOv2's ViT-S",
-    "fit_profile": "the same, and its rho in MLPs",
-    "selection": "evenly spaced weights of DINOv2's first layers, LayerScale folded in",
-}
-"""What each arm is, in words, beside those of the league."""
-
 _MLP = ("default", "anti", "correlated", "profile")
 _BOTH = (*_MLP, "norm_matched_mimetic", "mimetic", "mimetic_anti")
 _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
