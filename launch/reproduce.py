@@ -3,7 +3,6 @@
     python launch/reproduce.py
     python launch/reproduce.py attention/table1 --row=3 --data_dir=DIR
     python launch/reproduce.py attention/table6 --small --data_dir=DIR
-    python launch/reproduce.py attention/table1 --data_dir=DIR --to=slurm --launcher="--gpus=1"
     python launch/reproduce.py attention/table2 --row=10 --file=FILE.npz --data_dir=DIR
     python launch/reproduce.py attention/figure7 --file=FILE.npz
     python launch/reproduce.py configs/cifar10_vit.py --row=width=96 --row=width=192 \
@@ -21,12 +20,12 @@ interrupted run from its checkpoint. Each finished run appends one line to RESUL
 tables in docs/ are of these lines alone (--docs). Rows whose data
 is missing are left out and named; the others go on.
 
-Runs are trained one after the other in this process. --to=slurm submits them as one array of
-launch/slurm.sbatch, with the options of sbatch in --launcher; the same command with --to=table,
-given later, adds the lines of finished runs.
+Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, beside
+seven other processes that share the folders; an array of launch/slurm.sbatch passes it to each of
+its tasks. --dry-run shows what is left, and the table.
 
-Exit code: 0 if everything asked for was done or submitted, 1 if runs failed or lacked data (the
-others still ran), 2 for bad input, 75 if it was stopped.
+Exit code: 0 if everything asked for was done, 1 if runs failed or lacked data (the others still
+ran), 2 for bad input, 75 if it was stopped.
 """
 
 from __future__ import annotations
@@ -92,13 +91,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--arms", default="", help="A,B: these alone")
     add("--seeds", default="", help="such as 0,1,2 or 0-63; default: 0,1,2, or the config file's")
     add("--small", action="store_true", help="scaled to minutes of a CPU")
-    add("--to", choices=("local", "slurm", "table"), default="local")
+    add("--share", default="0/1", metavar="K/N", help="the K-th of N shares of the runs, from 0")
     add(*("--data_dir", "--data-dir", "-d"), metavar="DIR", help="folder of the data sets")
     add("--workdir", default="runs/reproduce", help="default: %(default)s")
     add("--results", help="default: results, or WORKDIR/results")
-    add("--launcher", default="", help="options of sbatch")
     add("--file", help="weights that a row or a figure needs")
-    add("--dry-run", action="store_true", help="print what would run")
+    add("--dry-run", action="store_true", help="train nothing, print what would run")
     add("--docs", action="store_true", help="write the tables of results in docs/, and end")
     # argparse takes what follows -- for the name where an option stands between the two.
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -118,8 +116,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             raise InputError(
                 f"{flag}: after -- come --config.FIELD=VALUE; seeds are set by --seeds"
             )
-    if given.launcher and given.to != "slurm":
-        raise InputError(f"--launcher is for slurm, not for {given.to}")
+    share = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", given.share)
+    if not share or not int(share[1]) < int(share[2]):
+        raise InputError(f"--share={given.share} is not a share such as 0/8 or 7/8")
+    given.share = int(share[1]), int(share[2])
     given.command = _command(given)
     given.seeds = seeds_of(given.seeds)
     given.arms = tuple(filter(None, given.arms.split(",")))
@@ -177,14 +177,13 @@ def run(given: argparse.Namespace, say: Say) -> int:
     if len(leagues) < len(tables) or given.name in FIGURES:
         rows = [entry for entry in rows if entry.table not in leagues]
         queue, code = train(given, rows, results, say)
-        if not (given.dry_run or given.to == "slurm"):
-            show(given, queue, rows, say)
-            if given.name in FIGURES and not code:
-                from launch.draw import draw
+        show(given, queue, rows, say)
+        if given.name in FIGURES and not (code or given.dry_run):
+            from launch.draw import draw
 
-                out = pathlib.Path(given.results) / "figures"
-                for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
-                    say(f"drawn: {drawn}")
+            out = pathlib.Path(given.results) / "figures"
+            for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
+                say(f"drawn: {drawn}")
     for name in leagues:
         if code != STOPPED:
             code = max(code, choose(given, name, results, say))
@@ -234,11 +233,10 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
 def train(
     given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say
 ) -> tuple[Queue, int]:
-    """Train, submit or list what rows lack; the queue and an exit code."""
+    """Train or list what rows lack; the queue and an exit code."""
     # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
     import jax
 
-    from launch import slurm
     from launch.runs import Queue
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption
@@ -254,16 +252,11 @@ def train(
         command=given.command,
         say=say,
     )
-    if added := queue.collect():
-        say(f"{added} finished runs of {given.workdir} have their lines now")
-    jobs = queue.jobs()
-    if given.to == "slurm":
-        calls = [queue.flags(job) for job in jobs]
-        say(slurm.submit(calls, given.workdir, given.launcher, dry_run=given.dry_run))
-    elif given.dry_run:
+    jobs = queue.jobs(*given.share)
+    if given.dry_run:
         for job in jobs:
             say(str(job))
-    elif given.to == "local" and jobs:
+    elif jobs:
         # A call of a few minutes shouldn't spend one of them compiling again.
         jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
         try:
@@ -293,13 +286,12 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
         tried, (_, code) = wanted, train(but(seeds=()), wanted, results, say)
     rows = league.chosen(name, results)
     of_default = [row for row in rows if "default" in {*row.init} & {*(given.arms or row.init)}]
-    if code != STOPPED and of_default and given.to == "local":
+    if code != STOPPED and of_default:
         code = max(code, train(but(arms=("default",)), of_default, results, say)[1])
         say(league.sensitivity(name, results))
     if code != STOPPED and rows:
         code = max(code, train(given, rows, results, say)[1])
-    if given.to != "slurm":
-        say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
+    say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
     return code
 
 

@@ -1,4 +1,4 @@
-"""What the results lack, run after run: trained here, or collected from where it was trained."""
+"""What the results lack, run after run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 
@@ -117,10 +116,11 @@ class Queue:
         """The workdir of a comparison."""
         return self.workdir / spec.folder
 
-    def jobs(self) -> list[Job]:
+    def jobs(self, share: int = 0, of: int = 1) -> list[Job]:
         """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
 
-        Where runs train together, all seeds of an arm are one job.
+        Where runs train together, all seeds of an arm are one job. Each of several processes trains
+        a share, the same whatever has a line already.
         """
         left = [
             Job(spec, arm, tuple(config.seeds) if config.together > 1 else (seed,))
@@ -129,27 +129,7 @@ class Queue:
             for arm in self.arms[spec]
             if seed in config.seeds
         ]
-        return [job for job in dict.fromkeys(left) if self._lacking(job)]
-
-    def flags(self, job: Job) -> tuple[str, ...]:
-        """Those of main.py that train a job, in the workdir of its comparison."""
-        spec, folder = job.spec, self.configs[job.spec].data.get("dir")
-        return (
-            f"--config={spec.argument(self.init[spec])}",
-            *spec.flags,
-            f"--config.seeds={tuple(self.configs[spec].seeds)!r}".replace(" ", ""),
-            *([f"--config.data.dir={folder}"] if folder else []),
-            f"--workdir={self.folder(spec)}",
-            f"--only={job.only}",
-        )
-
-    def collect(self) -> int:
-        """Add the lines of runs that finished elsewhere, as a cluster's jobs; how many.
-
-        A workdir of another configuration is left out.
-        """
-        ours = {spec for spec in self.configs if self._recognizes(spec)}
-        return sum(self._collected(job) for job in self.jobs() if job.spec in ours)
+        return [job for job in list(dict.fromkeys(left))[share::of] if self._lacking(job)]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
         """Train runs and add a line for each that finishes; returns what failed, by the reason.
@@ -183,24 +163,19 @@ class Queue:
                 self.say(label)
                 try:
                     failures["diverged"] += [str(job) for _ in comparison.train_all(runs)]
-                    self._collected(job)
+                    self._collect(job)
                 except InputError as error:
                     failures[str(error)].append(str(job))
                     self.say(f"{label}: failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
-
-    def _recognizes(self, spec: Spec) -> bool:
-        claim = Claim.read(self.folder(spec))
-        record = configs.to_json(self.configs[spec])
-        return claim is not None and configs.difference(claim.config, record) is None
 
     def _lacking(self, job: Job) -> list[int]:
         """The seeds of a job that have no line."""
         mark = self.marks[job.spec][job.arm].result
         return sorted({*job.seeds} - self.results.runs(job.spec, job.arm, mark).keys())
 
-    def _collected(self, job: Job) -> int:
-        """Add the lines of the runs that are finished; how many."""
+    def _collect(self, job: Job) -> None:
+        """Add the lines of the runs that are finished."""
         config = configs.arms_of(self.configs[job.spec])[job.arm]
         about = {
             "config": job.spec.key,
@@ -211,8 +186,6 @@ class Queue:
             "command": self.command,
             "weights": mark_of(job.spec.file) if job.spec.file else None,
         }
-        runs = [Run.of(self.folder(job.spec), job.arm, seed) for seed in self._lacking(job)]
-        records = [record for run in runs if (record := run.record())]
-        for record in records:
-            self.results.append(job.spec, Line(**vars(record), **about))
-        return len(records)
+        for seed in self._lacking(job):
+            if record := Run.of(self.folder(job.spec), job.arm, seed).record():
+                self.results.append(job.spec, Line(**vars(record), **about))

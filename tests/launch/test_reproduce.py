@@ -186,7 +186,9 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     again = queue("results")
     assert again.jobs() == []
     assert [job.seeds for job in queue("results", (0, 1, 2)).jobs()] == [(0, 1, 2)]
-    assert queue("others").collect() == 2
+    others = queue("others")
+    assert others.train(others.jobs()) == {}  # what is finished gets its lines
+    assert others.jobs() == []
     drawn = list(draw._of_arms(tmp_path / "figure", again, [entry], {}))
     assert [path.suffix for path in drawn] == [".png", ".csv"]
 
@@ -236,11 +238,14 @@ def test_finished_runs_of_another_configuration_are_not_collected(finished, tmp_
     record["config"]["batch"] = 64
     config.write_text(json.dumps(record))
     call = Call(tmp_path)
-    assert call.queue.collect() == 0
     (failure,) = call.train()
     assert "belongs to a different config (batch is 64 there and 128 here)" in failure
+    assert not (tmp_path / "results").exists()
     config.write_text(text)
-    assert Call(tmp_path).queue.collect() == 2
+    call = Call(tmp_path)
+    assert call.train() == {}
+    assert len(call.lines) == 2
+    assert sum("finished before" in line for line in call.said) == 2
 
 
 def without_clock(line):
@@ -257,8 +262,9 @@ def test_stopped_anywhere_and_continued_it_gives_the_same_lines(finished, tmp_pa
     path = tmp_path / "results" / "tiny.jsonl"
     path.write_text(path.read_text()[:-30])
     again = Call(tmp_path)
-    assert again.queue.collect() == 1  # the first run is whole, only its line was torn
     assert again.train() == {}
+    # The first run is whole, only its line was torn.
+    assert sum("finished before" in line for line in again.said) == 1
     assert sum("continues at step 4" in line for line in again.said) == 1
     assert [without_clock(line) for line in again.lines] == [
         without_clock(line) for line in finished.lines[:2]
@@ -392,17 +398,18 @@ def test_weights_that_do_not_serve_are_one_line(
 # Clusters
 
 
-def test_slurm_gets_the_calls_of_main(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    options = ["--to=slurm", "--dry-run", f"--workdir={tmp_path}", f"--results={tmp_path}"]
-    call = ["tests/tiny", "--row=2", "--seeds=3", "--data_dir=DIR", *options]
-    assert ended(call) == 0
-    *_, first, second = capsys.readouterr().out.splitlines()
-    spec = row("tests/tiny", 2)[0].spec
-    shared = [f"--config={TINY}:width=32,steps=8,init=default+norm_matched", "--config.seeds=(3,)"]
-    shared += [f"--workdir={tmp_path / spec.folder}"]  # digits are installed: no data.dir
-    assert first.split("\t") == [*shared, "--only=default/3"]
-    assert second.split("\t") == [*shared, "--only=norm_matched/3"]
+def test_shares_are_disjoint_whatever_is_done(finished):
+    """A process that comes later, or comes back, gets the runs that it would have got at first."""
+    before = Call(finished.folder / "nothing", seeds=(0, 1, 2), only=()).queue
+    after = Call(finished.folder, seeds=(0, 1, 2), only=()).queue
+    done = [job for job in before.jobs() if job not in after.jobs()]
+    assert len(done) == 4
+    for share in range(4):
+        expected = [job for job in before.jobs(share, 4) if job not in done]
+        assert after.jobs(share, 4) == expected
+    assert sorted(str(job) for share in range(4) for job in before.jobs(share, 4)) == sorted(
+        map(str, before.jobs())
+    )
 
 
 # Results

@@ -161,7 +161,10 @@ def mistaken(sandbox: Sandbox, script: str, *arguments: str, **environment: str)
 
 
 SLURM = {"SLURM_JOB_ID": "7"}
-ARRAY = {**SLURM, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "7"}
+ARRAY = {
+    **SLURM,
+    **{"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "8"},
+}
 TPU = ["tpu_vm.sh", "run", "--name=vit", "--zone=z"]
 
 
@@ -169,8 +172,7 @@ TPU = ["tpu_vm.sh", "run", "--name=vit", "--zone=z"]
     ("arguments", "environment", "words"),
     [
         (["slurm.sbatch"], SLURM, "give the flags of main.py after launch/slurm.sbatch"),
-        (["slurm.sbatch", "none.tsv"], ARRAY, "an array needs a job file, not 'none.tsv'"),
-        (["slurm.sbatch", "launch/slurm.py"], ARRAY | {"SLURM_ARRAY_TASK_ID": "999"}, "task 999"),
+        (["slurm.sbatch", *FLAGS], ARRAY, "an array takes launch/reproduce.py"),
         (["tpu_vm.sh", "start"], {}, "'start'"),
         (["tpu_vm.sh", "logs", "--zone=z"], {}, "--name"),
         (TPU, {}, "after --"),
@@ -239,14 +241,14 @@ def test_slurm_sigterm_reaches_the_processes(
     assert sandbox.calls() == ["scancel --signal=TERM 7", *expected]
 
 
-def test_slurm_array_runs_its_line_and_names_its_task(sandbox: Sandbox) -> None:
-    (sandbox.root / "jobs.tsv").write_text("--a=1\t--b=x y\n--a=2\t--b='z'\n")
+def test_a_task_of_a_slurm_array_trains_its_share(sandbox: Sandbox) -> None:
     cluster(sandbox, 'printf "%s\\n" "$@" > arguments; exit 75')
     # The job ID of the last task is that of the whole array.
-    sandbox.run("slurm.sbatch", "jobs.tsv", **ARRAY | {"SLURM_ARRAY_TASK_ID": "0"})
+    sandbox.run("slurm.sbatch", "launch/reproduce.py", "x.py", "--row=a b", **ARRAY)
     arguments = (sandbox.root / "arguments").read_text().splitlines()
-    assert arguments[arguments.index("main.py") + 1 :] == ["--a=1", "--b=x y"]
-    assert sandbox.calls() == ["scontrol requeue 7_0"]
+    script = arguments.index("launch/reproduce.py")
+    assert arguments[script + 1 :] == ["--share=7/8", "x.py", "--row=a b"]
+    assert sandbox.calls() == ["scontrol requeue 7_7"]
 
 
 @pytest.mark.parametrize(
