@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -100,13 +102,19 @@ class Mamba(nn.Module):
             self,
             embedding[tokens].astype(self.dtype),
             attends if any(attends) else None,
-            out_scale=self.depth**-0.5,
+            mixer=functools.partial(
+                Mixer,
+                heads=self.heads,
+                expand=self.expand,
+                state=self.state,
+                groups=self.groups,
+                taps=self.taps,
+                chunk=self.chunk,
+                base=self.base,
+                dtype=self.dtype,
+                out_scale=self.depth**-0.5,
+            ),
             heads=self.heads,
-            expand=self.expand,
-            state=self.state,
-            groups=self.groups,
-            taps=self.taps,
-            chunk=self.chunk,
             base=self.base,
             dtype=self.dtype,
         )
@@ -138,32 +146,15 @@ class Mamba(nn.Module):
 class Block(nn.Module):
     """x + mixer(norm(x)), or x + attention(norm(x))."""
 
+    mixer: Callable[..., nn.Module]
     heads: int
-    expand: int
-    state: int
-    groups: int
-    taps: int
-    chunk: int
     base: str
     dtype: Any
-    out_scale: float
 
     @nn.compact
     def __call__(self, x: jax.Array, attends: int | None = None) -> tuple[jax.Array, None]:
         """Activations [B, N, D] and nothing: the form of a scan's body."""
         init = base_init(self.base)
-        mixer = Mixer(
-            heads=self.heads,
-            expand=self.expand,
-            state=self.state,
-            groups=self.groups,
-            taps=self.taps,
-            chunk=self.chunk,
-            base=self.base,
-            dtype=self.dtype,
-            out_scale=self.out_scale,
-            name="mixer",
-        )
         attention = Attention(
             num_heads=self.heads,
             kernel_init=init.linear,
@@ -172,7 +163,7 @@ class Block(nn.Module):
             dtype=self.dtype,
             name="attention",
         )
-        layer = attention if attends else mixer
+        layer = attention if attends else self.mixer(name="mixer")
         normal = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype, name="norm")(x)
         return by_example(x + layer(normal)), None
 
