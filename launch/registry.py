@@ -156,7 +156,7 @@ def _entries(
     return found
 
 
-_NO_TABLE = Table("", "", "", "", (), controls=())
+_NO_TABLE = Table("", "", "", (), controls=())
 
 
 @functools.cache

@@ -37,7 +37,6 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 # On a cluster the package may not be installed.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -45,21 +44,23 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 # characters, though nothing is wrong: the features that it misses are hints to its own compiler.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import jax
+
+from launch import docs, league, tables
 from launch.listing import listing
 from launch.registry import Entry, Spec, entries, mark_of
 from launch.results import Results
+from launch.runs import Queue
 from mimetic_jax.base.errors import InputError, check_given, unknown
 from mimetic_jax.base.exits import reported
 from mimetic_jax.data.home import expanded
+from mimetic_jax.host.memory import keep_freed_memory
+from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
-from papers.record import Row
-
-if TYPE_CHECKING:
-    from launch.runs import Queue
+from papers.record import Figure, Row, Table
 
 Say = Callable[[str], None]
-STOPPED = 75
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,35 +160,47 @@ def run(given: argparse.Namespace, say: Say) -> int:
         raise InputError("run this from the root of the repository: there is no main.py here")
     results = Results(given.results)
     if given.docs:
-        from launch import docs
-
         for path, text in docs.pages(results).items():
             Place.of(path).write(text)
             say(f"written: {path}")
-        return 0
-    if not given.name:
+    elif not given.name:
         for line in listing(results):
             say(line)
-        return 0
-    rows, code = rows_of(given), 0
-    tables = list(dict.fromkeys(entry.table for entry in rows))
-    leagues = [name for name in tables if name in TABLES and TABLES[name].trials]
-    if given.row and leagues:
-        raise InputError(f"--row={given.row[0]}: arms of {leagues[0]} choose among all its rows")
-    if len(leagues) < len(tables) or given.name in FIGURES:
-        rows = [entry for entry in rows if entry.table not in leagues]
-        queue, code = train(given, rows, results, say)
-        show(given, queue, rows, say)
-        if given.name in FIGURES and not (code or given.dry_run):
-            from launch.draw import draw
+    else:
+        return reproduce(given, rows_of(given), results, say)
+    return 0
 
-            out = pathlib.Path(given.results) / "figures"
-            for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
-                say(f"drawn: {drawn}")
-    for name in leagues:
-        if code != STOPPED:
-            code = max(code, choose(given, name, results, say))
-    return code
+
+def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say) -> int:
+    """Train rows and show their tables, or draw their figure; returns the exit code."""
+    by_table: dict[str, list[Entry]] = {} if rows else {given.name: []}
+    for row in rows:
+        by_table.setdefault(row.table, []).append(row)
+    failed = False
+    try:
+        for name, of_table in by_table.items():
+            shown = TABLES.get(name) or FIGURES.get(name)
+            if isinstance(shown, Table) and shown.trials:
+                failed |= choose(given, name, results, say)
+                text = league.task_table(name, results)
+            else:
+                queue, failures = train(given, of_table, results, say)
+                failed |= failures
+                text = tables.table(of_table, results)
+            if of_table:
+                say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+            if not shown:
+                (given.workdir / "table.md").write(f"{text}\n")
+            if isinstance(shown, Figure) and not (failed or given.dry_run):
+                from launch.draw import draw  # whose imports take a second
+
+                out = pathlib.Path(given.results) / "figures"
+                for drawn in draw(name, queue, of_table, out, given.file, small=given.small):
+                    say(f"drawn: {drawn}")
+    except preemption.Preempted as stopped:
+        say(f"{stopped}: the same command continues")
+        return preemption.EXIT_CODE
+    return 1 if failed else 0
 
 
 def rows_of(given: argparse.Namespace) -> list[Entry]:
@@ -232,79 +245,46 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
 
 def train(
     given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say
-) -> tuple[Queue, int]:
-    """Train or list what rows lack; the queue and an exit code."""
-    # Importing JAX's training code takes seconds, which the list and a typo shouldn't cost.
-    import jax
-
-    from launch.runs import Queue
-    from mimetic_jax.host.memory import keep_freed_memory
-    from mimetic_jax.train.cluster import preemption
-
+) -> tuple[Queue, bool]:
+    """Train or list what rows lack; the queue, and whether something failed."""
     keep_freed_memory()
-    queue = Queue(
-        rows,
-        results,
-        given.workdir,
-        seeds=given.seeds,
-        only=given.arms,
-        data_dir=given.data_dir,
-        command=given.command,
-        say=say,
-    )
+    options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
+    queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)
     if given.dry_run:
         for job in jobs:
             say(str(job))
-    elif jobs:
-        # A call of a few minutes shouldn't spend one of them compiling again.
+        return queue, False
+    if jobs:  # a call of a few minutes shouldn't spend one of them compiling again
         jax.config.update("jax_compilation_cache_dir", str(given.workdir / "compiled"))
-        try:
-            failures = queue.train(jobs)
-        except preemption.Preempted as stopped:
-            say(f"{stopped}: the same command continues")
-            return queue, STOPPED
-        for reason, names in failures.items():
-            say("\n  ".join([f"not done, {reason}:", *names]))
-        return queue, 1 if failures else 0
-    return queue, 0
+    failures = queue.train(jobs)
+    for reason, names in failures.items():
+        say("\n  ".join([f"not done, {reason}:", *names]))
+    return queue, bool(failures)
 
 
-def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> int:
-    """A table in which arms choose their row: the trials, then the runs that are compared.
+def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> bool:
+    """Train a table in which arms choose their row; returns whether something failed.
 
-    Those of the default come first, since their spread tells what the others can show.
+    The trials come first. Those that are compared begin with the default, since its spread tells
+    what the others can show.
     """
-    from launch import league
+    if given.row:
+        raise InputError(f"--row={given.row[0]}: arms of {name} choose among all its rows")
 
     def but(**options: object) -> argparse.Namespace:
         return argparse.Namespace(**{**vars(given), **options})
 
-    code, tried = 0, list[Entry]()
+    failed, tried = False, list[Entry]()
     # An arm whose best is at an end tries the next row.
-    while code == 0 and (wanted := league.trials(name, results)) != tried:
-        tried, (_, code) = wanted, train(but(seeds=()), wanted, results, say)
+    while not failed and (wanted := league.trials(name, results)) != tried:
+        tried, (_, failed) = wanted, train(but(seeds=()), wanted, results, say)
     rows = league.chosen(name, results)
     of_default = [row for row in rows if "default" in {*row.init} & {*(given.arms or row.init)}]
-    if code != STOPPED and of_default:
-        code = max(code, train(but(arms=("default",)), of_default, results, say)[1])
+    if of_default:
+        failed |= train(but(arms=("default",)), of_default, results, say)[1]
         say(league.sensitivity(name, results))
-    if code != STOPPED and rows:
-        code = max(code, train(given, rows, results, say)[1])
-    say(f"\n{name}: {TABLES[name].title}\n\n{league.task_table(name, results)}")
-    return code
-
-
-def show(given: argparse.Namespace, queue: Queue, rows: Sequence[Entry], say: Say) -> None:
-    """The tables of rows, published and ours side by side."""
-    from launch import tables
-
-    for name in dict.fromkeys(entry.table for entry in rows):
-        shown = TABLES.get(name) or FIGURES.get(name)
-        text = tables.table([entry for entry in rows if entry.table == name], queue.results)
-        say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-        if not shown:
-            (given.workdir / "table.md").write(f"{text}\n")
+    return train(given, rows, results, say)[1] or failed if rows else failed
 
 
 if __name__ == "__main__":

@@ -114,7 +114,6 @@ def _small_text(optimizer: tuple[str, ...]) -> Small:
 TABLES = {
     "table1": Table(
         "ViTs of ten sizes on CIFAR-10, 100 epochs",
-        "5.1",
         _VIT,
         "accuracy %",
         (
@@ -144,7 +143,6 @@ TABLES = {
     ),
     "table2": Table(
         "ablations on CIFAR-10, ViT-Ti",
-        "5.1",
         _VIT,
         "accuracy %",
         (
@@ -174,7 +172,6 @@ TABLES = {
     ),
     "table3": Table(
         "ImageNet-1k under two recipes",
-        "5.2",
         "configs/imagenet_resnet_style.py",
         "accuracy %",
         (
@@ -209,7 +206,6 @@ TABLES = {
     ),
     "table4": Table(
         "other data sets, ViT-Ti, 100 epochs",
-        "5.3",
         "configs/tiny_imagenet_vit.py",
         "accuracy %",
         (
@@ -241,7 +237,6 @@ TABLES = {
     ),
     "scale": Table(
         "positions of scale γ = 1 and 2 on CIFAR-10, ViT-Ti",
-        "5.1",
         _VIT,
         "accuracy %",
         (
@@ -250,11 +245,10 @@ TABLES = {
         ),
         flags=_BFLOAT16,
         small=SMALL,
-        doubt="the text: about 0.5 % from 1 to about 2, without the scores",
+        doubt="section 5.1: about 0.5 % from 1 to about 2, without the scores",
     ),
     "table5": Table(
         "other initializations and LayerScale on CIFAR-10, ViT-Ti",
-        "6",
         _VIT,
         "accuracy %",
         (
@@ -283,7 +277,6 @@ TABLES = {
     ),
     "table6": Table(
         "language models",
-        "7",
         _PTB,
         "perplexity",
         (
@@ -354,7 +347,6 @@ TABLES = {
     ),
     "table7": Table(
         "internal resolutions on CIFAR-10, ViT-Ti",
-        "A",
         _VIT,
         "accuracy %",
         (
@@ -378,7 +370,6 @@ TABLES = {
     ),
     "convolution": Table(
         "learned convolutions beside attention, without the initialization",
-        "6",
         _VIT,
         "accuracy %",
         (
@@ -390,8 +381,8 @@ TABLES = {
         controls=("default",),
         flags=_BFLOAT16,
         small=SMALL,
-        doubt="numbers of the text; size, sharing and initial values of C aren't stated, nor is "
-        f"the ViT; {_STARTS}",
+        doubt="numbers of section 6's text; size, sharing and initial values of C aren't stated, "
+        f"nor is the ViT; {_STARTS}",
     ),
 }
 
@@ -433,14 +424,12 @@ _SHARES = (10, 20, 40, 60, 80, 100)
 FIGURES = {
     "figure1": Figure(
         "attention weights of a pretrained ViT-Ti",
-        "3",
         "products",
         {"clip": 64, "num_heads": 3},
         needs=_PRETRAINED,
     ),
     "figure2": Figure(
         "attention maps on CIFAR-10, mean over heads and a batch",
-        "3",
         "attention_maps",
         {"layers": (1, 4, 11)},
         (_trained("ViT-Ti", _TI, "default", "mimetic"),),
@@ -451,13 +440,11 @@ FIGURES = {
     ),
     "figure3": Figure(
         "reachable α and β of two constructions, of full and of low rank",
-        "4",
         "reachable",
         {"dim": 192, "ranks": (16, 32, 64, 192)},
     ),
     "equation8": Figure(
         "expected attention map",
-        "4",
         "expected_map",
         {"grid": (16, 16), "dim": 192, "head_dim": 64, "betas": (0.7, 0.395), "gammas": (1.0, 2.0)},
         doubt="β is the constant of the full-rank product; after truncation to the width of a head "
@@ -465,7 +452,6 @@ FIGURES = {
     ),
     "figure4": Figure(
         "accuracy on CIFAR-10 over the scale γ of the positions",
-        "5.1",
         "sweep",
         {
             "label": "γ",
@@ -477,7 +463,6 @@ FIGURES = {
     ),
     "figure5": Figure(
         "training curves on ImageNet-1k, ResNet-style and DeiT-style",
-        "5.2",
         "curves",
         rows=(
             _trained(
@@ -499,7 +484,6 @@ FIGURES = {
     ),
     "figure6": Figure(
         "accuracy over the number of training images of CIFAR-10",
-        "5.1",
         "sweep",
         {
             "label": "share of the training images",
@@ -514,7 +498,6 @@ FIGURES = {
     ),
     "figure7": Figure(
         "attention weights of a pretrained GPT-2",
-        "7",
         "products",
         {"clip": 64, "num_heads": 12},
         doubt="section 3 means this figure where it cites figure 9",
@@ -522,7 +505,6 @@ FIGURES = {
     ),
     "figure8": Figure(
         "attention maps before and after training, and pretrained, mean over heads and a batch",
-        "A",
         "attention_maps",
         {"layers": (1, 3, 5, 7, 9, 11), "examples": 30},
         (_trained("ViT-Ti", _TI, "default", "mimetic"),),
@@ -536,7 +518,6 @@ FIGURES = {
     ),
     "figure9": Figure(
         "attention weights of a ViT-Ti trained on CIFAR-10 without the initialization",
-        "A",
         "products",
         {"clip": 64},
         (_trained("ViT-Ti, 12 heads", "width=192,depth=12,heads=12,patch=2", "default"),),
@@ -545,7 +526,6 @@ FIGURES = {
     ),
     "figure10": Figure(
         "accuracy on CIFAR-10 over α and β of value and out, then of query and key",
-        "A",
         "grid",
         {},
         (_trained("ViT-Ti", _TI, "figure10"),),

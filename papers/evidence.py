@@ -107,7 +107,6 @@ _PTB = Row(
 TABLES = {
     "demo": Table(
         "the demo's text, Python's documentation by characters, 200 steps, at three learning rates",
-        "",
         _TEXT,
         "bits/char",
         tuple(
@@ -121,7 +120,6 @@ TABLES = {
         "embedding, learning rate, schedule and clipping of the demo's text by the default arm "
         "alone: their choice, on the validation text (configs/python_docs.py has its bits) at "
         "seeds 100 and 101",
-        "",
         _TEXT,
         "bits/char",
         _SEARCH,
@@ -133,7 +131,6 @@ TABLES = {
     "today": Table(
         "what models of language have now: Python's documentation by characters, 200 steps, with "
         "an embedding of N(0, .01²), which added positions drown",
-        "",
         _TEXT,
         "bits/char",
         tuple(
@@ -152,7 +149,6 @@ TABLES = {
     ),
     "images": Table(
         f"{_IMAGES}, patches of 4 pixels (64 tokens), 8 epochs",
-        "",
         _VIT,
         "accuracy %",
         (
@@ -170,7 +166,6 @@ TABLES = {
     ),
     "length": Table(
         f"the gain over the length of the training: {_IMAGES}, 64 tokens",
-        "",
         _VIT,
         "accuracy %",
         _LENGTHS,
@@ -179,7 +174,6 @@ TABLES = {
     ),
     "tokens": Table(
         f"the gain over the number of tokens: {_IMAGES}, images of 16 pixels, 4 epochs",
-        "",
         _VIT,
         "accuracy %",
         _TOKENS,
@@ -188,7 +182,6 @@ TABLES = {
     ),
     "images_rates": Table(
         f"does the gain survive each arm's own learning rate? {_IMAGES}, 64 tokens, 2 epochs",
-        "",
         _VIT,
         "accuracy %",
         tuple(map(_rate, _IMAGE_RATES)),
@@ -198,7 +191,6 @@ TABLES = {
     "recipe": Table(
         "the gain over the strength of the recipe: 10,000 images of CIFAR-10, width 96, depth 6, "
         "mean pooling, 64 tokens, 2 epochs",
-        "",
         _VIT,
         "accuracy %",
         _RECIPES,
@@ -207,7 +199,6 @@ TABLES = {
     ),
     "ptb": Table(
         "Penn Treebank by characters, 2,000 steps: which half of the initialization",
-        "",
         "configs/ptb_char.py",
         "bits/char",
         (_PTB,),
@@ -231,7 +222,6 @@ TABLES = {
 FIGURES = {
     "over_length": Figure(
         "accuracy over the length of a training",
-        "",
         "sweep",
         {
             "label": "epochs of a training",
@@ -242,7 +232,6 @@ FIGURES = {
     ),
     "over_tokens": Figure(
         "accuracy over the number of tokens",
-        "",
         "sweep",
         {
             "label": "tokens",
@@ -258,7 +247,6 @@ FIGURES = {
     ),
     "over_rates": Figure(
         "bits per character over the learning rate",
-        "",
         "sweep",
         {
             "label": "learning rate",
@@ -269,7 +257,6 @@ FIGURES = {
     ),
     "over_image_rates": Figure(
         "accuracy over the learning rate",
-        "",
         "sweep",
         {
             "label": "learning rate",
@@ -280,7 +267,6 @@ FIGURES = {
     ),
     "over_steps": Figure(
         "bits per character over the steps of a training",
-        "",
         "curves",
         {"title": "Penn Treebank by characters", "since": 500},
         (dataclasses.replace(_PTB, label="", arms=("mimetic",)),),
@@ -288,7 +274,6 @@ FIGURES = {
     ),
     "image_grid": Figure(
         "accuracy over α and β of value and out, then of query and key, one epoch",
-        "",
         "grid",
         {},
         (_images("1 epochs", "patch=4,epochs=1", "default", "grid"),),

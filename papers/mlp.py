@@ -79,7 +79,6 @@ _RUNS = tuple(
 TABLES = {
     "runs": Table(
         "completed trainings of 10, 20 and 50 epochs on CIFAR-10, figure 2",
-        "3",
         _CONVNEXT,
         "accuracy %",
         _RUNS,
@@ -91,7 +90,6 @@ TABLES = {
     ),
     "imagenet": Table(
         "DeiT-S on ImageNet-1k, 100 epochs",
-        "3",
         _IMAGENET,
         "accuracy %",
         (
@@ -108,7 +106,6 @@ TABLES = {
     ),
     "anti_correlated": Table(
         "first kernels anti-correlated with the second on CIFAR-10",
-        "2",
         _VIT,
         "accuracy %",
         tuple(
@@ -123,12 +120,11 @@ TABLES = {
         ),
         controls=("default",),
         small=SMALL,
-        doubt="a sentence without numbers: no benefit. The paper leaves out the transpose of W2 "
-        "and states neither model nor epochs",
+        doubt="a sentence of section 2 without numbers: no benefit. The paper leaves out the "
+        "transpose of W2 and states neither model nor epochs",
     ),
     "populations": Table(
         "small networks on CIFAR-10, of which figure 1 has the default's weights",
-        "2",
         _POPULATION,
         "accuracy %",
         (
@@ -174,7 +170,6 @@ _BESIDE = {
 FIGURES = {
     "figure1": Figure(
         "covariance of MLP weights over 10,000 small networks",
-        "2",
         "covariance",
         rows=(_population("convnext", "default"), _population("vit", "default")),
         small=SMALL_POPULATION,
@@ -183,7 +178,6 @@ FIGURES = {
     ),
     "figure1_whole": Figure(
         "covariance of MLP weights over 10,000 small networks, all entries",
-        "2",
         "covariance",
         {"clip": None},
         rows=(_population("convnext", "default"), _population("vit", "default")),
@@ -192,7 +186,6 @@ FIGURES = {
     ),
     "figure2": Figure(
         "accuracy on CIFAR-10 of trainings of x epochs, of 5 seeds",
-        "3",
         "sweep",
         {
             "label": "epochs of a training",
@@ -206,7 +199,6 @@ FIGURES = {
     ),
     "figure3": Figure(
         "training curves of a DeiT-S on ImageNet-1k",
-        "3",
         "curves",
         rows=(
             Row(
@@ -218,7 +210,6 @@ FIGURES = {
     ),
     "figure4": Figure(
         "accuracy on CIFAR-10 over the mean b, of 5 seeds",
-        "3",
         "sweep",
         {
             "label": "b",
@@ -240,7 +231,6 @@ FIGURES = {
     ),
     "figure4_populations": Figure(
         "accuracy of small networks over the mean b: ours, beside figure 4",
-        "3",
         "sweep",
         {"label": "b", "series": _SERIES, "lines": _LINES},
         (_population("convnext", "sweep"),),

@@ -41,7 +41,6 @@ TABLES = {
     "copying": Table(
         "copying 8 of 16 tokens, Mamba-2 of 2 layers, 240 steps: the head start, its controls and "
         "longer strings",
-        "",
         _COPYING,
         _UNIT,
         _rates("mamba", "mimetic", rates=("1e-2", "3e-2")),
@@ -49,7 +48,6 @@ TABLES = {
     ),
     "parts": Table(
         "copying, Mamba-2: the 16 combinations of A, Δ, W_C = W_B and the convolution's identity",
-        "",
         _COPYING,
         _UNIT,
         (
@@ -64,7 +62,6 @@ TABLES = {
     ),
     "state": Table(
         "copying, Mamba-2: does structure replace state?",
-        "",
         _COPYING,
         _UNIT,
         tuple(
@@ -77,7 +74,6 @@ TABLES = {
     "attention": Table(
         "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
         "half, and does structure hurt?",
-        "",
         _COPYING,
         _UNIT,
         (
@@ -101,7 +97,6 @@ TABLES = {
     "positions": Table(
         "copying 8 tokens by a transformer of 2 layers with learned or rotary positions: does "
         "structure hurt there too?",
-        "",
         _COPYING,
         _UNIT,
         tuple(
@@ -119,7 +114,6 @@ TABLES = {
     "induction": Table(
         "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
         "positions",
-        "",
         "configs/recall.py",
         _UNIT,
         (
@@ -134,7 +128,6 @@ TABLES = {
     ),
     "copying_rates": Table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
-        "",
         _COPYING,
         _UNIT,
         _rates("mamba", "mimetic"),
@@ -144,7 +137,6 @@ TABLES = {
     "copying_rates_02": Table(
         "learning rates of copying, Mamba-2 with the reference's embeddings (standard deviation "
         ".02): their choice, at seeds 10 and 11",
-        "",
         _COPYING,
         _UNIT,
         _rates("mamba", "default", "mimetic"),
@@ -154,7 +146,6 @@ TABLES = {
     "copying_rates_gpt": Table(
         "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
-        "",
         _COPYING,
         _UNIT,
         _rates("gpt,steps=400", "default", "mimetic", "vision", rates=_GPT_RATES),
@@ -164,7 +155,6 @@ TABLES = {
     "positions_rates": Table(
         "learning rates of copying, a transformer of 2 layers with learned or rotary positions: "
         "their choice, at seed 10",
-        "",
         _COPYING,
         _UNIT,
         tuple(
@@ -182,7 +172,6 @@ TABLES = {
     "induction_rates": Table(
         "learning rates of induction, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
-        "",
         "configs/recall.py",
         _UNIT,
         _rates(_INDUCTION, "default", rates=("3e-4", "1e-3", "3e-3")),
@@ -197,7 +186,6 @@ _BY_RATE = {f"learning rate {rate}": float(rate) for rate in _RATES}
 FIGURES = {
     "parts": Figure(
         "copying by the 16 combinations of the parts",
-        "",
         "dots",
         {
             "numbers": {
@@ -211,7 +199,6 @@ FIGURES = {
     ),
     "over_rates": Figure(
         "copying over the learning rate, at the trained length and beyond",
-        "",
         "sweep",
         {
             "label": "learning rate",

@@ -60,7 +60,6 @@ class Row:
         flags: of main.py, for this row alone.
         config: the row's config file, where it isn't the table's.
         needs: what the row starts from, pretrained weights or a first stage; empty if nothing.
-        hardware: of the row, where the paper states it.
         small: how to scale it down, where the table's way doesn't serve.
     """
 
@@ -76,7 +75,6 @@ class Row:
     flags: tuple[str, ...] = ()
     config: str = ""
     needs: str = ""
-    hardware: str = ""
     small: Small | None = None
 
 
@@ -86,7 +84,6 @@ class Table:
 
     Attributes:
         title: in a few words.
-        section: of the paper, where it stands.
         config: the config file of its rows, relative to the root of the repository.
         score: the unit of its numbers, with the metric: "accuracy %".
         rows: as in the paper.
@@ -95,7 +92,6 @@ class Table:
         small: how to scale it down; None where that makes no sense for all rows.
         doubt: of the whole table.
         hardware: as stated.
-        source: where the numbers are from, if not from the paper itself: a secondary source.
         higher: whether more is better.
         seeds: of its runs; none for the fewest that a claim takes.
         trials: seeds at which every arm tries rows first. It is then compared in the row where it
@@ -107,7 +103,6 @@ class Table:
     """
 
     title: str
-    section: str
     config: str
     score: str
     rows: tuple[Row, ...]
@@ -116,7 +111,6 @@ class Table:
     small: Small | None = None
     doubt: str = ""
     hardware: str = ""
-    source: str = ""
     higher: bool = True
     seeds: tuple[int, ...] = ()
     trials: tuple[int, ...] = ()
@@ -152,7 +146,6 @@ def over_rates(
     flag = "--config.optimizer.learning_rate"
     return Table(
         title,
-        "",
         config,
         score,
         tuple(
@@ -175,7 +168,6 @@ class Figure:
 
     Attributes:
         title: in a few words.
-        section: of the paper, where it stands.
         draw: name of a function in `mimetic_jax.analysis.figures`.
         options: its arguments; "examples" is the number of test examples of a figure of networks.
         rows: what must have been trained for it, each with its config file unless `table` has one;
@@ -188,7 +180,6 @@ class Figure:
     """
 
     title: str
-    section: str
     draw: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Row, ...] = ()

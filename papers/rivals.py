@@ -5,7 +5,8 @@
 - Conditioned initialization: Conditioned Initialization for Attention. ICLR 2026, submission 25196.
 - Course: a course project that trained with the structured paper's released code; a public README.
 
-All numbers are from secondary sources, and of recipes that aren't ours.
+All numbers are from secondary sources, summaries of the papers and that README, and of recipes that
+aren't ours.
 """
 
 from papers import structured
@@ -34,7 +35,6 @@ _NOISE = ("norm_matched_mimetic", "norm_matched_conditioned")
 TABLES = {
     "procedural": Table(
         "procedural warm-up of ViTs",
-        "",
         _DEIT,
         "accuracy %",
         (
@@ -50,11 +50,9 @@ TABLES = {
         ),
         flags=("--config.model.dtype=bfloat16",),
         doubt=_RECIPE,
-        source="a summary of the paper",
     ),
     "conditioned": Table(
         "conditioned initialization on ImageNet-1k",
-        "",
         _STRUCTURED,
         "accuracy %",
         (
@@ -82,11 +80,9 @@ TABLES = {
             ),
         ),
         doubt=_RECIPE,
-        source="a summary of the paper",
     ),
     "course": Table(
         "reproduction of the structured paper, fewer epochs",
-        "",
         "configs/small_data_vit.py",
         "accuracy %",
         (
@@ -98,7 +94,6 @@ TABLES = {
         small=structured.SMALL,
         doubt="how many epochs isn't known here; ours are the paper's 300. Its seeds differed "
         "more with impulse than without",
-        source="the project's public README",
     ),
 }
 

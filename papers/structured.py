@@ -130,7 +130,6 @@ _FILTERS = ("impulse", "positive_filters", "norm_matched_positive_filters")
 TABLES = {
     "table1": Table(
         "ViT-Ti on small and medium data sets",
-        "5.1",
         _SMALL_DATA,
         "accuracy %",
         (
@@ -148,18 +147,16 @@ TABLES = {
     ),
     "positive_filters": Table(
         "random positive filters of sum one in place of impulses",
-        "4.1",
         _SMALL_DATA,
         "accuracy %",
         (Row("CIFAR-10", "data=cifar10", arms=_FILTERS),),
         small=SMALL,
-        doubt="a sentence without numbers: often inefficient. The paper states neither the "
-        "filters' distribution nor data: uniform entries here",
+        doubt="a sentence of section 4.1 without numbers: often inefficient. The paper states "
+        "neither the filters' distribution nor data: uniform entries here",
         hardware=f"{_V100}, about three hours a model",
     ),
     "table2": Table(
         "ViTs on ImageNet-1k",
-        "5.2",
         _IMAGENET,
         "accuracy %",
         (
@@ -180,7 +177,6 @@ TABLES = {
     ),
     "table3": Table(
         "Swin Transformers and an MLP-Mixer",
-        "5.3",
         "configs/swin_cifar.py",
         "accuracy %",
         (
@@ -229,7 +225,6 @@ TABLES = {
     ),
     "table4": Table(
         "weight selection for a ViT-Ti from ViT-S",
-        "5.5",
         _SELECTION,
         "accuracy %",
         (
@@ -250,7 +245,6 @@ TABLES = {
     ),
     "table5": Table(
         "ViT-B on ImageNet-1k under three settings",
-        "F",
         _IMAGENET,
         "accuracy %",
         (
@@ -283,7 +277,6 @@ TABLES = {
     ),
     "table7": Table(
         "ConvMixers with frozen filters on CIFAR-10",
-        "H",
         _CONVMIXER,
         "accuracy %",
         (
@@ -328,7 +321,6 @@ _LOST = (
 FIGURES = {
     "figure1": Figure(
         "attention map of the usual and of the structured initialization",
-        "1",
         "impulse_maps",
         {"layers": (1,)},
         starts=_maps("default", "impulse"),
@@ -337,14 +329,12 @@ FIGURES = {
     ),
     "figure2": Figure(
         "filters span the kernel space: number M of disjoint subsets of full rank",
-        "3",
         "span",
         {"widths": (256, 512), "sizes": (3, 5, 8)},
         doubt="what its axes show is lost in the text at hand; this is proposition 1's condition",
     ),
     "proposition1": Figure(
         "what channel mixing alone can't restore of a trained block with other, fixed filters",
-        "3",
         "residual",
         {"examples": 16},  # whose pixels are the equations for hundreds of unknowns
         rows=(_CONVMIXER_OF_5,),
@@ -353,7 +343,6 @@ FIGURES = {
     ),
     "remark1": Figure(
         "stable rank of the input of each layer of a ConvMixer",
-        "3",
         "stable_rank",
         rows=(_CONVMIXER_OF_5,),
         small=_SMALL_CONVMIXER,
@@ -361,7 +350,6 @@ FIGURES = {
     ),
     "figure3": Figure(
         "attention maps at the start, of three layers",
-        "5.4",
         "impulse_maps",
         {"layers": (1, 6, 12)},
         starts=_maps("default", "mimetic", "impulse"),
@@ -370,7 +358,6 @@ FIGURES = {
     ),
     "figure4": Figure(
         "training curves of ViT-B on ImageNet-1k",
-        "F",
         "curves",
         rows=tuple(
             Row(row.label, row.arguments, arms=("default", "mimetic", "impulse"), config=_IMAGENET)
@@ -379,7 +366,6 @@ FIGURES = {
     ),
     "figure5": Figure(
         "mean and standard deviation of five trainings, small and medium data sets",
-        "G.2",
         "curves",
         rows=tuple(
             Row(
@@ -392,7 +378,6 @@ FIGURES = {
     ),
     "figure6": Figure(
         "attention maps at the start, of all layers",
-        "I",
         "impulse_maps",
         {"layers": tuple(range(1, 13))},
         starts=_maps("default", "mimetic", "impulse"),

@@ -44,7 +44,6 @@ TINY = "tests/launch/tiny.py"
 PUBLISHED = {"default": 80.0, "mimetic": 82.5}
 TABLE = Table(
     "tiny",
-    "1",
     TINY,
     "accuracy %",
     (Row("width 16", "width=16,steps=8", PUBLISHED), Row("width 32", "width=32,steps=8")),
@@ -52,7 +51,6 @@ TABLE = Table(
 )
 STARTED = Table(
     "started",
-    "1",
     TINY,
     "accuracy %",
     (
@@ -623,7 +621,7 @@ def test_a_figure_of_formulas_takes_no_training(tmp_path, capsys, monkeypatch):
 def test_a_scaled_figure_of_starts_is_of_a_scaled_network(monkeypatch):
     small = Small(times={"width": 0.5}, flags=("--config.model.depth=2",))
     start = Row("", "width=16", arms=("default", "mimetic"), config=TINY)
-    figure = papers.record.Figure("maps", "1", "impulse_maps", small=small, starts=(start,))
+    figure = papers.record.Figure("maps", "impulse_maps", small=small, starts=(start,))
     monkeypatch.setitem(papers.FIGURES, "tests/figure", figure)
     (entry,) = registry.starts("tests/figure", small=True)
     config = entry.spec.load(entry.init)
@@ -661,7 +659,7 @@ def test_panels_of_a_grid_are_read_off_the_names(tmp_path):
 
 def test_a_figure_of_runs_draws_them(finished, tmp_path):
     figure = papers.record.Figure(
-        "curves", "1", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
+        "curves", "curves", rows=(Row("tiny", "width=16,steps=8", config=TINY),)
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(papers.FIGURES, "tests/figure", figure)

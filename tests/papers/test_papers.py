@@ -205,11 +205,8 @@ def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
 
 def test_figures_of_starts_name_a_configuration() -> None:
     for name, figure in FIGURES.items():
-        if "config" in figure.options:
-            file, _, text = figure.options["config"].partition(":")
-            arguments, _, arms = text.partition(",init=")
-            row = Row(name, arguments, config=file)
-            assert list(configs.arms_of(load(row, tuple(arms.split("+"))))) == arms.split("+")
+        for row in figure.starts:
+            assert list(configs.arms_of(load(row, row.arms))) == list(row.arms), name
 
 
 def test_figures_are_drawn_by_known_functions() -> None:
@@ -278,11 +275,10 @@ def test_published_numbers_are_here_alone() -> None:
 
 
 def test_a_file_is_named_where_one_is_needed() -> None:
-    for _, table, row in EVERY:
+    for _, _, row in EVERY:
         assert ("FILE.npz" in row.arguments) == ("FILE.npz" in row.needs)
         first_stage = bool(row.needs) and "FILE." not in row.needs
         assert ("FIRST_STAGE" in row.arguments) == first_stage == (":stage=" in row.needs)
-        assert not table.source or table in papers.rivals.TABLES.values()
 
 
 def test_one_network_has_one_score() -> None:
