@@ -9,12 +9,10 @@ import pytest
 from ml_collections import ConfigDict
 
 import mimetic_jax
-from configs import arms, cifar10_vit, ptb_char, small_data_vit
+from configs import arms
 from mimetic_jax import models, schemes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train import config as configs
-from mimetic_jax.train.comparison import Comparison
 
 DEPTH = 3
 VISION, GROUPS = arms.vision(), arms.figures(1.0)
@@ -104,25 +102,3 @@ def test_released_arms_leave_biases(trees) -> None:
         if "scheme" in arm:
             written = mimetic_jax.plan(trees["vit"], arm["scheme"])
             assert not any(write.role.endswith("_bias") for write in written), name
-
-
-@pytest.mark.parametrize(
-    ("get_config", "text"),
-    [
-        (
-            cifar10_vit.get_config,
-            "width=24,depth=2,init=gpsa_4+conv_logits+impulse",
-        ),
-        (ptb_char.get_config, "width=24,depth=2,heads=2,init=query_key+zero_out+uniform"),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                (cifar10_vit.get_config, "width=24,depth=2,init=figure6"),
-                (small_data_vit.get_config, "data=cifar10,init=all+conditioned"),
-            )
-        ),
-    ],
-)
-def test_arms_pass_the_checks_of_a_comparison(get_config, text) -> None:
-    config = get_config(text)
-    assert list(Comparison(config, say=lambda line: None).arms) == list(configs.arms_of(config))

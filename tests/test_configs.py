@@ -86,6 +86,10 @@ ARGUMENTS = [
     *(f"cifar10_vit:init={name}" for name in ("query_key", "value_out", "positive")),
     *(f"cifar10_vit:init={name}" for name in ("mimetic_learned", "t_fixup", "zero")),
     *(f"cifar_mlp_vit:init={name}" for name in ("constant_bias", "per_input")),
+    "cifar10_vit:width=24,depth=2,init=gpsa_4+conv_logits+impulse",
+    "cifar10_vit:width=24,depth=2,init=figure6",
+    "ptb_char:width=24,depth=2,heads=2,init=query_key+zero_out+uniform",
+    "small_data_vit:data=cifar10,init=all+conditioned",
     "convmixer_cifar:filter_size=3,init=box",
     *(f"convnext_cifar:init={name}" for name in ("sweep", "per_input", "norm_matched_conv")),
     "swin_cifar:init=impulse",
@@ -227,9 +231,7 @@ def test_records_of_the_papers_say_the_same_things(name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("cifar10_vit:init=mimetc", "did you mean 'mimetic'"),
         ("imagenet_deit:variant=L", "unknown variant 'L'"),
-        ("imagenet_structured:row=linear2", "unknown row 'linear2'"),
         ("small_data_vit:data=svhn", "unknown data 'svhn'"),
         ("weight_selection_vit:stage=choose", "unknown stage 'choose'"),
         ("cifar10_vit:randaugment=n2", "randaugment 'n2' is none of torchvision-nN-mM"),

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
-from mimetic_jax.schemes import Layers, MeanShift, Mimetic, NormMatched, Scheme, SinCos
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Scheme, SinCos
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,21 +195,11 @@ def test_identity_gauge_takes_any_number():
             lambda: initializers.attention((SinCos(), Mimetic())),
             r"\(SinCos.* is not a scheme that draws query",
         ),
-        (lambda: initializers.attention(MeanShift()), "MeanShift.* is not a scheme that draws"),
-        (lambda: initializers.mean_shift(float("nan"))(KEY, (8, 8)), "b nan is not a finite"),
-        (
-            lambda: initializers.mean_shift()(KEY, (8, 2, 4)),
-            r"kernel \(8, 2, 4\) is not a sequence of 2",
-        ),
         (
             lambda: initializers.identity_gauge()(KEY, (8, 2, 4)),
             r"kernel \(8, 2, 4\) is not a sequence of 2",
         ),
         (lambda: initializers.fused_query_key_value(5)(KEY, (8, 24)), r"5 heads.*\(8, 24\)"),
-        (
-            lambda: initializers.attention(Mimetic())(KEY, 64, 5),
-            "num_heads 5 does not divide dim 64",
-        ),
     ],
 )
 def test_bad_input(call, words):

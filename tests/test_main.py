@@ -43,14 +43,6 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             ["--config=configs/digits_vit.py", "--config.optimiser.eps=1"],
             "did you mean 'optimizer'",
         ),
-        (
-            ["--config=configs/digits_vit.py", "--config.model.widht=1"],
-            "did you mean 'model.width'",
-        ),
-        (
-            ["--config=configs/cifar10_vit.py:width=24,depth=1", "--config.data.dir=/nowhere"],
-            "no cifar10 in /nowhere",
-        ),
         (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
         (
             ["--config=configs/digits_vit.py", "--mode=trian"],
@@ -58,20 +50,12 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
         ),
         (["--config=configs/digits_vit.py", "--mode=compile"], "and --target, such as h200"),
         (
-            ["--config=configs/digits_vit.py", "--mode=compile", "--target=h20"],
-            "did you mean 'h200'",
-        ),
-        (
             ["--config=configs/digits_vit.py", "--mode=analyze", "--what=product"],
             "unknown analysis 'product': choose one of attention, curves, products; did you mean "
             "'products'?",
         ),
         ([], "give a config"),
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
-        (
-            ["--config=configs/digits_vit.py", "--config.eval.every_epochs=nan"],
-            "eval.every_epochs nan is not a finite number",
-        ),
     ],
 )
 def test_bad_input_is_one_line(
@@ -123,8 +107,6 @@ def assert_refused(code: object, out: str, err: str, words: str) -> None:
     ("name", "value", "words"),
     [
         ("JAX_ENABLE_X64", "True", "JAX_ENABLE_X64 is True, which changes every run's numbers"),
-        ("JAX_DEFAULT_PRNG_IMPL", "rbg", "JAX_DEFAULT_PRNG_IMPL is rbg, which changes every"),
-        ("JAX_THREEFRY_PARTITIONABLE", "False", "PARTITIONABLE is False, which changes every"),
         (
             *("XLA_FLAGS", "--xla_force_host_platform_device_count=3"),
             "batch 128 is not divisible by accumulate 1 x 3 devices",

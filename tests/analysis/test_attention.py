@@ -11,6 +11,7 @@ from mimetic_jax import InputError
 from mimetic_jax.analysis.attention import attention_maps
 from mimetic_jax.models import Model, Traits
 from tests.analysis.networks import drawn
+from tests.models.values import stacked
 
 SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
 
@@ -85,17 +86,6 @@ def test_loops_fusion_and_half_precision_are_the_same_function(name, fields, inp
     looped = Model.of(name, {**fields, **fast}, num_classes=3, vocab=7)
     got = attention_maps(looped, stacked(variables), inputs)
     np.testing.assert_array_equal(got, expected)
-
-
-def stacked(tree):
-    """The tree of a model with `scan`."""
-    if not isinstance(tree, dict):
-        return tree
-    layers = [tree[name] for name in sorted(tree) if name.startswith("block_")]
-    rest = {name: stacked(leaf) for name, leaf in tree.items() if not name.startswith("block_")}
-    if layers:
-        rest["blocks"] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    return rest
 
 
 def test_gated_attention_is_read_with_its_positions():

@@ -348,8 +348,6 @@ def test_the_best_cell_of_a_grid_is_bright(score, best, tmp_path, monkeypatch):
             "^none of these has a number for b: default$",
         ),
         ("curves", ([],), {}, "no run"),
-        ("grid", ([],), {"panels": {}}, "no run|no arm"),
-        ("sweep", ([],), {"label": "x"}, "no run is finished|no arm"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(name, arguments, options, words, tmp_path):

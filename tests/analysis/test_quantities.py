@@ -198,10 +198,6 @@ def analyzed(analysis, workdir, name, **fields):
             lambda _: of(channel_mixing_residuals, "vit", **VIT),
             "model vit has no blocks of depthwise and pointwise kernels",
         ),
-        (
-            lambda _: of(channel_mixing_residuals, "convnext", width=8, depth=1, patch=2),
-            "model convnext has no blocks of depthwise and pointwise kernels",
-        ),
         (lambda _: of(attention_maps, "mixer", **MIXER), "^model mixer has no attention layer"),
         (lambda path: analyzed(products, path, "mixer", **MIXER), "has no attention layer: there"),
         (lambda _: by_offset(MAPS, (4, 4)), "^maps of 13 tokens have no 4x4 grid$"),

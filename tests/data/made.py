@@ -103,3 +103,21 @@ def prepare(
     description = folder / "dataset_info.json"
     description.write_text(description.read_text().replace("array_record", file_format))
     return folder
+
+
+def pictures(height: int = 40, width: int = 48) -> np.ndarray:
+    """A gradient, noise, hard edges, 1/f noise, low contrast, one level, and an empty channel."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:height, :width]
+    gradient = np.stack([rows * 5, columns * 4, (rows + columns) * 2], axis=-1) % 256
+    noise = rng.integers(0, 256, (height, width, 3))
+    edges = np.repeat(((rows // 3 + columns // 5) % 2 * 220 + 20)[..., None], 3, axis=-1)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)) + 0.01
+    spectrum = np.fft.fft2(rng.normal(size=(3, height, width))) / frequency
+    natural = np.fft.ifft2(spectrum).real.transpose(1, 2, 0)
+    natural = np.clip(natural / natural.std() * 50 + 120, 0, 255)
+    dull = natural // 4 + 60
+    flat = np.full_like(noise, 77)
+    lopsided = natural * np.array([1, 0.2, 0])
+    every = (gradient, noise, edges, natural, dull, flat, lopsided)
+    return np.stack(every).astype(np.uint8)

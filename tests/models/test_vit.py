@@ -178,14 +178,6 @@ def test_same_grid_and_constants_stay():
     np.testing.assert_allclose(resample(jnp.ones((1, 9, 4)), (3, 3), (2, 7)), 1, atol=1e-6)
 
 
-def test_rows_and_columns_keep_their_places():
-    """A table that depends on the row alone does so after resampling."""
-    rows = jnp.broadcast_to(jnp.arange(4.0)[:, None, None], (4, 3, 2)).reshape(1, 12, 2)
-    new = np.asarray(resample(rows, (4, 3), (8, 5))).reshape(8, 5, 2)
-    np.testing.assert_allclose(new, new[:, :1].repeat(5, 1), atol=1e-6)
-    assert (np.diff(new[:, 0, 0]) > 0).all()
-
-
 def test_half_precision_is_computed_in_single():
     table = jax.random.normal(jax.random.key(0), (1, 9, 4)).astype(jnp.bfloat16)
     ours = resample(table, (3, 3), (6, 6))

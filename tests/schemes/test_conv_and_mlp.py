@@ -46,13 +46,6 @@ def test_width_grows_with_depth(layer, sigma):
     np.testing.assert_array_equal(new, sample_filters(KEY, conv_covariance_2022(5, sigma), 4))
 
 
-def test_filters_of_a_layer_have_its_covariance():
-    tree = mimetic_jax.rewrite(KEY, network(channels=20_000), ConvMimetic(), rules=RULES)
-    filters = tree["block_2"]["dwconv"]["kernel"][:, :, 0]
-    truth = conv_covariance_2022(3, sigma=2.5)
-    np.testing.assert_allclose(np.cov(filters.reshape(9, -1)), truth, atol=0.03)
-
-
 def test_one_layer_is_the_first():
     block = Block.of({"depthwise": jnp.ones((3, 3, 4))})
     alone = ConvMimetic()(KEY, block, Context(0, 1))["depthwise"]

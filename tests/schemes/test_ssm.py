@@ -152,9 +152,7 @@ def rewritten(**leaves: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: MimeticSSM(decay=0), "decay 0 is not"),
         (lambda: MimeticSSM(decay=None, power=2), "power 2.0 of a decay of None"),
-        (lambda: MimeticSSM(correlation=1.5), "correlation 1.5 is not"),
         (lambda: MimeticSSM().writes(frozenset({"ssm_b"})), "only ssm_b was found"),
         (
             lambda: MimeticSSM()(KEY, Block.of({"ssm_b": EYE, "ssm_c": EYE[:, :3]}), Context()),

@@ -20,7 +20,6 @@ def test_arguments_are_typed_like_their_defaults():
     [
         ("widht=2", "did you mean 'width'"),
         ("width=2.5", "width takes a int"),
-        ("width", "width takes a int"),
         ("flip=yes", "flip takes a bool"),
     ],
 )
@@ -79,12 +78,9 @@ def test_an_arm_is_named_as_a_folder_can_be(tiny, name):
         ({"optimizer.learning_rate": 0.0}, "learning rate 0.0"),
         ({"optimizer.warmup": 12}, "12 warm-up steps don't fit 12"),
         ({"batch": 30}, "batch 30 is not divisible by accumulate 1 x 4 devices"),
-        ({"accumulate": 3}, "batch 32 is not divisible by accumulate 3 x 4 devices"),
         ({"eval.batch": 50}, "eval.batch 50 is not divisible by 4 devices"),
         ({"epochs": 1.0}, "give epochs or steps, not epochs 1.0 and steps 12"),
-        ({"steps": 0}, "give epochs or steps"),
         ({"seeds": ()}, r"seeds \(\) must be different numbers, at least one"),
-        ({"seeds": (1, 1)}, r"seeds \(1, 1\)"),
         ({"checkpoint_every": 3}, "checkpoint_every 3 is not a multiple of log_every 2"),
         ({"eval.every_epochs": 1.0}, "give eval.every .4 steps. or every_epochs"),
         ({"optimizer.warmup_epochs": 1.0}, "give optimizer.warmup .2 steps. or warmup_epochs"),

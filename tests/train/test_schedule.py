@@ -10,16 +10,6 @@ from mimetic_jax import InputError
 from mimetic_jax.train.schedule import ScheduleName, make_schedule, plateau_scale, scaled_rate
 
 
-@pytest.mark.parametrize(
-    ("name", "epochs", "peak"), [("100ep_lr3e_3", 100, 3e-3), ("150ep_lr1e_2", 150, 1e-2)]
-)
-def test_golden_triangle(golden, name, epochs, peak):
-    """Two steps an epoch: the golden array's half epochs."""
-    schedule = make_schedule("triangle", peak, 2 * epochs)
-    rates = jax.vmap(schedule)(jnp.arange(2 * epochs + 1))
-    np.testing.assert_allclose(rates, golden("schedules")[f"triangle_{name}"], atol=1e-8)
-
-
 def test_cosine():
     schedule = make_schedule("cosine", 1.0, 110, warmup=10, final=0.1)
     assert [round(float(schedule(step)), 4) for step in (0, 5, 10, 60, 110)] == [
@@ -127,7 +117,6 @@ def cosine(name="cosine", peak=1.0, **options):
     ("call", "words"),
     [
         (lambda: cosine(peak=-0.1), "learning rate -0.1"),
-        (lambda: cosine(peak=float("nan")), "learning rate nan"),
         (lambda: cosine(warmup=10), "10 warm-up steps don't fit 10"),
         (
             lambda: cosine("timm_cosine", warmup=4, cooldown=6),
@@ -138,9 +127,7 @@ def cosine(name="cosine", peak=1.0, **options):
             (functools.partial(cosine, name, **{option: value}), f"{name} schedule takes {words}")
             for name, option, value, words in (
                 ("triangle", "cooldown", 2, "no cool-down: 2 steps"),
-                ("triangle", "warmup", 3, "no warm-up: 3 steps"),
                 ("triangle", "final", 0.5, "no final rate: 0.5 given"),
-                ("kentaroy_cosine", "cooldown", 2, "no cool-down: 2 steps"),
                 ("kentaroy_cosine", "warmup", 3, "no warm-up: 3 steps"),
                 ("constant", "final", 0.5, "no final rate: 0.5 given"),
             )

@@ -51,6 +51,13 @@ def assert_close(found, expected):
             assert record == pytest.approx(same, rel=1e-5)
 
 
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for run, (state, recorded) in found.items():
+        jax.tree.map(np.testing.assert_array_equal, state, expected[run][0])
+        assert recorded == expected[run][1]
+
+
 def vit(tiny, tmp_path):
     config = tiny(seeds=(0, 1), checkpoint_every=0, scheme=())
     config.model.update(dropout=0.2, drop_path=0.1)
@@ -130,11 +137,7 @@ def test_resume_equals_no_stop(tiny, tmp_path, undisturbed, kill):
     with kill():
         trained(config, tmp_path)
     config.together = 1
-    found = trained(config, tmp_path)
-    assert found.keys() == whole.keys()
-    for run, (state, recorded) in found.items():
-        jax.tree.map(np.testing.assert_array_equal, state, whole[run][0])
-        assert recorded == whole[run][1]
+    assert_same(trained(config, tmp_path), whole)
 
 
 def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
@@ -153,9 +156,7 @@ def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
     first = Run.of(tmp_path, "run", 0).record()
     found = trained(config, tmp_path)
     assert Run.of(tmp_path, "run", 0).record() == first
-    for run, (state, recorded) in found.items():
-        jax.tree.map(np.testing.assert_array_equal, state, whole[run][0])
-        assert recorded == whole[run][1]
+    assert_same(found, whole)
 
 
 def test_weights_before_and_after_are_those_of_the_run(tiny, tmp_path, undisturbed):

@@ -146,20 +146,6 @@ def text(tmp_path, name, words):
 
 
 @pytest.mark.slow
-def test_two_texts_are_not_in_one_table(tmp_path):
-    workdir = str(tmp_path / "workdir")
-    one = text(tmp_path, "x.txt", "the cat sat on a mat ")
-    quiet(one).train(workdir, only="default/0")
-    other = text(tmp_path, "y.txt", "the bat ate on a cat ")
-    with pytest.raises(InputError, match=r"with other data \(fingerprint \w+ there, \w+ here\)"):
-        quiet(other).train(workdir)
-    # The file may also be another one in the same place.
-    shutil.copy(tmp_path / "y.txt", tmp_path / "x.txt")
-    with pytest.raises(InputError, match="with other data"):
-        quiet(one).train(workdir)
-
-
-@pytest.mark.slow
 def test_data_elsewhere_with_the_same_content_continue(tmp_path):
     workdir = str(tmp_path / "workdir")
     config = text(tmp_path, "x.txt", "the cat sat on a mat ")

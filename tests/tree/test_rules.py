@@ -15,7 +15,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import Conditioned, Mimetic, NormMatched, Scheme
+from mimetic_jax.schemes import Conditioned, Mimetic, Scheme
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.tables import FLAX
 
@@ -262,25 +262,12 @@ WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, 
             Mimetic(alpha_qk=lambda depth: 0.7 - 1.4 * depth),
             "layer_1: Mimetic.alpha_qk -0.7 is not a finite",
         ),
-        (
-            shapes(**WIDE),
-            NormMatched(Mimetic(beta_vo=lambda depth: math.nan if depth else -0.4)),
-            "layer_1: Mimetic.beta_vo nan is not a finite number",
-        ),
         (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
         (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
         (
             {"pos_embed": jax.ShapeDtypeStruct((1, 15, D), jnp.float32)},
             mimetic_jax.schemes.SinCos(),
             "15 positions aren't a square grid",
-        ),
-        (
-            {
-                "pos_embed": jax.ShapeDtypeStruct((1, 16, 17), jnp.float32),
-                "patch_embed": {"kernel": jax.ShapeDtypeStruct((48, 17), jnp.float32)},
-            },
-            mimetic_jax.schemes.SinCos(),
-            "17",
         ),
     ],
 )
@@ -293,25 +280,10 @@ def test_plan_refuses_what_rewrite_refuses(tree, scheme, words):
     assert str(planned.value) == str(written.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "what"), [(1, "not 1"), ({"attn": {}}, "not a dict"), ("seed", "not a str")]
-)
-def test_a_key_is_a_key(key, what):
-    with pytest.raises(InputError, match=rf"the key must be jax\.random\.key\(seed\), {what}"):
-        mimetic_jax.rewrite(key, {"attn": stock()}, Mimetic())
-
-
 def test_a_scheme_is_no_initializer_of_one_kernel():
     layer = nn.Dense(D, kernel_init=Mimetic())
     with pytest.raises(InputError, match=r"Mimetic draws the kernels of a whole block together"):
         layer.init(KEY, jnp.ones((1, D)))
-
-
-@pytest.mark.parametrize("field", ["path", "within", "exclude"])
-def test_a_bad_expression_is_one_line(field):
-    fields = {"path": "q"} | {field: "a(b"}
-    with pytest.raises(InputError, match=rf"{field} 'a\(b' is not a regular expression"):
-        Rule(**fields, role="query", layout="d h k")
 
 
 def test_modules_are_there_after_a_plain_import():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, weights
-from mimetic_jax.weights import sincos_1d, sincos_2d
+from mimetic_jax.weights import sincos_2d
 from mimetic_jax.weights.impulse import offsets, random_offsets
 from mimetic_jax.weights.truncation import actual_constants, apparent_constants
 
@@ -158,7 +158,6 @@ def ones(*shape):
 HEADS = [
     ({"num_heads": 5}, "num_heads 5 does not divide dim 192"),
     ({"num_heads": 12, "num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
-    ({"num_heads": 3, "head_dim": -1}, "head_dim -1"),
     ({"num_heads": 3, "alpha": -0.1}, "alpha -0.1"),
     ({"num_heads": 3, "alpha": 0.0, "beta": 0.0}, "both 0"),
     ({"num_heads": 3, "noise": "norml"}, "did you mean 'normal'"),
@@ -167,7 +166,6 @@ HEADS = [
 PORT = [
     ({"orientation": "portrait"}, "did you mean 'port'"),
     ({"orientation": "port", "num_kv_heads": 1}, "dim 192 is not num_heads 3 x head_dim 64"),
-    ({"orientation": "port", "head_dim": 32}, "dim 192 is not num_heads 3 x head_dim 32"),
 ]
 BAD = [
     *(
@@ -183,18 +181,11 @@ BAD = [
     (lambda: weights.factorize(ones(1, 4, 4), 5), "rank 5"),
     (lambda: impulse(grid=(3, 4)), r"grid of 3x4 needs .* \[12, D\], not \(16, 32\)"),
     (lambda: impulse(position=TABLE[None]), r"not \(1, 16, 32\)"),
-    (lambda: impulse(num_heads=5), "num_heads 5 does not divide dim 32"),
-    (lambda: impulse(head_dim=0), "head_dim 0 is not an integer"),
     (lambda: impulse(kernel_size=4), "kernel_size 4"),
-    (lambda: impulse(order="relased"), "did you mean 'released'"),
     (lambda: impulse(amplitude=-1.0), "amplitude -1.0"),
-    (lambda: impulse(noise=0.0), "noise 0.0"),
-    (lambda: impulse(norm=float("inf")), "norm inf"),
     (lambda: impulse(rank=9), "rank 9 is not between 1 and the head width 8"),
     (lambda: impulse(num_heads=1), "numerical rank 16 and 32 is needed"),
-    (lambda: impulse(head_dim=64), "numerical rank 16 and 64 is needed"),
     (lambda: impulse(position=ones(16, 32)), "rank 0 and 8 is needed: use random .*s$"),
-    (lambda: offsets(0, 3), "kernel_size 0"),
     (
         lambda: weights.swin_bias(ones(9, 10), offsets(5, 10)),
         "offset of 2 doesn't fit a window of 2x2",
@@ -209,21 +200,14 @@ BAD = [
     ),
     (lambda: weights.swin_bias(ones(10, 2), offsets(3, 2)), r"shape \(10, 2\) are not \["),
     (lambda: weights.swin_shared_bias(ones(7, 5), offsets(3, 1)[0]), r"shape \(7, 5\) are not"),
-    (lambda: weights.mixer_token_mixing(KEY, (8, 8), 100), "hidden width 100 is not a multiple"),
-    (lambda: weights.mixer_token_mixing(KEY, (8, 8), 64, kernel_size=2), "kernel_size 2"),
-    (lambda: weights.conv_covariance_2022(0, 1.0), "size 0 is not an integer"),
     (lambda: weights.conv_covariance_2022(3, -1.0), "sigma -1.0"),
     (lambda: weights.sample_filters(KEY, np.eye(8), 2), r"\(8, 8\)"),
-    (lambda: weights.sample_filters(KEY, np.eye(9), 0), "channels 0"),
     (lambda: weights.sample_filters(KEY, np.triu(ones(4, 4)), 2), "not symmetric"),
     (lambda: weights.sample_filters(KEY, np.full((4, 4), np.nan), 2), "finite"),
-    (lambda: weights.conv_filters(KEY, 3, 4, "impulses"), "did you mean 'impulse'"),
-    (lambda: weights.conv_filters(KEY, 0, 4), "size 0 is not an integer"),
     (lambda: weights.uniform_noise(KEY, (3,), -1.0), "std -1.0"),
     (lambda: weights.semi_orthogonal(KEY, 4, 6, num_heads=4), "num_heads 4 does not divide the 6"),
     (lambda: weights.sinusoidal(4, 4, "xavier"), "unknown variance 'xavier'"),
     (lambda: weights.sinusoidal(1, 2), "1 x 2 is zero"),
-    (lambda: weights.mean_shift(ones(3, 4), float("nan")), "b nan is not a finite"),
     (lambda: weights.mean_shift(ones(2, 3, 4)), r"shape \(2, 3, 4\)"),
     (lambda: weights.mean_shift_per_input(KEY, ones(3, 4), -0.5), "sigma -0.5"),
     (
@@ -231,7 +215,6 @@ BAD = [
         r"second kernel \(3, 4\) .* first \(3, 4\)",
     ),
     (lambda: sincos_2d(4, 4, 410), "multiple of 4, not dim 410"),
-    (lambda: sincos_1d(0, 16), "length 0 is not an integer"),
     (
         lambda: weights.select_indices(4, 6),
         "student size 6 is not between 1 and teacher size 4",

@@ -242,20 +242,6 @@ def test_a_traced_table_without_directions_gives_a_query_of_zero():
     np.testing.assert_allclose(np.linalg.norm(key, axis=(0, 2)), 7, rtol=1e-5)
 
 
-def test_mixer_product_is_a_mean_of_shifts():
-    fc1, fc2 = mixer_token_mixing(KEY, (3, 4), 48, noise=1e-6)
-    shifts = np.asarray(random_offsets(jax.random.split(KEY, 3)[0], 3, 4))
-    # For rows of tokens: each token gets the values of its neighbors.
-    mean = impulse_matrices((3, 4), shifts).mean(axis=0).T
-    product = np.asarray(fc1 @ fc2)
-    np.testing.assert_allclose(product / product.max(), mean / mean.max(), atol=1e-4)
-    image = np.arange(12.0)
-    first = (image @ np.asarray(fc1))[:12].reshape(3, 4) / np.asarray(fc1).max()
-    padded = np.pad(image.reshape(3, 4), 1)
-    row, column = shifts[0] + 1
-    np.testing.assert_allclose(first, padded[row : row + 3, column : column + 4], atol=1e-3)
-
-
 def test_grids_smaller_than_the_filter_stay_finite():
     query, _ = impulse_query_key(KEY, table(16, 32), (1, 16), 4)
     for kernel in (query, *mixer_token_mixing(KEY, (1, 1), 9)):

@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.augment import color, tables
-from tests.data.augment.pictures import photographs, pictures
+from tests.data.made import pictures
 
 KEY = jax.random.key(5)
 
@@ -147,9 +147,3 @@ def test_tiny_images_have_no_inside_to_smooth() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="2 channels are neither"):
         color.grayscale(jnp.zeros((4, 4, 2)))
-
-
-def test_photographs_equal_pillows() -> None:
-    images = photographs()
-    check_levels(images)
-    check_enhancements(images, (1.73,))

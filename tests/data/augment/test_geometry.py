@@ -11,8 +11,7 @@ from PIL import Image
 
 from mimetic_jax.data.augment import geometry
 from mimetic_jax.data.augment.shears import interpolating
-from tests.data.augment import pictures as made_up
-from tests.data.augment.pictures import photographs
+from tests.data import made
 
 KEY = jax.random.key(8)
 FILL = (124, 116, 104)
@@ -20,7 +19,7 @@ FILL = (124, 116, 104)
 
 def pictures(height: int = 40, width: int = 48) -> np.ndarray:
     """A gradient, noise, hard edges and 1/f noise."""
-    return made_up.pictures(height, width)[:4]
+    return made.pictures(height, width)[:4]
 
 
 @functools.partial(jax.jit, static_argnames="interpolation")
@@ -251,13 +250,3 @@ def test_weights_of_pixels_sum_to_one_and_are_one_on_a_pixel(cubic: bool, a: flo
     weights = interpolating(part - jnp.arange(-2, 4), cubic, a)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(weights[0], [0, 0, 1, 0, 0, 0])
-
-
-def test_photographs_equal_pillows() -> None:
-    images = photographs()
-    for interpolation in ("nearest", "bilinear", "bicubic"):
-        for name in MAPS:
-            assert affine_difference(name, interpolation, images).mean() < 0.05
-    for interpolation in ("bilinear", "bicubic"):
-        for size in ((96, 64), (224, 224), (300, 360)):
-            assert resizing_difference(size, interpolation, images).mean() < 0.2

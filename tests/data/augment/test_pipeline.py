@@ -198,19 +198,15 @@ def test_gray_images_can_have_everything() -> None:
     ("fields", "reason"),
     [
         ({"size": -1}, "size -1"),
-        ({"size": 2**31}, "size 2147483648 is not .* at most 16,384"),
-        ({"crop_ratio": (1e-300, 1)}, r"crop_ratio\[0\] 1e-300"),
         ({"crop": 4, "crop_scale": (0.5, 1)}, r"one of crop 4 and crop_scale \(0\.5, 1\.0\)"),
         (
             {"randaugment_first": True, "crop_scale": (0.5, 1)},
             r"randaugment_first isn't for .*: crop_scale is \(0\.5, 1\.0\)",
         ),
         ({"crop_scale": (0.5, 1.5)}, r"crop_scale\[1\] 1\.5 is not .* at most 1"),
-        ({"crop_scale": (0.5,)}, r"crop_scale \(0\.5,\) isn't"),
         ({"crop_ratio": (2, 1)}, r"crop_ratio \(2\.0, 1\.0\) isn't \(least, greatest\)"),
         ({"interpolation": "nearest"}, "unknown Augmentation.interpolation 'nearest'"),
         ({"randaugment": "rand-m9"}, "is none of"),
-        ({"erase": 2}, "erase 2 is not a finite number of at least 0 and at most 1"),
         (
             {"erase_mode": "pixels"},
             "erase_mode 'pixels'.*did you mean 'pixel'",

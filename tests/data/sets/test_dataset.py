@@ -43,14 +43,8 @@ def test_arrays_of_jax_are_arrays() -> None:
     [
         ({"train_images": np.zeros((6, 4, 5, 2), np.float32)}, "float32"),
         ({"train_images": np.zeros((6, 4, 5), np.uint8)}, r"\(6, 4, 5\)"),
-        (
-            {"test_images": np.zeros((0, 4, 5, 2), np.uint8), "test_labels": np.zeros(0, np.int32)},
-            r"\(0, 4, 5, 2\)",
-        ),
         ({"train_labels": np.zeros(5, np.int32)}, r"\(5,\), expected int32 of shape \(6,\)"),
-        ({"train_labels": np.zeros(6, np.int64)}, "int64"),
         ({"test_labels": np.array([0, 1, 3], np.int32)}, "from 0 to 3, expected 0 to 2"),
-        ({"test_labels": np.array([0, -1, 2], np.int32)}, "from -1 to 2"),
         (
             {"test_images": np.zeros((3, 4, 4, 2), np.uint8)},
             r"test images have shape \(4, 4, 2\), train images \(4, 5, 2\)",

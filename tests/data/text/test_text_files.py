@@ -73,17 +73,6 @@ def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatc
     assert [len(part) for part in parts] == [5922, 36, 42]
 
 
-@pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
-def test_a_split_folder_is_read_as_it_is(tmp_path: Path, valid: str) -> None:
-    for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
-        (tmp_path / f"{name}.txt").write_text("".join(lines))
-    (tmp_path / "notes.txt").write_text("none of the three")
-    corpus = load_own("text_char", str(tmp_path))
-    assert corpus.left_out == "other files, left out: 1 (.txt 1)"
-    assert written(corpus, "valid") == LINES[3]
-    assert written(corpus, "test") == "".join(LINES[4:6])
-
-
 @pytest.mark.parametrize(
     ("files", "missing"),
     [
@@ -109,13 +98,21 @@ def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: 
         describe("text_word", str(tmp_path))
 
 
-@pytest.mark.parametrize("form", ["{}.TXT", "wiki.{}.txt", "{}-00000.txt", "{}/part.txt"])
-def test_splits_that_are_told_by_names(tmp_path: Path, form: str) -> None:
-    for name, lines in (("train", LINES[:3]), ("valid", LINES[3:4]), ("test", LINES[4:6])):
+@pytest.mark.parametrize(
+    ("form", "valid"),
+    [
+        *(("{}.txt", name) for name in ("valid", "validation", "val", "dev")),
+        *((form, "valid") for form in ("{}.TXT", "wiki.{}.txt", "{}-00000.txt", "{}/part.txt")),
+    ],
+)
+def test_a_split_folder_is_read_as_it_is(tmp_path: Path, form: str, valid: str) -> None:
+    (tmp_path / "notes.txt").write_text("none of the three")
+    for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
         path = tmp_path / form.format(name)
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(lines))
     corpus = load_own("text_char", str(tmp_path))
+    assert corpus.left_out == "other files, left out: 1 (.txt 1)"
     expected = ["".join(lines) for lines in (LINES[:3], LINES[3:4], LINES[4:6])]
     assert [written(corpus, split) for split in SPLITS] == expected
 
