@@ -34,6 +34,8 @@ if jaxlib.version.__version_info__ < (0, 12):
     CHEAP += " --xla_cpu_use_fusion_emitters=false"
 with mock.patch.dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {CHEAP}"):
     jax.devices()
+# Most of the suite's time is compilation of programs that run for milliseconds.
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,8 +47,6 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = folder.parent
     jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # Most of the suite's time is compilation of programs that run for milliseconds.
-    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from mimetic_jax import InputError
 from mimetic_jax.linen import MultiHeadDotProductAttention
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos, TFixup
 
-X = jax.random.normal(jax.random.key(1), (2, 5, 16))
+X = np.random.default_rng(1).normal(size=(2, 5, 16)).astype(np.float32)
 KEY = jax.random.key(0)
 
 

@@ -17,7 +17,7 @@ SMALL = {"width": 8, "depth": 2, "heads": 2, "patch": 4}
 
 
 def images(batch=2, side=8):
-    return jax.random.normal(jax.random.key(2), (batch, side, side, 3))
+    return np.random.default_rng(2).normal(size=(batch, side, side, 3)).astype(np.float32)
 
 
 def layer_norm(x, norm, epsilon=1e-6):

@@ -14,8 +14,9 @@ from mimetic_jax.models import MODELS, VARIANTS, Model
 from tests.models.values import of_shapes, stacked
 
 KEY = jax.random.key(0)
-IMAGES = jax.random.normal(jax.random.key(1), (2, 8, 8, 3))
-TOKENS = jax.random.randint(jax.random.key(1), (2, 8), 0, 11)
+DRAWS = np.random.default_rng(1)
+IMAGES = jnp.float32(DRAWS.normal(size=(2, 8, 8, 3)))
+TOKENS = jnp.int32(DRAWS.integers(0, 11, (2, 8)))
 MIXING = {"num_classes": 5, "width": 6, "depth": 2, "patch": 2}
 SMALL: dict[str, dict[str, Any]] = {
     "vit": {"num_classes": 5, "width": 12, "depth": 2, "heads": 3, "patch": 4},

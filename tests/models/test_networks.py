@@ -16,7 +16,7 @@ from mimetic_jax.models import Model, Traits
 from mimetic_jax.models.networks import Functions, from_nnx
 from tests.forms import FORMS, LinenViT
 
-IMAGES = jax.random.normal(jax.random.key(7), (6, 8, 8, 1))
+IMAGES = np.random.default_rng(7).normal(size=(6, 8, 8, 1)).astype(np.float32)
 FIELDS = {"width": 8, "depth": 1, "dropout": 0.5}
 
 

@@ -12,6 +12,7 @@ import pytest
 from mimetic_jax import InputError, Rule, blocks, plan, rewrite
 from mimetic_jax.models import Mamba
 from mimetic_jax.schemes import Block, Context, Layers, MimeticSSM
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 EVERY = MimeticSSM(noise=0.0)
@@ -24,7 +25,8 @@ SHAPES = {
     "ssm_conv_bias": (96,),
     "ssm_norm": (32,),
 }
-BLOCK = Block.of({role: 0.1 * jax.random.normal(KEY, shape) for role, shape in SHAPES.items()})
+DRAWS = np.random.default_rng(0)
+BLOCK = Block.of({role: jnp.float32(0.1 * DRAWS.normal(size=s)) for role, s in SHAPES.items()})
 PARTS = {
     "decay": {"ssm_a"},
     "step": {"ssm_dt_bias"},
@@ -39,7 +41,7 @@ def draw(scheme: Any) -> dict[str, np.ndarray]:
 
 
 def params(**fields: Any) -> Any:
-    return MODEL.clone(**fields).init(KEY, jnp.zeros((1, 3), jnp.int32))["params"]
+    return drawn(MODEL.clone(**fields), jnp.zeros((1, 3), jnp.int32))
 
 
 def test_every_part_is_what_the_layer_makes_of_it() -> None:

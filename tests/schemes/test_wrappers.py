@@ -42,10 +42,11 @@ SHAPES = {
     "ssm_c": (24, 16),
     "ssm_conv": (4, 96),
 }
+DRAWS = np.random.default_rng(0)
 BLOCK = Block.of(
-    {role: 0.1 * jax.random.normal(KEY, shape) + 0.01 for role, shape in SHAPES.items()}
+    {role: jnp.float32(DRAWS.normal(0.01, 0.1, shape)) for role, shape in SHAPES.items()}
 )
-POSITION = jax.random.normal(KEY, (16, 24))
+POSITION = jnp.float32(DRAWS.normal(size=(16, 24)))
 PAIR = {role: {"kernel": BLOCK[role]} for role in ("query", "key")}
 # One of each kind of array: drawn, given by depth, fixed, added to what exists, zero.
 OTHERS = [

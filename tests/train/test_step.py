@@ -21,8 +21,9 @@ def make_train_step(*arguments, **options):
     return jax.jit(steps.make_train_step(*arguments, **options))
 
 
-PIXELS = jax.random.randint(jax.random.key(1), (16, 8, 8, 1), 0, 256).astype(jnp.uint8)
-LABELS = jax.random.randint(jax.random.key(2), (16,), 0, 10)
+DRAWS = np.random.default_rng(1)
+PIXELS = DRAWS.integers(0, 256, (16, 8, 8, 1), np.uint8)
+LABELS = DRAWS.integers(0, 10, 16, np.int32)
 
 
 def digits_task(**overrides):
@@ -109,7 +110,7 @@ def test_mixed_targets_reach_the_loss(alpha):
 
 
 # No pixel has the mean of the data, which erasing would write.
-BRIGHT = jax.random.randint(jax.random.key(1), (16, 8, 8, 1), 128, 256).astype(jnp.uint8)
+BRIGHT = DRAWS.integers(128, 256, (16, 8, 8, 1), np.uint8)
 
 
 def prepared(**augment) -> np.ndarray:

@@ -25,8 +25,8 @@ def example(scale: float = 1.0) -> tuple[jax.Array, jax.Array, jax.Array]:
     return scale * hidden, embedding, bias
 
 
-TARGETS = jax.random.randint(jax.random.key(4), (T,), 0, V)
-WEIGHTS = jax.random.uniform(jax.random.key(5), (T,))
+TARGETS = np.random.default_rng(4).integers(0, V, T)
+WEIGHTS = np.random.default_rng(5).uniform(size=T).astype(np.float32)
 
 
 def truth(hidden: Any, embedding: Any, bias: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
