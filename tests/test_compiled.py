@@ -13,7 +13,7 @@ import pytest
 
 from tests.compiled.steps import CASES
 
-TYPICAL = ["vit", "text", "recall"]
+TYPICAL = ["vit", "text"]
 OTHERS = sorted(CASES.keys() - TYPICAL)
 
 

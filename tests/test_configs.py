@@ -58,15 +58,15 @@ PAPERS = [
     "tiny_imagenet_vit",
     "weight_selection_vit",
 ]
-# A ViT and the models that aren't one.
+# A ViT, and a model that isn't one.
 TRACED = [
     "cifar10_vit:width=96,depth=6",
-    "cifar_mlp_vit",
     "convnext_cifar",
-    "mixer_cifar",
 ]
 # One of each recipe.
 TRACED_TOO = [
+    "cifar_mlp_vit",
+    "mixer_cifar",
     "cifar10_vit:width=384,heads=12,scale=2.0,randaugment=",
     "svhn_vit",
     "tiny_imagenet_vit",

@@ -62,15 +62,17 @@ WINGS = {  # inside data
 
 def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "mimetic_jax":
-                yield from (f"mimetic_jax.{alias.name}" for alias in node.names)
-            elif node.module == "mimetic_jax.tree":
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
+        yield from imported(node)
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        if node.module in ("mimetic_jax", "mimetic_jax.tree"):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        else:
+            yield node.module
 
 
 WITHOUT_FLAX = {"weights", "schemes", "tree/rules", "zoo", "tree", "trained", "tree/paths", "data"}
@@ -94,6 +96,15 @@ def test_imports_point_one_way():
             if root == "orbax":
                 assert path == PACKAGE / "train" / "store" / "checkpoint.py"
             assert root != "flax" or part not in WITHOUT_FLAX, path
+
+
+def test_readers_are_imported_where_they_are_used():
+    """Importing the package loads none of these libraries, which take seconds."""
+    heavy = {"tensorflow_datasets", "sklearn", "PIL", "cv2", "grain"}
+    for path in (PACKAGE / "data").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = {name.partition(".")[0] for name in imported(node)}
+            assert not names & heavy, path
 
 
 def test_the_wings_of_data_point_one_way():

@@ -43,7 +43,7 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
             ["--config=configs/digits_vit.py", "--config.optimiser.eps=1"],
             "did you mean 'optimizer'",
         ),
-        (["--config=configs/nothing.py"], "there is no config file 'configs/nothing.py'"),
+        (["--config=configs/digits_vit.py:patch=3"], "patch 3 does not divide"),
         (
             ["--config=configs/digits_vit.py", "--mode=trian"],
             "train|eval|compare|plan|fields|compile|analyze",
@@ -89,8 +89,8 @@ def test_the_advice_for_rules_can_be_typed(
 
 
 def test_a_process_ends_with_that_line(tmp_path: pathlib.Path) -> None:
-    done = run(f"--workdir={tmp_path / 'workdir'}", "--config=configs/digits_vit.py:patch=3")
-    assert_refused(done.returncode, done.stdout, done.stderr, "patch 3 does not divide")
+    done = run(f"--workdir={tmp_path / 'workdir'}", "--config=configs/nothing.py")
+    assert_refused(done.returncode, done.stdout, done.stderr, "there is no config file")
     assert not (tmp_path / "workdir").exists()
 
 

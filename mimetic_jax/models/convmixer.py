@@ -39,7 +39,7 @@ class ConvMixer(nn.Module):
 
     Example:
         >>> model = ConvMixer(num_classes=10, width=16, depth=2)
-        >>> variables = model.init(jax.random.key(0), jnp.ones((1, 8, 8, 3)))
+        >>> variables = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 8, 8, 3)))
         >>> variables["params"]["block_0"]["depthwise"]["kernel"].shape
         (5, 5, 1, 16)
 

@@ -37,7 +37,7 @@ class ConvNeXt(nn.Module):
 
     Example:
         >>> model = ConvNeXt(num_classes=10, width=16, depth=2)
-        >>> params = model.init(jax.random.key(0), jnp.ones((1, 8, 8, 3)))["params"]
+        >>> params = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 8, 8, 3)))["params"]
         >>> params["block_1"]["mlp"]["fc1"]["kernel"].shape
         (16, 64)
 

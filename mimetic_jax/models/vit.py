@@ -73,7 +73,8 @@ class ViT(nn.Module):
 
     Example:
         >>> model = ViT(num_classes=10, width=16, depth=2, heads=2, patch=4)
-        >>> model.init(jax.random.key(0), jnp.ones((1, 8, 8, 1)))["params"]["pos_embed"].shape
+        >>> params = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 8, 8, 1)))["params"]
+        >>> params["pos_embed"].shape
         (1, 5, 16)
 
     Reference: An Image is Worth 16x16 Words; sizes and defaults of timm and DeiT.

@@ -180,7 +180,12 @@ def test_an_extra_is_added_from_where_the_package_came(
 
 
 @pytest.mark.parametrize(
-    ("redirected", "code"), [("| head -n 1", 0), (">&- 2>&-", 0), (">/dev/full", 1)]
+    ("redirected", "code"),
+    [
+        pytest.param("| head -n 1", 0, marks=pytest.mark.slow),
+        pytest.param(">&- 2>&-", 0, marks=pytest.mark.slow),
+        (">/dev/full", 1),
+    ],
 )
 def test_an_output_that_is_closed_or_full(redirected: str, code: int) -> None:
     program = "from mimetic_jax.command.console import main; main()"

@@ -136,7 +136,7 @@ CAUSAL = [
         for form in ("sinusoidal", "learned", "rotary")
     ),
     ("gpt", {"positions": "rotary", "key_shift": 0.5}),
-    *(("mamba", {"chunk": chunk}) for chunk in (4, 256)),
+    ("mamba", {"chunk": 4}),
 ]
 
 

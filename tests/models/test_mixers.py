@@ -75,7 +75,10 @@ def drawn(form, **fields):
     ("form", "fan_ins"),
     [
         (Mixer, {"block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
-        (ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
+        pytest.param(
+            *(ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
+            marks=pytest.mark.slow,
+        ),
         (ConvNeXt, {"block_0/depthwise": 49, "block_0/mlp/fc1": 64, "block_0/mlp/fc2": 256}),
     ],
 )

@@ -38,7 +38,10 @@ def train_logits(model, variables, x, key):
     return jax.jit(lambda v: model.apply(v, x, train=True, rngs={"dropout": key}))(variables)
 
 
-@pytest.mark.parametrize(("base", "pool"), [("timm", "token"), ("torch", "mean")])
+@pytest.mark.parametrize(
+    ("base", "pool"),
+    [pytest.param("timm", "token", marks=pytest.mark.slow), ("torch", "mean")],
+)
 def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     model = ViT(**RECORDED, **DROPPED, base=base, pool=pool)
     found, variables = jax.jit(model.init_with_output)(KEY, images())

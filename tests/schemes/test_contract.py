@@ -86,6 +86,11 @@ OTHERS = {
 SIZES = [(24, 4, 4, 6), (24, 4, 2, 6), (24, 3, 1, 8), (24, 4, 4, 9), (24, 2, 2, 5)]
 RULES = (*FLAX, Rule("embedding", "embedding", "t d"))
 every_scheme = pytest.mark.parametrize("scheme", EVERY, ids=str)
+TYPICAL = (
+    *("Impulse", "ImpulseMixing", "Layers", "MeanShift", "Mimetic", "MimeticSSM", "NormMatched"),
+    *("Polar", "Shuffled", "SinCos", "TFixup", "ValueOutPerHead", "Zero"),
+)
+"""Each way to draw; the arrays of the others come from functions of `weights`, tested there."""
 
 
 @contextlib.contextmanager
@@ -146,7 +151,11 @@ def test_any_number_of_heads(scheme: Scheme) -> None:
             assert (array.shape, array.dtype) == (block.shapes[role], jnp.float32)
 
 
-@every_scheme
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param(s, marks=() if type(s).__name__ in TYPICAL else pytest.mark.slow) for s in EVERY],
+    ids=str,
+)
 def test_through_rewrite_alone_and_for_several_keys_at_once(scheme: Scheme) -> None:
     """What `plan` lists is written, and nothing else."""
 

@@ -188,8 +188,14 @@ class OddLayers(schemes.Scheme):
         return Mimetic()(key, {role: block[role] for role in ("query", "key")}, context)
 
 
-@pytest.mark.parametrize("wrapper", [NormMatched, Shuffled, Polar])
-@pytest.mark.parametrize("like", [OddLayers(), Layers(Mimetic(), 0.25, 0.5)])
+@pytest.mark.parametrize(
+    ("wrapper", "like"),
+    [
+        (NormMatched, OddLayers()),
+        (Shuffled, Layers(Mimetic(), 0.25, 0.5)),
+        (Polar, OddLayers()),
+    ],
+)
 def test_controls_write_the_layers_that_their_scheme_writes(wrapper, like):
     params = {f"block_{i}": {"attention": PAIR} for i in range(4)}
     written = [

@@ -136,7 +136,7 @@ BLOCK = {
 }
 
 
-@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("stacked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_muon_moves_hidden_kernels_along_their_singular_vectors(stacked):
     """A first step is nearly 0.2 √max(m, n) U Vᵀ of the gradient's own singular vectors, all heads
     as one matrix, less the decay; embeddings, biases and the head move as by AdamW."""

@@ -60,7 +60,7 @@ def comparison(**own):
 @pytest.mark.parametrize(
     ("model", "fields"),
     [
-        (TinyMLPMixer, {"width": 8, "depth": 1}),
+        pytest.param(TinyMLPMixer, {"width": 8, "depth": 1}, marks=pytest.mark.slow),
         (NNXViT, {"width": 8, "depth": 1, "channels": 3}),
     ],
 )

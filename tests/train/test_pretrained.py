@@ -181,7 +181,13 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+TYPICAL = ("hugging_face.safetensors", "dinov2.safetensors", "augreg.npz")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [*TYPICAL, *(pytest.param(f, marks=pytest.mark.slow) for f in FORMS if f not in TYPICAL)],
+)
 def test_logits_are_those_of_transformers(golden, hugging_face, tmp_path, form):
     arrays = golden("hugging_face_vit")
     path = write(tmp_path / form, FORMS[form](hugging_face))

@@ -21,7 +21,7 @@ DROPPED = {"model.dropout": 0.2, "model.drop_path": 0.1}
 @pytest.mark.parametrize(
     ("after", "overrides"),
     [
-        (0, {}),
+        pytest.param(0, {}, marks=pytest.mark.slow),
         (9, {}),
         pytest.param(4, DROPPED, marks=pytest.mark.slow),
     ],

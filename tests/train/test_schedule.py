@@ -53,8 +53,7 @@ TIMM = {
 }
 
 
-@pytest.mark.parametrize("name", TIMM)
-@pytest.mark.parametrize("steps_per_epoch", [1, 7])
+@pytest.mark.parametrize(("name", "steps_per_epoch"), [("deit", 7), ("small", 1)])
 def test_golden_timm_cosine(golden, name, steps_per_epoch):
     """One value an epoch, 310 of them with DeiT's ten epochs of cool-down."""
     epochs, options = TIMM[name]
@@ -75,8 +74,7 @@ def test_golden_timm_cosine(golden, name, steps_per_epoch):
     assert float(schedule(epochs * steps_per_epoch + 100)) == pytest.approx(options["final"])
 
 
-@pytest.mark.parametrize("epochs", [400, 10, 3])
-@pytest.mark.parametrize("steps_per_epoch", [1, 5])
+@pytest.mark.parametrize(("epochs", "steps_per_epoch"), [(400, 1), (10, 5), (3, 5)])
 def test_golden_kentaroy_cosine(golden, epochs, steps_per_epoch):
     """PyTorch's rates as the original asks for them, one value an epoch."""
     steps = epochs * steps_per_epoch

@@ -45,6 +45,7 @@ def streamed(tiny, folder):
 LEARNS = {"steps": 30, "optimizer.learning_rate": 3e-3, "eval.every": 0}
 
 
+@pytest.mark.slow
 def test_learns_counts_and_records(streamed, tmp_path):
     said = []
     config = streamed(**LEARNS)
@@ -68,7 +69,7 @@ def test_resume_equals_no_stop(streamed, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed, whole)
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "val"])
 def test_a_run_with_a_damaged_image_goes_on_once_that_is_mended(streamed, tmp_path, folder, split):
     """Of the test images too, which would else be left out of the score."""
     images = tmp_path / "images"

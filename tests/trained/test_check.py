@@ -117,7 +117,7 @@ def test_a_product_that_is_not_square_is_named():
         check(tree)
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_state_space_layers_show_their_alignment_their_decay_and_their_step(scan):
     model = Mamba(vocab=9, width=32, depth=2, heads=4, state=16, scan=scan)
     tree = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]

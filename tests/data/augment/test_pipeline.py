@@ -57,8 +57,6 @@ def by_definition(augmentation: Augmentation, key: jax.Array, image: np.ndarray)
     "augmentation",
     [
         Augmentation(),
-        Augmentation(crop=4),
-        Augmentation(flip=True),
         Augmentation(cutout=1),
         Augmentation(cutout=7),
         Augmentation(crop=3, flip=True),

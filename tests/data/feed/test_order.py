@@ -34,7 +34,7 @@ def test_an_epoch_does_not_depend_on_its_chunk() -> None:
         np.testing.assert_array_equal(traced(first), whole[first : first + 2])
 
 
-@pytest.mark.parametrize(("num_examples", "batch"), [(10, 3), (12, 4), (7, 7), (5, 1), (9, 5)])
+@pytest.mark.parametrize(("num_examples", "batch"), [(10, 3), (7, 7), (5, 1)])
 def test_an_epoch_sees_distinct_examples_in_its_order(num_examples: int, batch: int) -> None:
     """The same for images on the devices, from any chunk of epochs, and for images that stream."""
     steps = num_examples // batch

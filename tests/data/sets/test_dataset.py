@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -181,11 +179,3 @@ def test_the_digits() -> None:
     assert abs(normal.mean()) < 1e-3
     assert abs(normal.std() - 1) < 1e-3
     assert load_dataset("digits").fingerprint() == data.fingerprint()
-
-
-def test_importing_the_package_imports_no_reader() -> None:
-    program = (
-        "import sys, mimetic_jax.data\n"
-        "assert not {'tensorflow_datasets', 'sklearn', 'PIL', 'cv2', 'grain'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

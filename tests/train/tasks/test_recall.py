@@ -60,7 +60,7 @@ def test_resume_equals_no_stop(run, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, trained(recall(), tmp_path), run[1])
 
 
-@pytest.mark.parametrize("make", [recall, gpt], ids=["mamba", "gpt"])
+@pytest.mark.parametrize("make", [pytest.param(recall, marks=pytest.mark.slow), gpt])
 def test_answers_alone_count(make):
     program = quiet(make()).arms["run"].program
     task = program.task
