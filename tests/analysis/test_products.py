@@ -20,6 +20,7 @@ from tests.train.test_pretrained import SIZES, shapes, whole, write
 from tests.training import quiet
 
 
+@pytest.mark.slow
 def test_analyze_reads_models_with_scan(tmp_path: pathlib.Path) -> None:
     """The mean diagonal of W_V W_out of both layers is β of each arm."""
     pytest.importorskip("matplotlib")

@@ -178,14 +178,13 @@ def test_an_induction_head_looks_at_what_followed_a_token_like_itself() -> None:
     for at, token in enumerate((3, 2, 4, 7, 6, 5, 3, 6)):  # the last but one was there at first
         x[0, at, [token, 8 + token]] = 1
     layer = Attention(heads, causal=True, rotary=True, key_shift=0.75)
-    params = layer.init(KEY, x)["params"]
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    scheme = schemes.InductionHead(beta=200.0, share=0.75)
-    params = rewrite(KEY, zeros, scheme)
+    shapes = jax.eval_shape(layer.init, KEY, x)["params"]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+    params = rewrite(KEY, zeros, schemes.InductionHead(beta=200.0, share=0.75))
     eye = np.eye(width, dtype=np.float32)
     params["value"]["kernel"] = eye.reshape(width, heads, 8)
     params["out"]["kernel"] = eye.reshape(heads, 8, width)
-    found = np.asarray(layer.apply({"params": params}, x))[0]
+    found = np.asarray(jax.jit(layer.apply)({"params": params}, x))[0]
     np.testing.assert_allclose(found[6], x[0, 1], atol=1e-3)  # it followed the first 3
     with pytest.raises(InputError, match=r"key_shift 0\.5 is a share of columns"):
         Attention(heads, key_shift=0.5).init(KEY, x)

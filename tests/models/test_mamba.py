@@ -13,6 +13,7 @@ from mimetic_jax.models import Mamba, ssd
 from mimetic_jax.models.mamba import DECAYS, STEPS
 from mimetic_jax.schemes import MimeticSSM, mimetic_language
 from tests.golden import mamba as reference
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 MODEL = Mamba(**reference.FIELDS)
@@ -128,7 +129,7 @@ def test_initial_values_are_the_references() -> None:
 def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables: Any) -> None:
     """Its other layers are what they were; schemes for either kind find theirs."""
     hybrid = MODEL.clone(attention_layers=(1,))
-    params = jax.jit(hybrid.init)(KEY, TOKENS)["params"]
+    params = drawn(hybrid, TOKENS)
     assert [set(params[f"block_{layer}"]) for layer in (0, 1)] == [
         {"mixer", "norm"},
         {"attention", "norm"},

@@ -74,12 +74,14 @@ def drawn(form, **fields):
 @pytest.mark.parametrize(
     ("form", "fan_ins"),
     [
-        (Mixer, {"block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
-        pytest.param(
-            *(ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
-            marks=pytest.mark.slow,
-        ),
         (ConvNeXt, {"block_0/depthwise": 49, "block_0/mlp/fc1": 64, "block_0/mlp/fc2": 256}),
+        *(
+            pytest.param(form, fan_ins, marks=pytest.mark.slow)
+            for form, fan_ins in (
+                (Mixer, {"block_0/token_mixing/fc1": 16, "block_0/token_mixing/fc2": 64}),
+                (ConvMixer, {"block_0/depthwise": 25, "block_0/pointwise": 64}),
+            )
+        ),
     ],
 )
 def test_everything_starts_from_pytorchs_defaults(form, fan_ins):

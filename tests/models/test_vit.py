@@ -11,6 +11,7 @@ from mimetic_jax import InputError
 from mimetic_jax.models import ViT, resample
 from mimetic_jax.models.layers import Dropout
 from mimetic_jax.models.vit import Block
+from tests.models.values import drawn
 
 KEY = jax.random.key(0)
 SMALL = {"num_classes": 5, "width": 24, "depth": 2, "heads": 3, "patch": 4}
@@ -136,13 +137,14 @@ def test_blocks_without_skips_are_their_branches():
     with_skips, without = (
         Block(heads=3, mlp_ratio=2.0, base="torch", skipless=skipless) for skipless in (False, True)
     )
-    variables = with_skips.init(KEY, x)
-    assert jax.tree.structure(variables) == jax.tree.structure(without.init(KEY, x))
+    variables = {"params": drawn(with_skips, x)}
+    shapes = jax.eval_shape(without.init, KEY, x)
+    assert jax.tree.structure(variables) == jax.tree.structure(shapes)
     (found, _), state = without.apply(variables, x, capture_intermediates=True)
     inner = state["intermediates"]
     (attended,), (mixed,) = inner["attention"]["__call__"], inner["mlp"]["__call__"]
     np.testing.assert_allclose(found, mixed, atol=1e-6)
-    zero = jax.tree.map(jnp.zeros_like, variables["params"]["mlp"])
+    zero = jax.tree.map(np.zeros_like, variables["params"]["mlp"])
     half = {"params": {**variables["params"], "mlp": zero}}
     np.testing.assert_allclose(with_skips.apply(half, x)[0], x + attended, atol=1e-5)
     np.testing.assert_allclose(without.apply(half, x)[0], jnp.zeros_like(x), atol=1e-6)

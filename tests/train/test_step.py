@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 from unittest import mock
 
 import jax
@@ -26,6 +27,7 @@ PIXELS = DRAWS.integers(0, 256, (16, 8, 8, 1), np.uint8)
 LABELS = DRAWS.integers(0, 10, 16, np.int32)
 
 
+@functools.cache
 def digits_task(**overrides):
     config = default()
     config.model.update(width=16, depth=1, heads=2, patch=4)
@@ -33,10 +35,12 @@ def digits_task(**overrides):
     return ImageTask(config, data.describe("digits"))
 
 
+@functools.cache
 def batch_of(task):
     return jax.jit(task.prepare)(jax.random.key(3), jnp.int32(0), (PIXELS, LABELS))
 
 
+@functools.cache
 def initial(task, seed=0, ema=False):
     variables = jax.jit(task.init)(jax.random.key(seed))
     params, average = variables["params"], variables if ema else None

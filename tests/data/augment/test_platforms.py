@@ -48,7 +48,12 @@ def mapped(interpolation: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("interpolation", "off"), [("nearest", 0.0), ("bilinear", 0.01), ("bicubic", 0.005)]
+    ("interpolation", "off"),
+    [
+        ("nearest", 0.0),
+        pytest.param("bilinear", 0.01, marks=pytest.mark.slow),
+        ("bicubic", 0.005),
+    ],
 )
 def test_shears_and_a_window_are_the_gathers(
     interpolation: str, off: float, monkeypatch: pytest.MonkeyPatch

@@ -141,7 +141,9 @@ def named(results: np.ndarray, image: np.ndarray, operations: list[Named]) -> li
     [
         ("torchvision-n1-m9", torchvision_operations(9), ()),
         # At magnitude 7, which shifts by 23.3 pixels; test_erasing.py checks the holes of cutout.
-        ("kentaroy-n1-m7", kentaroy_operations(7), ("cutout",)),
+        pytest.param(
+            *("kentaroy-n1-m7", kentaroy_operations(7), ("cutout",)), marks=pytest.mark.slow
+        ),
         ("rand-m7-n1-inc1", timm_operations(7), ("kept",)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
