@@ -34,7 +34,8 @@ class Mixer(nn.Module):
 
     Example:
         >>> model = Mixer(num_classes=10, width=16, depth=2)
-        >>> params = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 16, 16, 3)))["params"]
+        >>> images = jnp.ones((1, 16, 16, 3))
+        >>> params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
         >>> params["block_0"]["token_mixing"]["fc1"]["kernel"].shape  # [N, F]
         (16, 64)
 

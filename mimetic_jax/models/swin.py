@@ -64,7 +64,8 @@ class Swin(nn.Module):
     Example:
         >>> model = Swin(num_classes=10, width=16, depths=(1, 2), downscaling=(2, 2), head_dim=8,
         ...              window=4)
-        >>> params = jax.eval_shape(model.init, jax.random.key(0), jnp.ones((1, 16, 16, 3)))["params"]
+        >>> images = jnp.ones((1, 16, 16, 3))
+        >>> params = jax.eval_shape(model.init, jax.random.key(0), images)["params"]
         >>> params["stage_1"]["block_0"]["attention"]["query"]["kernel"].shape
         (32, 4, 8)
 
