@@ -12,6 +12,7 @@ import mimetic_jax
 from mimetic_jax import InputError, block_key, initializers
 from mimetic_jax.nnx import initialize
 from mimetic_jax.schemes import Layers, Mimetic, NormMatched, Scheme, SinCos
+from tests.schemes.blocks import products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +28,6 @@ class Copied(Scheme):
 
 KEY = jax.random.key(5)
 X = jnp.ones((1, 4, 64))
-
-
-def products(tree):
-    query, key, value, out = (
-        np.asarray(tree[role]["kernel"], np.float64) for role in ("query", "key", "value", "out")
-    )
-    return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)
 
 
 def test_param_pytree_knows_depth_and_groups():

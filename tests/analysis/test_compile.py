@@ -26,9 +26,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     [
         ("v5f:4x4", "unknown target 'v5f': choose one of a100, h100, h200, v5e, v5p, v6e; did you"),
         ("v5e", "TPU v5e is a torus of 2 axes: write v5e:4x4 for 16 chips"),
-        ("v5e-16", "write v5e:4x4 for 16 chips"),
         ("v5e:8", "write v5e:2x4 for 8 chips"),
-        ("v5p:4x4", "TPU v5p is a torus of 3 axes: write v5p:2x2x4 for 16 chips"),
         ("v6e:4by4", "'4by4' is no topology such as 4x4"),
         ("h200:12", "12 GPUs fill no nodes of 8"),
     ],

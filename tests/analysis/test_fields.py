@@ -5,7 +5,6 @@ import pytest
 from configs import digits_vit
 from configs.default import default, model
 from mimetic_jax.analysis.fields import describe
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.models import MODELS
 from mimetic_jax.train.schema import schema
 
@@ -69,10 +68,3 @@ def test_fields_without_a_description_are_listed_too():
     changed, _ = listed(config)
     assert "mine=3" in changed
     assert "model.width=4" in changed
-
-
-def test_an_unknown_task_is_one_line():
-    config = default()
-    config.task = "image"
-    with pytest.raises(InputError, match=r"unknown task 'image'.*did you mean 'images'"):
-        describe(config)

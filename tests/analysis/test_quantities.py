@@ -162,11 +162,6 @@ def test_low_rank_is_that_of_the_initialization(rank):
     np.testing.assert_allclose(got, np.mean(drawn, axis=0), rtol=0.06)
 
 
-def test_published_diagonal():
-    """At D = 192 and K = 64, .7 and .7 come to a diagonal of .395."""
-    assert reachable(0, 192, [64], [0.7], [0.7])[0, 0, 0, 0] == pytest.approx(0.395, abs=0.01)
-
-
 def test_equal_factors_are_on_a_line():
     """Diagonal s², noise s² √(D / K)."""
     got = equal_factors(0, 128, [32, 128], [0.5, 1.0])

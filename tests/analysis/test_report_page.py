@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import html.parser
-import pathlib
 import re
 
 import pytest
 
 from mimetic_jax.analysis import report_page
-from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import console
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.store.places import Place
@@ -85,8 +83,3 @@ def test_a_report_of_a_workdir_is_that_page(
     console._report([str(trained.workdir)])
     assert capsys.readouterr().out == f"report: {trained.workdir / report_page.NAME}\n"
     assert (trained.workdir / report_page.NAME).read_text() == page
-
-
-def test_a_folder_without_a_comparison_is_an_error(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="no comparison in"):
-        report_page.main([str(tmp_path)])

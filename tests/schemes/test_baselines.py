@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.fft
 
 import mimetic_jax
 from mimetic_jax import InputError
@@ -212,27 +211,6 @@ def test_orthogonal():
     for kernel in flat.values():
         np.testing.assert_allclose(singular_values(kernel), 0.5, atol=1e-5)
     assert np.abs(flat["query"] - flat["key"]).max() > 0.1
-
-
-def test_dct_is_the_transform_of_the_channels():
-    new = draw(DCT(value=True))
-    assert new.keys() == {"key", "value"}
-    channels = np.random.default_rng(0).normal(size=D)
-    spectrum = scipy.fft.dct(channels, norm="ortho").reshape(HEADS, -1)
-    for kernel in new.values():
-        np.testing.assert_allclose(np.einsum("d,dhk->hk", channels, kernel), spectrum, atol=1e-6)
-
-
-def test_sinusoidal_units_sum_to_zero():
-    new = draw(Sinusoidal())
-    np.testing.assert_array_equal(new["query"], new["key"])
-    for role in ("query", "value", "mlp_out", "token_in"):
-        sums = new[role].reshape(new[role].shape[0], -1).sum(axis=0)
-        exceptions = {"token_in": [9]}.get(role, [])
-        assert [unit + 1 for unit in np.flatnonzero(np.abs(sums) > 1e-5)] == exceptions
-    # A fused kernel would have other frequencies: these are the fans of each kernel alone.
-    assert new["mlp_in"].var(ddof=1) == pytest.approx(2 / (D + HIDDEN), rel=1e-5)
-    assert new["out"].var(ddof=1) == pytest.approx(1 / D, rel=1e-5)
 
 
 def test_products_of_sinusoidal_lean_to_plus_the_identity():

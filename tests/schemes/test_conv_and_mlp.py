@@ -108,28 +108,6 @@ def test_layers_draw_different_numbers_and_shifts_add_up():
     np.testing.assert_allclose(twice["block_0"]["mlp"]["fc1"]["kernel"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (
-            lambda: AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias"})),
-            "only mlp_in was found",
-        ),
-        (
-            lambda: mimetic_jax.plan(
-                {
-                    "mlp": {
-                        "fc1": {"kernel": jnp.ones((4, 8))},
-                        "fc2": {"kernel": jnp.ones((8, 1, 4))},
-                    }
-                },
-                AntiCorrelated(),
-            ),
-            r"^mlp/fc2/kernel has shape \(8, 1, 4\), which doesn't fit layout 'f d'",
-        ),
-    ],
-)
-def test_bad_input_of_mlps(call, words):
-    with pytest.raises(InputError, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+def test_an_mlp_has_both_of_its_layers():
+    with pytest.raises(InputError, match="only mlp_in was found"):
+        AntiCorrelated().writes(frozenset({"mlp_in", "mlp_in_bias"}))

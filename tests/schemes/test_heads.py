@@ -108,14 +108,6 @@ def test_each_head_has_a_product_of_its_own():
     np.testing.assert_allclose(products(narrow, "value", "out"), expected, atol=1e-4)
 
 
-def test_constants_by_depth():
-    scheme = ValueOutPerHead(alpha=0.01, beta=[-0.4, 0.4])
-    block = ones(kernels(16, 2, 2, 8))
-    for layer, sign in enumerate((-1, 1)):
-        new = scheme(KEY, block, Context(layer, 2))
-        assert np.sign(np.trace(products(new, "value", "out").sum(axis=0))) == sign
-
-
 def test_check_sees_them():
     """The joint draw and the orthogonal factors lean to -I and +I; equal query and key to +I."""
     params = {role: {"kernel": kernel} for role, kernel in drawn(16, 2, 2, 8).items()}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,7 @@ from mimetic_jax import InputError, models
 from mimetic_jax.schemes import Context, Impulse, Mimetic, SinCos
 from mimetic_jax.weights import attention
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
-from tests.schemes.blocks import kernels, ones
+from tests.schemes.blocks import kernels, ones, products
 
 KEY = jax.random.key(3)
 GRID, WIDTH, HEADS, DEPTH = 8, 64, 2, 2
@@ -24,14 +22,6 @@ def vit():
     model = models.ViT(num_classes=10, width=WIDTH, depth=DEPTH, heads=HEADS, patch=2, base="torch")
     images = jnp.ones((1, 2 * GRID, 2 * GRID, 1))
     return jax.jit(model.init)(jax.random.key(0), images)["params"]
-
-
-def products(attention):
-    query, key, value, out = (
-        np.asarray(attention[role]["kernel"], np.float64)
-        for role in ("query", "key", "value", "out")
-    )
-    return np.einsum("dhk,ehk->hde", query, key), np.einsum("dhk,hke->de", value, out)
 
 
 def assert_same_products(left, right, rtol):
@@ -104,21 +94,6 @@ def test_the_order_of_table_and_attention_does_not_matter(vit):
     assert_same_products(before["m"], after["m"], rtol=0.03)
 
 
-def test_the_default_is_the_released_form():
-    assert Impulse() == Impulse(
-        amplitude=1000.0,
-        noise=1.8,
-        norm=7.0,
-        position_scale=18.0,
-        kernel_size=3,
-        order="released",
-        alpha_vo=0.4,
-        beta_vo=-0.4,
-        noise_vo="uniform",
-        zero_bias=False,
-    )
-
-
 def test_preset_of_the_paper(vit):
     new = mimetic_jax.rewrite(KEY, vit, Impulse.paper())
     np.testing.assert_array_equal(new["pos_embed"], vit["pos_embed"])
@@ -151,16 +126,6 @@ def test_fields_reach_the_weights():
     assert only_query_key.writes(frozenset(block)) == {"query", "key", "query_bias"}
     assert Impulse(position_scale=1.0).writes(frozenset({"position"})) == frozenset()
     assert Impulse().writes(frozenset({"position", "mlp_in"})) == {"position"}
-
-
-def test_value_out_may_depend_on_depth(vit):
-    scheme = Impulse(alpha_vo=0.01, beta_vo=[-0.4, 0.4])
-    assert scheme == dataclasses.replace(scheme)
-    assert hash(scheme)
-    new = mimetic_jax.rewrite(KEY, vit, scheme)
-    for layer, beta in enumerate((-0.4, 0.4)):
-        diagonal = products(new[f"block_{layer}"]["attention"])[1].diagonal()
-        assert diagonal.mean() == pytest.approx(beta, abs=0.02)
 
 
 @pytest.mark.parametrize(

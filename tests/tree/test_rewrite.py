@@ -23,6 +23,7 @@ from mimetic_jax.schemes import (
 )
 from mimetic_jax.tree.rewrite import rewrite_in_place
 from mimetic_jax.tree.tables import FLAX
+from tests.schemes.blocks import products
 
 KEY = jax.random.key(3)
 DIM, HEADS = 16, 2
@@ -43,16 +44,6 @@ class Stack(nn.Module):
 
 def stock(layers=3):
     return Stack(layers).init(jax.random.key(0), jnp.ones((1, 5, DIM)))["params"]
-
-
-def products(tree):
-    def kernel(role):
-        return np.asarray(tree[role]["kernel"], np.float64)
-
-    return (
-        np.einsum("dhk,ehk->hde", kernel("query"), kernel("key")),
-        np.einsum("dhk,hke->de", kernel("value"), kernel("out")),
-    )
 
 
 def assert_same_products(left, right, atol=1e-5):

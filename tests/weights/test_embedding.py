@@ -34,13 +34,6 @@ def test_products_of_rows_are_those_of_the_logarithms():
     assert not found[:, 6:].any()
 
 
-def test_tokens_with_the_same_followers_share_a_direction():
-    counts = np.array([[0, 5, 2], [0, 5, 2], [9, 0, 0]])
-    first, second, third = np.asarray(bigram_embedding(counts, 3))
-    np.testing.assert_allclose(first, second, atol=1e-6)
-    assert abs(first @ third) < 0.5
-
-
 def test_the_scheme_keeps_the_scale_and_tokens_that_nothing_follows():
     counts = bigram_counts(TOKENS, 8)  # tokens 6 and 7 aren't in the text
     stored = tuple(map(tuple, counts.tolist()))
@@ -89,16 +82,6 @@ def test_scale_is_the_amplitude():
     np.testing.assert_allclose(sincos_2d(3, 4, 16, scale=2.0), 2 * sincos_2d(3, 4, 16), rtol=1e-6)
     norms = (np.asarray(sincos_2d(7, 7, 192)) ** 2).sum(axis=1)
     np.testing.assert_allclose(norms, 96, rtol=1e-5)
-
-
-def test_neighbors_are_alike():
-    """The method needs this: P Pᵀ falls with distance on the grid."""
-    table = np.asarray(sincos_2d(16, 16, 192), np.float64).reshape(16, 16, 192)
-    center = table[8, 8]
-    similar = [center @ table[8, 8 + step] for step in range(4)]
-    assert similar == sorted(similar, reverse=True)
-    assert similar[1] == pytest.approx(94.5, abs=0.1)
-    assert center @ table[9, 9] == pytest.approx(93.0, abs=0.1)
 
 
 @pytest.mark.parametrize("dim", [1, 41, 410])

@@ -148,12 +148,6 @@ def test_inverse(fraction):
         assert math.copysign(1, back[1]) == math.copysign(1, beta)
 
 
-def test_both_are_homogeneous():
-    once, thrice = (np.array(apparent_constants(c * 0.7, c * 0.4, 0.25)) for c in (1, 3))
-    np.testing.assert_allclose(thrice, 3 * once)
-    np.testing.assert_allclose(actual_constants(*thrice, 0.25), (2.1, 1.2), rtol=1e-3)
-
-
 def test_limits():
     assert apparent_constants(0.3, -0.4) == pytest.approx((0.3, -0.4))
     assert actual_constants(0.3, -0.4) == (0.3, -0.4)

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
+import scipy.special
 
 from mimetic_jax import InputError
 from mimetic_jax.weights import impulse, sincos_2d
@@ -31,11 +32,6 @@ def products(left, right):
     return np.asarray(left, np.float64) @ np.asarray(right, np.float64).mT
 
 
-def softmax(logits):
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
 def hit_and_mass(attention, intended):
     """Over rows whose target is in the grid: how many attend to it most, and its mean weight."""
     rows = intended.sum(axis=-1) > 0
@@ -49,7 +45,7 @@ def attention_maps(query, key, tokens):
     queries, keys = (
         np.einsum("nd,dhk->hnk", tokens, np.asarray(x, np.float64)) for x in (query, key)
     )
-    return softmax(queries @ keys.mT / np.sqrt(query.shape[-1]))
+    return scipy.special.softmax(queries @ keys.mT / np.sqrt(query.shape[-1]), axis=-1)
 
 
 def test_golden_arrays(golden):

@@ -13,8 +13,7 @@ import pytest
 import scipy.stats
 from PIL import Image, ImageDraw
 
-from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.augment.erasing import cutout, cutout_in_levels, random_erasing
+from mimetic_jax.data.augment.erasing import cutout_in_levels, random_erasing
 
 KEY = jax.random.key(6)
 HEIGHT, WIDTH, COUNT = 30, 40, 2000
@@ -83,11 +82,6 @@ def test_an_image_too_small_for_any_rectangle_is_unchanged() -> None:
     image = jnp.ones((1, 1, 3))
     erase = jax.jit(lambda image: random_erasing(KEY, image, 1.0, "const"))
     np.testing.assert_array_equal(erase(image), image)
-
-
-def test_bad_input() -> None:
-    with pytest.raises(InputError, match="side 31 is larger than the 30x40"):
-        cutout(KEY, IMAGE, 31)
 
 
 @pytest.mark.parametrize("side", [18.5, 9.25])

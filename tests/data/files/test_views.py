@@ -152,12 +152,6 @@ def test_one_pixel_is_enough() -> None:
     assert (eval_view(View(5, 0.9), data) == 77).all()
 
 
-@pytest.mark.parametrize("ends", [{"scale": (0.5, 0.2)}, {"ratio": (2.0, 1.0)}])
-def test_ranges_end_with_the_greatest(ends: dict) -> None:
-    with pytest.raises(InputError, match=r"crop_\w+ \(.*\) isn't \(least, greatest\)"):
-        View(8, **ends)
-
-
 def test_the_error_names_a_damaged_image() -> None:
     data = encode(photo(64, 64))[:-300]
     with pytest.raises(InputError, match=r"dog\.JPEG"):
