@@ -21,12 +21,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launch import league, tables
-from launch.marks import reached
+from launch.marks import Standing, reached
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
-from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.statistics import Difference
 from papers import TABLES
 
 FOLDER = pathlib.Path("docs")
@@ -131,33 +129,25 @@ def _csv(results: Results) -> str:
     writer.writerow([*head, "verdict", "commands"])
     for name, table in TABLES.items():
         if table.trials:
-            for one in league.standings(name, results):
-                writer.writerow(_line(one.entry, one.result, one.gain, one.structure, results))
+            shown = league.standings(name, results)
         else:
-            for entry in _rows(name, results):
-                found = reached(entry, results)
-                for ours in found.values():
-                    differences = tables.differences(ours, found)
-                    writer.writerow(_line(entry, ours, *differences, results))
+            rows = _rows(name, results)
+            shown = [one for entry in rows for one in reached(entry, results).values()]
+        writer.writerows(_line(one, results) for one in shown)
     return file.getvalue()
 
 
-def _line(
-    entry: Entry,
-    ours: ArmResult,
-    scale: Difference | None,
-    structure: Difference | None,
-    results: Results,
-) -> Iterator[object]:
+def _line(standing: Standing, results: Results) -> Iterator[object]:
     """A line of the CSV: what the arm is, its numbers, and the commands of its runs."""
+    entry, ours = standing.entry, standing.result
     small, digits = entry.spec.small, ours.score.digits + 1
     yield from (entry.table, entry.row.label, "yes" if small else "", ours.arm)
     yield "" if small else entry.row.published.get(ours.arm, "")
     yield from (ours.score.label, len(ours.reached), round(ours.mean, digits))
     yield "" if ours.sd is None else round(ours.sd, digits)
-    for one in (scale, structure):
+    for one in (standing.gain, standing.structure):
         numbers = (one.mean, one.low, one.high) if one else (None, None, None)
         yield from ("" if number is None else round(number, digits) for number in numbers)
-    yield tables.verdict(scale, structure, ours.score.higher)
+    yield tables.verdict(standing.gain, standing.structure, ours.score.higher)
     lines = [line for line in results.of(entry.spec) if line.arm == ours.arm]
     yield "; ".join(dict.fromkeys(f"{line.command} (jax {line.jax})" for line in lines))

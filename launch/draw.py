@@ -81,7 +81,8 @@ def draw(
             raise InputError(f"{name} needs {figure.needs}")
         drawn = _of_networks(figure.draw, found, options.pop("examples", EXAMPLES))
     elif figure.draw in _OF_RESULTS:
-        results = [one for entry in wanted for one in reached(entry, queue.results).values()]
+        standings = [one for entry in wanted for one in reached(entry, queue.results).values()]
+        results = [one.result for one in standings]
         if not results:
             raise InputError(f"no run of {name} is finished: nothing to draw")
         drawn = [results]

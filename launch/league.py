@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from launch import tables
-from launch.marks import marks, reached
+from launch.marks import Standing, marks, reached
 from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.train.record import SCORES, Record
@@ -22,26 +22,6 @@ from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.statistics import Difference, holm, smallest_gain
 from papers import TABLES
 from papers.league import LONG
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """An arm in the row that it chose.
-
-    Attributes:
-        entry: the row.
-        edge: whether it didn't try both rows next to that one: its best may be beyond.
-        result: its runs there.
-        gain: over the default at the default's own best, with p corrected for the number of
-            entrants of the task (Holm); None for the default, and without shared seeds.
-        structure: over noise of its norms, likewise; None for an arm without such a control.
-    """
-
-    entry: Entry
-    edge: bool
-    result: ArmResult
-    gain: Difference | None = None
-    structure: Difference | None = None
 
 
 def trials(task: str, results: Results) -> list[Entry]:
@@ -68,7 +48,7 @@ def trials(task: str, results: Results) -> list[Entry]:
 
 
 def choices(task: str, results: Results) -> dict[str, tuple[int, bool]]:
-    """The number of the row that each arm chose, and whether it is an edge (`Standing`).
+    """The number of the row that each arm chose, and whether it is an edge (see `Standing`).
 
     Of a text the loss on the validation text decides, else the score; of equal ones the row that is
     next to the middle of the first rows. Arms that miss a trial of those are left out.
@@ -104,9 +84,9 @@ def _tried(task: str, results: Results) -> dict[str, dict[int, float]]:
     """How well each arm did in the rows of which it has all trials; more is better."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for trial in _trials(task):
-        for arm, result in reached(trial, results).items():
-            if result.runs.keys() >= set(trial.seeds):
-                runs = (result.runs[seed] for seed in trial.seeds)
+        for arm, one in reached(trial, results).items():
+            if one.result.runs.keys() >= set(trial.seeds):
+                runs = (one.result.runs[seed] for seed in trial.seeds)
                 found[arm][trial.number] = float(np.mean([_goodness(run) for run in runs]))
     return found
 
@@ -120,15 +100,19 @@ def _goodness(run: Record) -> float:
 
 
 def standings(task: str, results: Results) -> list[Standing]:
-    """The arms of a task that have runs at their own best, controls too, the default first."""
+    """The arms of a task that have runs at their own best, controls too, the default first.
+
+    Gains are over the default at the default's own best, with p corrected for the number of
+    entrants of the task (Holm); likewise those over noise.
+    """
     rows, table = entries(task), TABLES[task]
     of_rows = [reached(row, results) for row in rows]
     found: dict[str, Standing] = {}
     for arm, (number, edge) in choices(task, results).items():
         there = of_rows[number - 1].get(arm)
-        runs = {} if there is None else there.runs
+        runs = there.result.runs if there else {}
         if compared := {seed: run for seed, run in runs.items() if seed not in table.trials}:
-            found[arm] = Standing(rows[number - 1], edge, ArmResult(arm, compared))
+            found[arm] = Standing(rows[number - 1], ArmResult(arm, compared), edge=edge)
     if DEFAULT not in found:
         return []
     entrants = [arm for arm in rows[0].init if arm in found and _is_entrant(arm)]
@@ -195,7 +179,7 @@ def settings_table(tasks: Sequence[str], results: Results) -> str:
 
 def _cells(standing: Standing) -> tuple[str, ...]:
     best = standing.entry.row.label.removeprefix("learning rate ") + "*" * standing.edge
-    return best, *tables.numbers(standing.result, standing.gain, standing.structure)
+    return best, *tables.numbers(standing)
 
 
 def league_table(results: Results) -> str:

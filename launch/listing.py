@@ -49,8 +49,9 @@ def _state(entry: Entry, results: Results) -> str:
     if TABLES[entry.table].trials:  # arms choose among the rows: no row has all
         runs = len(results.of(entry.spec))
         return f"{runs} runs" if runs else ""
-    every = len(entry.init) * len(SEEDS)
-    lines = sum(min(len(SEEDS), results.seeds(entry.spec, [arm])) for arm in entry.init)
-    if lines == every:
-        return f"done, {results.seeds(entry.spec, entry.init)} seeds"
-    return f"{lines} of {every} runs" if lines else ""
+    lines = results.of(entry.spec)
+    seeds = [{line.seed for line in lines if line.arm == arm} for arm in entry.init]
+    done, every = sum(min(len(SEEDS), len(of)) for of in seeds), len(seeds) * len(SEEDS)
+    if done == every:
+        return f"done, {len(set.intersection(*seeds))} seeds"
+    return f"{done} of {every} runs" if done else ""

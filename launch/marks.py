@@ -13,8 +13,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.config import arms_of, to_json
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.report import DEFAULT, ArmResult
 from mimetic_jax.train.schema import affecting, digest
+from mimetic_jax.train.statistics import Difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,27 @@ def marks(spec: Spec, init: tuple[str, ...], recorded: str = "") -> Mapping[str,
     return found
 
 
-def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """What an arm of a row reached, and what it is compared with.
+
+    Attributes:
+        entry: the row.
+        result: its runs there.
+        gain: over the default; None for the default, and without shared seeds.
+        structure: over noise of its norms; None for an arm without such a control.
+        edge: of an arm that chose its row, whether it didn't try both rows next to that one: its
+            best may be beyond.
+    """
+
+    entry: Entry
+    result: ArmResult
+    gain: Difference | None = None
+    structure: Difference | None = None
+    edge: bool = False
+
+
+def reached(entry: Entry, results: Results) -> dict[str, Standing]:
     """What each arm of a row reached in its runs of today's configuration.
 
     Raises:
@@ -66,7 +87,7 @@ def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
     found: dict[str, ArmResult] = {}
     first: dict[str, Record] = {}
     if not (lines := results.of(entry.spec)):
-        return found  # without the seconds that reading its configuration takes
+        return {}  # without the seconds that reading its configuration takes
     for arm, mark in marks(entry.spec, entry.init, lines[-1].weights or "").items():
         runs = results.runs(entry.spec, arm, mark.result)
         for record in runs.values():
@@ -79,4 +100,11 @@ def reached(entry: Entry, results: Results) -> dict[str, ArmResult]:
                 )
         if runs:
             found[arm] = ArmResult(arm, runs, entry.row.label, control=mark.control)
-    return found
+
+    def over(one: ArmResult, other: str) -> Difference | None:
+        return one.versus(found[other]) if other in found else None
+
+    return {
+        arm: Standing(entry, one, over(one, DEFAULT), over(one, one.control))
+        for arm, one in found.items()
+    }

@@ -72,14 +72,6 @@ class Spec:
         folder = f"{name.strip('_')[:80]}_{mark}{'_small' if self.small else ''}"
         return f"{folder}_from_{mark_of(self.file)}" if self.file else folder
 
-    def argument(self, init: Sequence[str]) -> str:
-        """The value of main.py's --config that trains these arms."""
-        chosen = f"init={'+'.join(init)}" if init else ""
-        given = self.arguments
-        if self.file:
-            given = PLACEHOLDER.sub(lambda _: self.file, given)
-        return f"{self.config}:{','.join(filter(None, (given, chosen)))}".rstrip(":")
-
     def load(self, init: Sequence[str]) -> ConfigDict:
         """The configuration of these arms, as main.py reads it.
 
@@ -88,7 +80,9 @@ class Spec:
         """
         if not (path := pathlib.Path(self.config)).is_file():
             raise InputError(f"there is no config file {self.config!r}")
-        config = shipped.read(path, self.argument(init).partition(":")[2])
+        given = PLACEHOLDER.sub(lambda found: self.file or found[0], self.arguments)
+        chosen = [f"init={'+'.join(init)}"] if init else []
+        config = shipped.read(path, ",".join(filter(None, (given, *chosen))))
         for flag in self.flags:
             set_field(config, flag)
         return config

@@ -58,7 +58,7 @@ from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.store.places import Place
 from papers import FIGURES, PAPERS, TABLES
-from papers.record import Figure, Row, Table
+from papers.record import Row
 
 Say = Callable[[str], None]
 
@@ -173,33 +173,33 @@ def run(given: argparse.Namespace, say: Say) -> int:
 
 def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results, say: Say) -> int:
     """Train rows and show their tables, or draw their figure; returns the exit code."""
-    by_table: dict[str, list[Entry]] = {} if rows else {given.name: []}
-    for row in rows:
-        by_table.setdefault(row.table, []).append(row)
-    failed = False
+    names = list(dict.fromkeys(entry.table for entry in rows))
+    leagues = {name for name in names if name in TABLES and TABLES[name].trials}
+    if given.row and leagues:
+        raise InputError(f"--row={given.row[0]}: arms of {names[0]} choose among all its rows")
+    plain, failed = [entry for entry in rows if entry.table not in leagues], False
     try:
-        for name, of_table in by_table.items():
+        if plain or given.name in FIGURES:
+            queue, failed = train(given, plain, results, say)
+        for name in names:
             shown = TABLES.get(name) or FIGURES.get(name)
-            if isinstance(shown, Table) and shown.trials:
+            if name in leagues:
                 failed |= choose(given, name, results, say)
                 text = league.task_table(name, results)
             else:
-                queue, failures = train(given, of_table, results, say)
-                failed |= failures
-                text = tables.table(of_table, results)
-            if of_table:
-                say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
+                text = tables.table([entry for entry in rows if entry.table == name], results)
+            say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
             if not shown:
                 (given.workdir / "table.md").write(f"{text}\n")
-            if isinstance(shown, Figure) and not (failed or given.dry_run):
-                from launch.draw import draw  # whose imports take a second
-
-                out = pathlib.Path(given.results) / "figures"
-                for drawn in draw(name, queue, of_table, out, given.file, small=given.small):
-                    say(f"drawn: {drawn}")
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE
+    if given.name in FIGURES and not (failed or given.dry_run):
+        from launch.draw import draw  # whose imports take a second
+
+        out = pathlib.Path(given.results) / "figures"
+        for drawn in draw(given.name, queue, rows, out, given.file, small=given.small):
+            say(f"drawn: {drawn}")
     return 1 if failed else 0
 
 
@@ -269,8 +269,6 @@ def choose(given: argparse.Namespace, name: str, results: Results, say: Say) -> 
     The trials come first. Those that are compared begin with the default, since its spread tells
     what the others can show.
     """
-    if given.row:
-        raise InputError(f"--row={given.row[0]}: arms of {name} choose among all its rows")
 
     def but(**options: object) -> argparse.Namespace:
         return argparse.Namespace(**{**vars(given), **options})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from launch.registry import Spec
 from mimetic_jax.base.typed import from_json
@@ -75,11 +75,6 @@ class Results:
         for line in [line for line in same if line.arm == arm] or same:
             found.setdefault(line.seed, line)
         return found
-
-    def seeds(self, spec: Spec, arms: Iterable[str]) -> int:
-        """For how many seeds all these arms have a line, of whatever digest."""
-        seeds = [{line.seed for line in self.of(spec) if line.arm == arm} for arm in arms]
-        return len(set.intersection(*seeds)) if seeds else 0
 
     def append(self, spec: Spec, line: Line) -> None:
         """Add a line; it is on disk when this returns."""

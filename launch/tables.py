@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from launch.marks import marks, reached
+from launch.marks import Standing, marks, reached
 from launch.registry import Entry
 from launch.results import Results
-from mimetic_jax.train.report import BASELINES, DEFAULT, ArmResult, markdown
+from mimetic_jax.train.report import BASELINES, DEFAULT, markdown
 from mimetic_jax.train.statistics import ENOUGH, Difference
 from papers.record import Row
 
@@ -40,10 +40,9 @@ def ours(
     """The lines of what was trained of some rows, without what is published; of some arms only."""
     several = len({entry.table for entry in entries}) > 1
     for entry in entries:
-        found = reached(entry, results)
-        for arm in found:
+        for arm, standing in reached(entry, results).items():
             if not only or arm in only:
-                yield label(entry, several), arm, "", *cells(found, arm)
+                yield label(entry, several), arm, "", *numbers(standing)
 
 
 def label(entry: Entry, several: bool = False) -> str:
@@ -53,7 +52,7 @@ def label(entry: Entry, several: bool = False) -> str:
 
 
 def side_by_side(
-    name: str, row: Row, found: Mapping[str, ArmResult], *, every: bool = False
+    name: str, row: Row, found: Mapping[str, Standing], *, every: bool = False
 ) -> Iterator[Sequence[str]]:
     """The lines of a row: its published scores after the default's, each with ours.
 
@@ -69,13 +68,13 @@ def side_by_side(
         yield name, f"best of {len(row.published)}", printed(max(row.published.values()))
     elif found:
         for arm, text in scores.items():
-            yield name, arm, start + text, *cells(found, arm)
+            yield name, arm, start + text, *numbers(found.get(arm))
     elif scores:
         yield name, ", ".join(scores), start + ", ".join(scores.values())
     if every:
-        for arm in found:
+        for arm, standing in found.items():
             if row.best or arm not in scores:
-                yield name, arm, "", *cells(found, arm)
+                yield name, arm, "", *numbers(standing)
     for other, score in row.others.items():
         yield name, other, printed(score)
 
@@ -86,22 +85,16 @@ def lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return markdown({name: cells for name, *cells in columns if any(cells)})
 
 
-def cells(found: Mapping[str, ArmResult], arm: str) -> tuple[str, ...]:
+def numbers(standing: Standing | None) -> tuple[str, ...]:
     """An arm's score, its differences, and what they say; none if it isn't trained."""
-    if arm not in found:
+    if standing is None:
         return ()
-    return numbers(found[arm], *differences(found[arm], found))
-
-
-def numbers(
-    result: ArmResult, scale: Difference | None, structure: Difference | None
-) -> tuple[str, ...]:
-    """An arm's score, its differences to the default and to noise, and what they say."""
+    result, differences = standing.result, (standing.gain, standing.structure)
     form = f".{result.score.digits}f"
     return (
         f"{result.shown()} ({len(result.reached)})",
-        *(f"{one:{form}}" if one else "" for one in (scale, structure)),
-        verdict(scale, structure, result.score.higher),
+        *(f"{one:{form}}" if one else "" for one in differences),
+        verdict(*differences, result.score.higher),
     )
 
 
@@ -112,19 +105,6 @@ def printed(score: float) -> str:
     ('91.40', '1.233')
     """
     return f"{score:.{max(2, len(str(score).partition('.')[2]))}f}"
-
-
-def differences(
-    of: ArmResult, found: Mapping[str, ArmResult]
-) -> tuple[Difference | None, Difference | None]:
-    """An arm's differences to the default, and to noise of the same norms.
-
-    Args:
-        of: the arm.
-        found: all arms of its comparison.
-    """
-    default, noise = found.get(DEFAULT), found.get(of.control)
-    return of.versus(default) if default else None, of.versus(noise) if noise else None
 
 
 def verdict(scale: Difference | None, structure: Difference | None, higher: bool) -> str:
