@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launch.marks import reached
-from launch.registry import Entry, starts
+from launch.registry import Entry, entries
 from launch.runs import Queue
 from mimetic_jax.analysis import population
 from mimetic_jax.analysis.attention import attention_maps
@@ -59,7 +59,8 @@ def draw(
         InputError: if runs, data or files are missing.
     """
     figure = FIGURES[name]
-    untrained = [entry.starting_from(file) for entry in starts(name, small)]
+    starts = entries(name, small, figure.starts) if figure.starts else []
+    untrained = [entry.starting_from(file) for entry in starts]
     if file and figure.draw != "products" and not any(entry.spec.file for entry in untrained):
         raise InputError(f"--file={file}: {name} isn't drawn from the weights of a file")
     path = out / f"{name.replace('/', '_')}{'_small' * small}"

@@ -15,7 +15,7 @@ from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import set_field
 from mimetic_jax.train.statistics import ENOUGH
 from papers import FIGURES, TABLES
-from papers.record import Figure, Row, Small, Table
+from papers.record import Figure, Row, Table
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -122,28 +122,22 @@ class Entry:
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, file=file))
 
 
-def entries(name: str, small: bool = False) -> list[Entry]:
-    """The rows of a table or of a figure; with `small` those that have a scaled form, in it."""
-    shown = TABLES.get(name) or FIGURES[name]
+def entries(name: str, small: bool = False, rows: Sequence[Row] = ()) -> list[Entry]:
+    """The rows of a table or of a figure; with `small` those that have a scaled form, in it.
+
+    Args:
+        name: of the table or the figure.
+        small: whether they are scaled down.
+        rows: others in their place, such as what a figure draws untrained.
+    """
+    shown, found = TABLES.get(name) or FIGURES[name], []
     table = TABLES.get(shown.table, _NO_TABLE) if isinstance(shown, Figure) else shown
-    return _entries(name, shown.rows or table.rows, table, shown.small, small)
-
-
-def starts(name: str, small: bool = False) -> list[Entry]:
-    """The networks of a figure that it draws as they start."""
-    return _entries(name, FIGURES[name].starts, _NO_TABLE, FIGURES[name].small, small)
-
-
-def _entries(
-    name: str, rows: Sequence[Row], table: Table, scale: Small | None, small: bool
-) -> list[Entry]:
-    found = []
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(rows or shown.rows or table.rows, 1):
         arguments, flags = row.arguments, (*table.flags, *row.flags)
         if small:
-            if (own := row.small or scale) is None:
+            if (scale := row.small or shown.small) is None:
                 continue
-            arguments, flags = own.scaled(arguments), (*flags, *own.flags)
+            arguments, flags = scale.scaled(arguments), (*flags, *scale.flags)
         spec = Spec(row.config or table.config, arguments, flags, small)
         init = tuple(dict.fromkeys((*row.published, *row.arms, *table.controls)))
         found.append(Entry(name, number, row, spec, init, table.seeds or SEEDS))

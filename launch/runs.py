@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -22,33 +22,17 @@ from mimetic_jax.train.store.runs import Run
 
 Say = Callable[[str], None]
 
-READY = 4
-"""Comparisons whose data and programs are kept."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """Runs of an arm that may have lines in the results: one, or all that train together.
-
-    Attributes:
-        spec: their comparison.
-        arm: of it.
-        seeds: of the runs.
-    """
+class Job(NamedTuple):
+    """A run of a comparison."""
 
     spec: Spec
     arm: str
-    seeds: tuple[int, ...]
+    seed: int
 
     def __str__(self) -> str:
-        first, *others = self.seeds
-        which = f"{len(self.seeds)} seeds" if others else f"seed {first}"
-        return f"{self.spec.key}{' (small)' * self.spec.small}, {self.arm} {which}"
-
-    @property
-    def only(self) -> str:
-        """The runs as main.py's --only names them."""
-        return self.arm if len(self.seeds) > 1 else f"{self.arm}/{self.seeds[0]}"
+        scaled = " (small)" * self.spec.small
+        return f"{self.spec.key}{scaled}, {self.arm} seed {self.seed}"
 
 
 class Queue:
@@ -82,20 +66,20 @@ class Queue:
     ) -> None:
         self.results, self.workdir, self.command, self.say = results, workdir, command, say
         self._data_dir = data_dir
-        self.init: dict[Spec, tuple[str, ...]] = {}
+        init: dict[Spec, tuple[str, ...]] = {}
         for entry in entries:
             if entry.lacks:
                 left_out = f"{entry.table} row {entry.number} is left out"
                 say(f"{left_out}: it needs {entry.lacks}, given by --file")
-                continue
-            init = (*self.init.get(entry.spec, ()), *entry.init)
-            self.init[entry.spec] = tuple(dict.fromkeys(init))
+            else:
+                every = (*init.get(entry.spec, ()), *entry.init)
+                init[entry.spec] = tuple(dict.fromkeys(every))
         own = {entry.spec: entry.seeds for entry in entries}
-        self.configs = {spec: self.config(spec, self.init[spec]) for spec in self.init}
+        self.configs = {spec: self.config(spec, arms) for spec, arms in init.items()}
         for spec, config in self.configs.items():
             # Where a config says that seeds train together, their number is its own too.
             config.seeds = tuple(seeds or (config.together == 1 and own[spec]) or config.seeds)
-        self.marks = {spec: marks(spec, init) for spec, init in self.init.items()}
+        self.marks = {spec: marks(spec, arms) for spec, arms in init.items()}
         known = {name for arms in self.marks.values() for name in arms}
         for name in only:
             if name not in known:
@@ -117,19 +101,17 @@ class Queue:
         return self.workdir / spec.folder
 
     def jobs(self, share: int = 0, of: int = 1) -> list[Job]:
-        """The runs without a line, seeds outermost: the table has n = 1 before any n is 2.
+        """The runs without a line, row by row, all arms of a seed before the next seed.
 
-        Where runs train together, all seeds of an arm are one job. Each of several processes trains
-        a share, the same whatever has a line already.
+        Each of several processes trains a share, the same whatever has a line already.
         """
-        left = [
-            Job(spec, arm, tuple(config.seeds) if config.together > 1 else (seed,))
-            for seed in dict.fromkeys(s for config in self.configs.values() for s in config.seeds)
+        every = [
+            Job(spec, arm, seed)
             for spec, config in self.configs.items()
+            for seed in config.seeds
             for arm in self.arms[spec]
-            if seed in config.seeds
         ]
-        return [job for job in list(dict.fromkeys(left))[share::of] if self._lacking(job)]
+        return [job for job in every[share::of] if self._lacks(job)]
 
     def train(self, jobs: Sequence[Job]) -> dict[str, list[str]]:
         """Train runs and add a line for each that finishes; returns what failed, by the reason.
@@ -141,51 +123,55 @@ class Queue:
             Preempted: if stopped; the same call continues.
         """
         failures: dict[str, list[str]] = defaultdict(list)
-        blocked = set[Spec]()  # whose data is missing
-        # Rows take turns, seed by seed: the data and programs of some are kept.
-        ready = functools.lru_cache(READY)(lambda spec: Comparison(self.configs[spec], self.say))
         with preemption.listening():
-            for number, job in enumerate(jobs, 1):
-                if preemption.should_stop():
-                    raise preemption.Preempted("stopped between two runs")
-                if job.spec in blocked:
-                    continue
-                label = f"[{number}/{len(jobs)}] {job}"
+            for spec, of_spec in itertools.groupby(jobs, key=lambda job: job.spec):
                 try:
-                    comparison = ready(job.spec)
-                    runs = comparison.claimed(self.folder(job.spec), job.only)
+                    comparison = Comparison(self.configs[spec], self.say)
+                    comparison.claimed(self.folder(spec))
                 except InputError as error:  # missing data of one row stops no other
                     if str(error) not in failures:
-                        self.say(f"{label}: left out: {error}")
-                    blocked.add(job.spec)
-                    failures[str(error)].append(job.spec.key)
+                        self.say(f"{spec.key}: left out: {error}")
+                    failures[str(error)].append(spec.key)
                     continue
-                self.say(label)
-                try:
-                    failures["diverged"] += [str(job) for _ in comparison.train_all(runs)]
-                    self._collect(job)
-                except InputError as error:
-                    failures[str(error)].append(str(job))
-                    self.say(f"{label}: failed: {error}")
+                for part in self._parts(of_spec):
+                    if preemption.should_stop():
+                        raise preemption.Preempted("stopped between two runs")
+                    self.say(f"{part[0]}" + f" and {len(part) - 1} more" * (len(part) > 1))
+                    runs = [Run.of(self.folder(spec), job.arm, job.seed) for job in part]
+                    try:
+                        diverged = comparison.train_all(runs)
+                        failures["diverged"] += [f"{spec.key}, {run}" for run in diverged]
+                        self._collect(part)
+                    except InputError as error:
+                        failures[str(error)] += map(str, part)
+                        self.say(f"failed: {error}")
         return {reason: names for reason, names in failures.items() if names}
 
-    def _lacking(self, job: Job) -> list[int]:
-        """The seeds of a job that have no line."""
-        mark = self.marks[job.spec][job.arm].result
-        return sorted({*job.seeds} - self.results.runs(job.spec, job.arm, mark).keys())
+    def _parts(self, jobs: Iterable[Job]) -> list[list[Job]]:
+        """One run after the other; all of an arm where a config says that seeds train together."""
+        parts = defaultdict[tuple[Any, ...], list[Job]](list)
+        for job in jobs:
+            parts[job[:2] if self.configs[job.spec].together > 1 else job].append(job)
+        return list(parts.values())
 
-    def _collect(self, job: Job) -> None:
+    def _lacks(self, job: Job) -> bool:
+        """Whether a run has no line."""
+        mark = self.marks[job.spec][job.arm].result
+        return job.seed not in self.results.runs(job.spec, job.arm, mark)
+
+    def _collect(self, jobs: Sequence[Job]) -> None:
         """Add the lines of the runs that are finished."""
-        config = configs.arms_of(self.configs[job.spec])[job.arm]
-        about = {
-            "config": job.spec.key,
-            "small": job.spec.small,
-            "digest": self.marks[job.spec][job.arm].result,
-            "batch": config.batch,
-            "dtype": config.model.get("dtype", "float32"),
-            "command": self.command,
-            "weights": mark_of(job.spec.file) if job.spec.file else None,
-        }
-        for seed in self._lacking(job):
-            if record := Run.of(self.folder(job.spec), job.arm, seed).record():
-                self.results.append(job.spec, Line(**vars(record), **about))
+        for job in filter(self._lacks, jobs):
+            spec, arm, seed = job
+            if record := Run.of(self.folder(spec), arm, seed).record():
+                config = configs.arms_of(self.configs[spec])[arm]
+                about = {
+                    "config": spec.key,
+                    "small": spec.small,
+                    "digest": self.marks[spec][arm].result,
+                    "batch": config.batch,
+                    "dtype": config.model.get("dtype", "float32"),
+                    "command": self.command,
+                    "weights": mark_of(spec.file) if spec.file else None,
+                }
+                self.results.append(spec, Line(**vars(record), **about))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from launch.marks import Standing, marks, reached
+from launch.marks import Standing, reached
 from launch.registry import Entry
 from launch.results import Results
 from mimetic_jax.train.report import BASELINES, DEFAULT, markdown
@@ -23,15 +23,7 @@ def table(entries: Sequence[Entry], results: Results) -> str:
         for entry in entries
         for line in side_by_side(label(entry), entry.row, reached(entry, results), every=True)
     ]
-    stale = {
-        (line.config, line.arm, line.seed, line.digest)
-        for entry in entries
-        for line in results.of(entry.spec)
-        if (mark := marks(entry.spec, entry.init, line.weights or "").get(line.arm))
-        and mark.result != line.digest
-    }
-    note = f"\n\n{len(stale)} runs of another configuration are not counted." if stale else ""
-    return lines(HEAD, shown) + note
+    return lines(HEAD, shown)
 
 
 def ours(

@@ -42,16 +42,13 @@ def call(tmp_path, monkeypatch):
             row = 1 + [r.flags[0] for r in TABLES[TASK].rows].index(job.spec.flags[0])
             gain = {"mimetic": 5.0, "gpt2": 0.1}.get(job.arm, 0.0)
             value = (
-                60
-                + gain
-                - abs(row - BEST[job.arm])
-                + np.sin(7 * job.seeds[0] + sum(map(ord, job.arm)))
+                60 + gain - abs(row - BEST[job.arm]) + np.sin(7 * job.seed + sum(map(ord, job.arm)))
             )
             about = {"config": job.spec.key, "small": False, "score": "accuracy", "seconds": 1}
             about["digest"] = queue.marks[job.spec][job.arm].result
             curve = [(0, 10.0), (50, 5 + value / 2), (100, value)]
             queue.results.append(
-                job.spec, Line(arm=job.arm, seed=job.seeds[0], value=value, curve=curve, **about)
+                job.spec, Line(arm=job.arm, seed=job.seed, value=value, curve=curve, **about)
             )
         return {}
 
@@ -74,7 +71,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     jobs, results = call()
     number = sum(map(len, TRIED.values()))
     trials, compared = jobs[:number], jobs[number:]
-    assert {job.seeds[0] for job in trials} == set(TABLES[TASK].trials)
+    assert {job.seed for job in trials} == set(TABLES[TASK].trials)
     flags = [row.flags[0] for row in TABLES[TASK].rows]
     tried = {(job.arm, 1 + flags.index(job.spec.flags[0])) for job in trials}
     assert tried == {(arm, number) for arm, numbers in TRIED.items() for number in numbers}
@@ -83,7 +80,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     assert not set(seeds) & set(TABLES[TASK].trials)
     rows = registry.entries(TASK)
     expected = {(rows[BEST[arm] - 1].spec, arm, seed) for arm in ARMS for seed in seeds}
-    assert {(job.spec, job.arm, job.seeds[0]) for job in compared} == expected
+    assert {(job.spec, job.arm, job.seed) for job in compared} == expected
     assert {job.arm for job in compared[: len(seeds)]} == {"default"}  # its spread is known first
     assert call()[0] == []  # everything has its line
     shown = capsys.readouterr().out
@@ -113,7 +110,7 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
 
 def test_an_arm_that_misses_a_trial_is_not_compared(call):
     jobs, results = call("--seeds=0")
-    assert {job.seeds[0] for job in jobs} == {0, *TABLES[TASK].trials}
+    assert {job.seed for job in jobs} == {0, *TABLES[TASK].trials}
     lines = (results.folder / "league.jsonl").read().decode().splitlines()
     without = [line for line in lines if '"seed": 100' not in line or "gpt2" not in line]
     (results.folder / "league.jsonl").write("\n".join(without) + "\n")
