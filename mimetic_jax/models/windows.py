@@ -39,7 +39,8 @@ class WindowAttention(Attention):
 
     Example:
         >>> layer = WindowAttention(num_heads=2, window=4)
-        >>> params = layer.init(jax.random.key(0), jnp.ones((1, 8, 8, 16)))["params"]
+        >>> images = jnp.ones((1, 8, 8, 16))
+        >>> params = jax.eval_shape(layer.init, jax.random.key(0), images)["params"]
         >>> params["query"]["kernel"].shape, params["relative_bias"].shape
         ((16, 2, 8), (49, 2))
 

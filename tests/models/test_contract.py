@@ -72,7 +72,7 @@ def test_scanned_parameters_are_those_of_the_blocks_stacked(name):
 
 
 # These have all that `stack` does: statistics, numbers per block.
-@pytest.mark.parametrize("name", with_slow("vit", "convmixer", "swin"))
+@pytest.mark.parametrize("name", with_slow("convmixer", "swin"))
 def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     """Loss, gradient and running statistics, of the same parameters stacked."""
 
@@ -96,7 +96,7 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
 
 
 @pytest.mark.parametrize("name", with_slow("vit"))
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_remat_recomputes_blocks(name, scan):
     """By the GELUs of each block: forward, again, and in the gradient itself."""
     if "mamba" in name:
@@ -115,7 +115,7 @@ def test_remat_recomputes_blocks(name, scan):
     assert 2 * (gelus(True) - outside) == 3 * (gelus(False) - outside) > 0
 
 
-@pytest.mark.parametrize("name", with_slow("vit", "convmixer"))
+@pytest.mark.parametrize("name", with_slow("vit"))
 def test_bfloat16_computes_close_to_float32(name):
     """Parameters, logits and hidden states stay float32."""
     rough = small(name, dtype=jnp.bfloat16)
@@ -131,10 +131,7 @@ def test_bfloat16_computes_close_to_float32(name):
 
 
 CAUSAL = [
-    *(
-        ("gpt", {"positions": form, "max_length": 9})
-        for form in ("sinusoidal", "learned", "rotary")
-    ),
+    ("gpt", {"positions": "learned", "max_length": 9}),
     ("gpt", {"positions": "rotary", "key_shift": 0.5}),
     ("mamba", {"chunk": 4}),
 ]

@@ -128,7 +128,11 @@ MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}
 
 @pytest.mark.parametrize(
     ("positions", "modern"),
-    [("sinusoidal", {}), ("learned", {}), ("rotary", {}), ("rotary", MODERN)],
+    [
+        ("sinusoidal", {}),
+        ("rotary", MODERN),
+        *(pytest.param(form, {}, marks=pytest.mark.slow) for form in ("learned", "rotary")),
+    ],
 )
 def test_formula_in_float64(positions: str, modern: dict[str, Any]) -> None:
     fields = {"positions": positions, "max_length": 9, "depth": 2, **modern}

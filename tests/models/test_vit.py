@@ -54,7 +54,9 @@ def test_parameters_and_results_stay_what_they_were(golden, base, pool):
     np.testing.assert_allclose(found, logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("change", [{}, {"fused_qkv": True, "remat": True}])
+@pytest.mark.parametrize(
+    "change", [pytest.param({}, marks=pytest.mark.slow), {"fused_qkv": True, "remat": True}]
+)
 def test_training_results_stay_what_they_were(golden, change):
     model = ViT(**RECORDED, **DROPPED, **change)
     variables, _, logits_train = recorded(golden, "timm")

@@ -175,6 +175,7 @@ def poisoned(task, monkeypatch, bad):
     monkeypatch.setattr(task, "prepare", prepared)
 
 
+@pytest.mark.slow
 def test_a_step_without_a_finite_gradient_stops_the_run(tiny, tmp_path, monkeypatch):
     comparison = Comparison(tiny(), say=(said := []).append)
     poisoned(comparison.arms["run"].program.task, monkeypatch, lambda step: step == 5)

@@ -104,7 +104,10 @@ def test_another_size_than_the_images_have():
     assert initial(task).params["pos_embed"].shape == (1, 17, 16)
 
 
-@pytest.mark.parametrize("alpha", [{"data.mix.mixup": 0.8}, {"data.mix.cutmix": 1.0}])
+@pytest.mark.parametrize(
+    "alpha",
+    [{"data.mix.mixup": 0.8}, pytest.param({"data.mix.cutmix": 1.0}, marks=pytest.mark.slow)],
+)
 def test_mixed_targets_reach_the_loss(alpha):
     images, targets = batch_of(digits_task(**alpha))
     plain_images, plain = batch_of(digits_task())

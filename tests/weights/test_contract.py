@@ -95,7 +95,13 @@ def test_every_draw_is_here():
     assert {name for name, call in functions.items() if "key" in call.parameters} <= DRAWS.keys()
 
 
-@pytest.mark.parametrize("name", DRAWS)
+def others_slow(name):
+    """A function with other options draws by the code of the first."""
+    other = name in ("random basis", "identity alone") or name.startswith("impulses of")
+    return pytest.param(name, marks=pytest.mark.slow if other else ())
+
+
+@pytest.mark.parametrize("name", [others_slow(name) for name in DRAWS])
 def test_draws_are_float32_and_the_same_inside_a_program(name):
     """Alone and for several keys under jit and vmap; float32 also where JAX's default is wider.
 

@@ -99,7 +99,7 @@ def check_enhancements(images: np.ndarray, factors: Sequence[float]) -> None:
             assert (apart > 0).mean() < 1e-3, name
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_operations_are_pillows(channels: int) -> None:
     """Equal on levels; enhancements, which take means, within a level, and factor 1 keeps all."""
     images = pictures()[..., :channels]
