@@ -8,10 +8,8 @@ Differs from the paper: it states RandAugment, Cutout, batch, learning rate, dec
     chosen. Theirs: the triangle, decay on all parameters, no smoothing, and cutout in the form of
     random erasing with probability 1/4. Chosen: RandAugment's 2 operations at magnitude 9,
     a crop from 4 pixels of padding (1/8 of `size`), flips, the gradient's norm clipped at 1, 3
-    heads, and in table 7 bicubic resizing in training and test. For 192/6/3 table 1 prints a gain
-    of 4.63, which is that of the row below it; its accuracies differ by 3.83. Table 2's GPSA:
-    ConViT has the gate in 10 of 12 layers and its class token in the last two alone; where all
-    layers have it, the mean over patches is pooled. With 8 heads only 4 are local, as in its code.
+    heads, and in table 7 bicubic resizing in training and test. Of GPSA with 8 heads only 4 are
+    local, as in ConViT's code. papers/attention.py has what each row leaves open.
 """
 
 from ml_collections import ConfigDict

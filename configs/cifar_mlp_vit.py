@@ -2,14 +2,9 @@
 
 Paper: Mimetic Initialization of MLPs, figure 2 (ViT). Figure 4 is a ConvNeXt's: see
     configs/convnext_cifar.py.
-Published: figures alone, of trainings of 10, 20 and 50 epochs (each of its own, 5 seeds). The gain
-    is significant in short ones and evens out in longer ones, and it may be smaller on top of
-    mimetic attention.
-Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", taken to be that of
-    configs/cifar10_vit.py. b isn't stated: half a standard deviation of the kernel is our choice,
-    and so is the value of the constant bias. That a ViT starts from PyTorch's
-    defaults is read from what the paper says of its ConvNeXts. A learnable b · sum(x), the other
-    control, is the arm learned_sum; the arms norm_matched are ours.
+Differs from the paper: as configs/convnext_cifar.py. That a ViT starts from PyTorch's defaults is
+    read from what the paper says of its ConvNeXts. A learnable b · sum(x), the other control, is
+    the arm learned_sum.
 """
 
 from ml_collections import ConfigDict

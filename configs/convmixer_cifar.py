@@ -30,7 +30,7 @@ def get_config(text: str = "") -> ConfigDict:
     Arms are default, whose filters are trained, and the frozen random, impulse and box.
     """
     args = arguments(text, width=256, filter_size=5, init="all")
-    config = recipes.kentaroy("cifar10", epochs=400.0, learning_rate=1e-4)
+    config = recipes.kentaroy(epochs=400.0, learning_rate=1e-4)
     config.name = f"convmixer_cifar_{args.width}_{args.filter_size}"
     config.model = model("convmixer", width=args.width, filter_size=args.filter_size)
     rules = {"rate_rules": ((r"depthwise/", 0.0),)}  # neither the filters nor their biases

@@ -1,14 +1,13 @@
 """An isotropic ConvNeXt-256/8 on CIFAR-10 whose MLPs, filters or both start with structure.
 
 Paper: Mimetic Initialization of MLPs, figure 2 (ConvNeXt), and figure 4 through init=sweep.
-Published: figures alone. After 10 and 20 epochs (each a training of its own, 5 seeds) mean_shift
-    gains much, after 50 little; conv keeps its gain, and conv_mean_shift is best. In the sweep many
-    values of b help, of either sign, and b = 0 is a dip.
+Published: figures alone, see papers/mlp.py. In the sweep many values of b help, of either sign, and
+    b = 0 is a dip.
 Differs from the paper: the pipeline is "the same as in Trockman et al. 2022", taken to be that of
     configs/cifar10_vit.py. Neither b of figure 2 nor the constant bias is stated: half a standard
     deviation of the kernel is our choice, and so are ±.005, ±.01, ±.02 and ±.05 in the sweep. These
-    are absolute, as the paper's b is; in the field b, which counts standard deviations of PyTorch's
-    default (1/√(3 · 256) = .036), they are .14, .28, .55 and 1.39. The sweep's baselines are that
+    are absolute, as the paper's b is; in standard deviations of PyTorch's default, which MeanShift
+    counts (1/√(3 · 256) = .036), they are .14, .28, .55 and 1.39. The sweep's baselines are that
     default, the same with zero biases in the first layers of MLPs (zero_bias), ConvNeXt's own
     normal of .02 with zero biases everywhere (normal), a constant bias, and the learned b · sum(x)
     (learned_sum). The filters' covariance is from memory, see schemes.ConvMimetic. norm_matched,

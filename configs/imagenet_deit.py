@@ -3,10 +3,8 @@
 Paper: Mimetic Initialization of Self-Attention Layers, table 3 (DeiT-style).
 Hardware: DeiT's code asks for 4 GPUs of 256 images each.
 Differs from the paper: it says that it trains as DeiT; the numbers are those of
-    facebookresearch/deit, but for mixing a batch with one λ, where DeiT draws one for each of 4
-    processes. bfloat16 stands for float16. The published accuracy is of the parameters themselves,
-    "average" beside it of their moving average. One seed, as published; more may join by
-    --config.seeds.
+    facebookresearch/deit. bfloat16 stands for float16. The published accuracy is of the parameters
+    themselves, "average" beside it of their moving average. One seed, as published.
 """
 
 from ml_collections import ConfigDict

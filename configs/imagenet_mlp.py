@@ -1,10 +1,8 @@
 """A DeiT-S on ImageNet-1k in 100 epochs whose MLPs start with a mean.
 
 Paper: Mimetic Initialization of MLPs, figure 3.
-Differs from the paper: b isn't stated there; half a standard deviation of the kernel is our choice,
-    and so is the value of the constant bias. A learnable b · sum(x), the paper's other control,
-    is the arm learned_sum; norm_matched is ours. A batch is mixed with one λ, where DeiT draws one
-    for each process. One seed, as published; more may join by --config.seeds.
+Differs from the paper: b isn't stated there, see papers/mlp.py; the constant bias is as large. A
+    learnable b · sum(x), the paper's other control, is the arm learned_sum. One seed, as published.
 """
 
 from ml_collections import ConfigDict

@@ -7,8 +7,7 @@ Differs from the paper: it says that it trains as ConvMixer; the numbers are tho
     No source states the learning rate of batch 1024, here 0.01 as at 640, or which of timm's ViTs
     it is, whose settings the command takes. Here they are those of vit_*: mean and deviation 0.5,
     and a test keeps 0.9 of an image. deit_* has ImageNet's mean and deviation, and the ConvMixer of
-    the command keeps 0.96. A batch is mixed with one λ, where timm draws one for each of 10
-    processes. bfloat16 stands for float16. One seed, as published; more may join by --config.seeds.
+    the command keeps 0.96. bfloat16 stands for float16. One seed, as published.
 """
 
 from ml_collections import ConfigDict

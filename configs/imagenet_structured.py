@@ -1,14 +1,11 @@
 """ImageNet-1k with the released code of the structured paper, under its three settings.
 
 Paper: Structured Initialization for Vision Transformers, tables 2 (row=sqrt1) and 5 (variant=B).
-Differs from the paper: no moving average, which changes no published number. Everything starts from
-    PyTorch's defaults, as the released flags have it and not the text, and the mimetic arm is that
-    of the released code. Its command leaves the interpolation of crops to timm, which draws it,
-    where DeiT's is bicubic; and timm's loader erases mixed images, where DeiT mixes erased ones. We
-    follow the command, except that a batch is mixed with one λ, where timm draws one for each of
-    16 processes. The minimum rates and the cool-down of sqrt1 are those of the other rows: appendix
-    F aligned them later and doesn't say what they were. One seed (theirs is 42); more may join by
-    --config.seeds.
+Differs from the paper: no moving average, which changes no published number; otherwise
+    papers/structured.py says where text and released code disagree, or neither states a value. The
+    code's command leaves the interpolation of crops to timm, which draws it, where DeiT's is
+    bicubic; and timm's loader erases mixed images, where DeiT mixes erased ones. One seed (theirs
+    is 42).
 """
 
 from typing import Any

@@ -4,10 +4,7 @@ Paper: Structured Initialization for Vision Transformers, table 3 (Swin-B).
 Differs from the paper: it says that it trains as the Swin paper does; the numbers are those of
     microsoft/Swin-Transformer for swin_base_patch4_window7_224. Its cosine began at step 0, under
     the warm-up, until October 2022, and since then after the warm-up, as here. bfloat16 stands for
-    float16. Only the code for ViTs was released: that the impulse is added to the drawn biases, one
-    offset per head, and its strength are ours, and the mimetic arm is that of the code for ViTs.
-    norm_matched, the control of impulse, is ours. A batch is mixed with one λ, where timm draws one
-    for each process. One seed, as published; more may join by --config.seeds.
+    float16. The impulse is that of configs/swin_cifar.py, one offset per head. One seed.
 """
 
 from ml_collections import ConfigDict

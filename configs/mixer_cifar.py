@@ -16,7 +16,7 @@ from mimetic_jax.schemes import ImpulseMixing
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: init (default, norm_matched, impulse)."""
     args = arguments(text, init="all")
-    config = recipes.kentaroy("cifar10", epochs=500.0, learning_rate=1e-3)
+    config = recipes.kentaroy(epochs=500.0, learning_rate=1e-3)
     config.name = "mixer_cifar"
     config.model = model("mixer")
     config.arms = arms.chosen(args.init, arms.controlled("impulse", ImpulseMixing()))

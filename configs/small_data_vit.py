@@ -2,10 +2,7 @@
 
 Paper: Structured Initialization for Vision Transformers, table 1.
 Published: seed 0; the paper's figure 5 has five seeds.
-Differs from the paper: everything starts from PyTorch's defaults, as the released flags have it
-    and not the text, and the mimetic arm is that of the released code. norm_matched, the control of
-    impulse, is ours. A batch is mixed with one λ, where timm's loader draws one for each of 8
-    processes. Elsewhere 600 epochs are stated for STL-10, Flowers and Pets.
+Differs from the paper: see papers/structured.py; arms are those of the released code.
 """
 
 from ml_collections import ConfigDict

@@ -4,9 +4,7 @@ Paper: Structured Initialization for Vision Transformers, table 3 (Swin-T).
 Differs from the paper: it trains with kentaroy47/vision-transformers-cifar10, whose model and
     recipe these are; 400 epochs are of that program's README. Only the code for ViTs was released:
     that the impulse is added to the drawn biases, one offset per block since the heads of a block
-    share them, and its strength (2, 3 and 5 are worth a try) are ours, and the mimetic arm is
-    that of the code for ViTs. norm_matched, the control of impulse, is ours. An epoch is 97 whole
-    batches; the program's 98th has the 336 images that are left.
+    share them, and its strength (2, 3 and 5 are worth a try) are ours.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +17,7 @@ from mimetic_jax.schemes import ImpulseBias
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: init (arms.structured)."""
     args = arguments(text, init="all")
-    config = recipes.kentaroy("cifar10", epochs=400.0, learning_rate=1e-4)
+    config = recipes.kentaroy(epochs=400.0, learning_rate=1e-4)
     config.name = "swin_cifar"
     config.model = model(
         "swin",

@@ -27,14 +27,12 @@ GATED = (
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: task, width, depth, patch, steps, optimizer, init.
+    """Arguments: task, width, depth, patch, steps, init.
 
     `task` is text, ptb, copying, recall or images, whose models have no skip connections but in
     the arms skips_NAME.
     """
-    args = arguments(
-        text, task="text", width=32, depth=2, patch=4, steps=200, optimizer="adamw", init="all"
-    )
+    args = arguments(text, task="text", width=32, depth=2, patch=4, steps=200, init="all")
     if args.task not in TASKS:
         raise unknown("task", args.task, TASKS)
     sizes = {"width": args.width, "depth": args.depth, "heads": args.width // 16, "base": "torch"}
@@ -54,7 +52,6 @@ def get_config(text: str = "") -> ConfigDict:
     config.name = f"today_{args.task}_{args.width}_{args.depth}_{args.steps}"
     config.steps = args.steps
     config.eval.every = 0  # testing takes as long as training
-    config.optimizer.name = args.optimizer
     config.optimizer.warmup = args.steps // 10
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0

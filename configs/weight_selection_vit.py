@@ -11,13 +11,11 @@ Command:
         --config.data.dir=DIR --workdir=runs/weight_selection_cifar10
 The row of ImageNet-21k takes a file of a ViT-S instead, such as AugReg's S_16-i21k of vit_jax or
 timm's vit_small_patch16_224.augreg_in21k, and needs no first step: teacher=FILE.
-Published: weight selection reports the best test accuracy of all epochs; the table here has the
-    last.
 Differs from the paper: drop-path is 0, as in the weight-selection code. Whole heads are selected;
     heads=mixed takes every other column of all heads, as the released code does, and a file as
-    teacher is compared in both ways. The warm-up is one step longer than the code's. A batch is
-    mixed with one λ, where timm draws one for each process. One seed a teacher; for three students
-    of one: --config.init_from=TEACHER/runs/{arm}/0 --config.seeds=(0,1,2).
+    teacher is compared in both ways. The warm-up is one step longer than the code's. One seed a
+    teacher; for three students of one: --config.init_from=TEACHER/runs/{arm}/0
+    --config.seeds=(0,1,2).
 """
 
 from ml_collections import ConfigDict

@@ -637,7 +637,7 @@ def test_resized_images_are_tested_as_they_are_trained_on() -> None:
 
 def test_kentaroys_recipe(golden: Any) -> None:
     """Read anew in its train_cifar10.py; it has 98 steps, the last of them of 336 images."""
-    config = recipes.kentaroy("cifar10", 400.0, 1e-4)
+    config = recipes.kentaroy(400.0, 1e-4)
     program = quiet(config).arms["run"].program
     assert (program.feed.steps_per_epoch, program.steps) == (97, 400 * 97)
     numbers = {
@@ -663,5 +663,3 @@ def test_kentaroys_recipe(golden: Any) -> None:
     agree(config, numbers)
     expected = golden("kentaroy_rates")["epochs_400"]
     np.testing.assert_allclose(rates(config, np.arange(400)), expected, atol=1e-11)
-    with pytest.raises(InputError, match="unknown data 'svhn'"):
-        recipes.kentaroy("svhn", 400.0, 1e-4)
