@@ -314,7 +314,6 @@ TABLES = {
         small=_small_text(
             ("--config.optimizer.learning_rate=2e-3", "--config.optimizer.warmup=30")
         ),
-        higher=False,
     ),
     "table7": Table(
         "internal resolutions on CIFAR-10, ViT-Ti",

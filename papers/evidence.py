@@ -7,6 +7,7 @@ and wasn't tuned for any arm.
 """
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 from papers.record import Figure, Row, Table
 
@@ -114,7 +115,6 @@ TABLES = {
             for rate in _DEMO_RATES
         ),
         controls=("default", "norm_matched", "norm_matched_strong"),
-        higher=False,
     ),
     "demo_rates": Table(
         "embedding, learning rate, schedule and clipping of the demo's text by the default arm "
@@ -125,7 +125,6 @@ TABLES = {
         _SEARCH,
         controls=("default",),
         flags=("--config.eval.every=0",),
-        higher=False,
         seeds=(100, 101),
     ),
     "today": Table(
@@ -145,7 +144,6 @@ TABLES = {
         controls=("default",),
         flags=("--config.eval.every=50", "--config.log_every=50"),
         doubt="each row has the default arm's best rate, with one seed; the other arms' may differ",
-        higher=False,
     ),
     "images": Table(
         f"{_IMAGES}, patches of 4 pixels (64 tokens), 8 epochs",
@@ -214,57 +212,39 @@ TABLES = {
             "--config.eval.every=500",
             "--config.checkpoint_every=500",
         ),
-        higher=False,
     ),
 }
 
 
+def _over(
+    title: str, label: str, table: str, rows: Iterable[str], values: Iterable[float]
+) -> Figure:
+    """The score over what differs between the rows of a table."""
+    points = {row: float(value) for row, value in zip(rows, values, strict=True)}
+    options = {"label": label, "log": True, "panels": {"": points}}
+    return Figure(title, "sweep", options, table=f"evidence/{table}")
+
+
+def _over_rates(title: str, table: str, rates: Sequence[str]) -> Figure:
+    rows = [f"learning rate {rate}" for rate in rates]
+    return _over(f"{title} over the learning rate", "learning rate", table, rows, map(float, rates))
+
+
 FIGURES = {
-    "over_length": Figure(
+    "over_length": _over(
         "accuracy over the length of a training",
-        "sweep",
-        {
-            "label": "epochs of a training",
-            "log": True,
-            "panels": {"": {row.label: float(e) for row, e in zip(_LENGTHS, _EPOCHS, strict=True)}},
-        },
-        table="evidence/length",
+        *("epochs of a training", "length"),
+        [row.label for row in _LENGTHS],
+        map(float, _EPOCHS),
     ),
-    "over_tokens": Figure(
+    "over_tokens": _over(
         "accuracy over the number of tokens",
-        "sweep",
-        {
-            "label": "tokens",
-            "log": True,
-            "panels": {
-                "": {
-                    row.label: float((16 // patch) ** 2)
-                    for row, patch in zip(_TOKENS, _PATCHES, strict=True)
-                }
-            },
-        },
-        table="evidence/tokens",
+        *("tokens", "tokens"),
+        [row.label for row in _TOKENS],
+        [(16 // patch) ** 2 for patch in _PATCHES],
     ),
-    "over_rates": Figure(
-        "bits per character over the learning rate",
-        "sweep",
-        {
-            "label": "learning rate",
-            "log": True,
-            "panels": {"": {f"learning rate {rate}": float(rate) for rate in _DEMO_RATES}},
-        },
-        table="evidence/demo",
-    ),
-    "over_image_rates": Figure(
-        "accuracy over the learning rate",
-        "sweep",
-        {
-            "label": "learning rate",
-            "log": True,
-            "panels": {"": {f"learning rate {rate}": float(rate) for rate in _IMAGE_RATES}},
-        },
-        table="evidence/images_rates",
-    ),
+    "over_rates": _over_rates("bits per character", "demo", _DEMO_RATES),
+    "over_image_rates": _over_rates("accuracy", "images_rates", _IMAGE_RATES),
     "over_steps": Figure(
         "bits per character over the steps of a training",
         "curves",

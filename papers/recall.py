@@ -9,11 +9,11 @@ the tables of rates, which have seeds of their own.
 
 import dataclasses
 import itertools
+from typing import Any
 
 from papers.record import Figure, Row, Table
 
 _COPYING = "configs/copying.py"
-_UNIT = "answers %"
 _END = ("--config.eval.every=0",)
 _OFTEN = ("--config.eval.every=20",)
 _INDUCTION = "gpt,data=induction,length=8,vocabulary=8,steps=1600"
@@ -37,19 +37,19 @@ def _rates(model: str, *arms: str, rates: tuple[str, ...] = _RATES) -> tuple[Row
     return tuple(Row(f"learning rate {rate}", f"{model},rate={rate}", arms=arms) for rate in rates)
 
 
+def _table(title: str, rows: tuple[Row, ...], config: str = _COPYING, **fields: Any) -> Table:
+    return Table(title, config, "answers %", rows, **fields)
+
+
 TABLES = {
-    "copying": Table(
+    "copying": _table(
         "copying 8 of 16 tokens, Mamba-2 of 2 layers, 240 steps: the head start, its controls and "
         "longer strings",
-        _COPYING,
-        _UNIT,
         _rates("mamba", "mimetic", rates=("1e-2", "3e-2")),
         controls=_CONTROLS,
     ),
-    "parts": Table(
+    "parts": _table(
         "copying, Mamba-2: the 16 combinations of A, Δ, W_C = W_B and the convolution's identity",
-        _COPYING,
-        _UNIT,
         (
             Row(
                 "learning rate 3e-2",
@@ -60,10 +60,8 @@ TABLES = {
         ),
         controls=("default", "norm_matched"),
     ),
-    "state": Table(
+    "state": _table(
         "copying, Mamba-2: does structure replace state?",
-        _COPYING,
-        _UNIT,
         tuple(
             Row(f"state size {size}", f"mamba,rate=3e-2,state={size}", arms=("mimetic",))
             for size in (16, 64, 128)
@@ -71,11 +69,9 @@ TABLES = {
         controls=("default", "norm_matched"),
         doubt="the rate is the best at state size 32, not searched at others",
     ),
-    "attention": Table(
+    "attention": _table(
         "copying by a transformer of 2 layers with sinusoidal positions: which constants, which "
         "half, and does structure hurt?",
-        _COPYING,
-        _UNIT,
         (
             *(
                 Row(
@@ -94,11 +90,9 @@ TABLES = {
             ),
         ),
     ),
-    "positions": Table(
+    "positions": _table(
         "copying 8 tokens by a transformer of 2 layers with learned or rotary positions: does "
         "structure hurt there too?",
-        _COPYING,
-        _UNIT,
         tuple(
             Row(
                 f"{positions} positions, learning rate {rate}",
@@ -111,11 +105,9 @@ TABLES = {
         ),
         flags=_OFTEN,
     ),
-    "induction": Table(
+    "induction": _table(
         "induction, … a b … a → b, in 8 of 8 tokens by a transformer of 2 layers with sinusoidal "
         "positions",
-        "configs/recall.py",
-        _UNIT,
         (
             Row(
                 "learning rate 1e-3",
@@ -124,39 +116,32 @@ TABLES = {
                 doubt="rates were searched for the default only, with one seed",
             ),
         ),
+        config="configs/recall.py",
         flags=_LARGE,
     ),
-    "copying_rates": Table(
+    "copying_rates": _table(
         "learning rates of copying, Mamba-2: their choice, at seeds 10 and 11",
-        _COPYING,
-        _UNIT,
         _rates("mamba", "mimetic"),
         controls=_CONTROLS,
         flags=_END,
     ),
-    "copying_rates_02": Table(
+    "copying_rates_02": _table(
         "learning rates of copying, Mamba-2 with the reference's embeddings (standard deviation "
         ".02): their choice, at seeds 10 and 11",
-        _COPYING,
-        _UNIT,
         _rates("mamba", "default", "mimetic"),
         controls=(),
         flags=(*_END, _REFERENCE),
     ),
-    "copying_rates_gpt": Table(
+    "copying_rates_gpt": _table(
         "learning rates of copying, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
-        _COPYING,
-        _UNIT,
         _rates("gpt,steps=400", "default", "mimetic", "vision", rates=_GPT_RATES),
         controls=(),
         flags=_OFTEN,
     ),
-    "positions_rates": Table(
+    "positions_rates": _table(
         "learning rates of copying, a transformer of 2 layers with learned or rotary positions: "
         "their choice, at seed 10",
-        _COPYING,
-        _UNIT,
         tuple(
             dataclasses.replace(row, label=f"{positions} positions, {row.label}")
             for positions in ("learned", "rotary")
@@ -169,12 +154,11 @@ TABLES = {
         controls=(),
         flags=("--config.eval.every=10",),
     ),
-    "induction_rates": Table(
+    "induction_rates": _table(
         "learning rates of induction, a transformer of 2 layers with sinusoidal positions: their "
         "choice, at seed 10",
-        "configs/recall.py",
-        _UNIT,
         _rates(_INDUCTION, "default", rates=("3e-4", "1e-3", "3e-3")),
+        config="configs/recall.py",
         controls=(),
         flags=(*_LARGE, "--config.eval.every=50"),
     ),

@@ -92,7 +92,6 @@ class Table:
         small: how to scale it down; None where that makes no sense for all rows.
         doubt: of the whole table.
         hardware: as stated.
-        higher: whether more is better.
         seeds: of its runs; none for the fewest that a claim takes.
         trials: seeds at which every arm tries rows first. It is then compared in the row where it
             did best with them: rows are learning rates, say. None for a table whose rows are
@@ -111,11 +110,15 @@ class Table:
     small: Small | None = None
     doubt: str = ""
     hardware: str = ""
-    higher: bool = True
     seeds: tuple[int, ...] = ()
     trials: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     trial_flags: tuple[str, ...] = ()
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return "bits" not in self.score and self.score != "perplexity"
 
 
 def over_rates(
@@ -153,7 +156,6 @@ def over_rates(
             for x in rates
         ),
         controls=(),
-        higher=score != "test bits/char",
         seeds=tuple(range(seeds)),
         trials=trials,
         first=tuple(1 + rates.index(rate) for rate in first),
