@@ -217,7 +217,7 @@ def report(
 
     The table is in units of the variances before training.
     """
-    runs = [run for run in comparison.runs(workdir, name) if run.finished()]
+    runs = [run for run in comparison.runs(workdir) if run.arm == name and run.finished()]
     if not runs:
         return None
     states: dict[str, dict[str, Moments]] = {"initial": {}, "trained": {}}

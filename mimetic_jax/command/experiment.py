@@ -53,9 +53,6 @@ _TARGET = flags.DEFINE_string(
     "",
     "Hardware to compile for: v5e:4x4, v5p:2x2x2, v6e:2x4, h100, h200:8, …",
 )
-_ONLY = flags.DEFINE_string(
-    "only", "", "ARM/SEED: train that run of the comparison alone, as a job of a cluster."
-)
 _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed", False, "One of several processes: JAX finds the others (TPU pod, Slurm, GKE)."
 )
@@ -108,14 +105,13 @@ def main(argv: Sequence[str]) -> None:
         print(describe(comparison))
     elif _MODE.value == "train":
         try:
-            results = comparison.train(workdir, _ONLY.value)
+            results = comparison.train(workdir)
         except preemption.Preempted as stopped:
             print(f"{stopped}: the same command continues", flush=True)
             sys.exit(preemption.EXIT_CODE)
         if processes.is_first():
             print(results)
-            if not _ONLY.value:
-                _report(comparison, workdir)
+            _report(comparison, workdir)
     elif _MODE.value == "compare":
         print(comparison.table(workdir))
     elif _MODE.value == "eval":

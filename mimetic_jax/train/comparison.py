@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from mimetic_jax.base.errors import InputError, blaming, unknown
+from mimetic_jax.base.errors import InputError, blaming
 from mimetic_jax.base.extras import need
 from mimetic_jax.base.version import source_version
 from mimetic_jax.data import ImageDataset
@@ -110,7 +110,7 @@ class Comparison:
         """What is known of the first arm's data."""
         return next(iter(self.arms.values())).dataset.info
 
-    def train(self, workdir: Place | str, only: str = "") -> Results:
+    def train(self, workdir: Place | str) -> Results:
         """Train what isn't finished, arm by arm within a seed.
 
         Up to `config.together` runs that share a program train at once, as a group. A group that
@@ -118,7 +118,6 @@ class Comparison:
 
         Args:
             workdir: of the comparison.
-            only: "ARM" or "ARM/SEED" to train these runs alone, as one of a cluster's jobs does.
 
         Returns:
             What is finished in the workdir: it prints as the table.
@@ -128,7 +127,7 @@ class Comparison:
                 table printed, if runs diverged.
             Preempted: if the process was asked to stop; what was trained is saved.
         """
-        runs = self.claimed(workdir, only)
+        runs = self.claimed(workdir)
         with preemption.listening():
             diverged = self.train_all(runs)
         if diverged:
@@ -136,18 +135,14 @@ class Comparison:
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def claimed(self, workdir: Place | str, only: str = "") -> list[Run]:
+    def claimed(self, workdir: Place | str) -> list[Run]:
         """Load the data, and claim the workdir for this comparison; returns its runs.
-
-        Args:
-            workdir: of the comparison.
-            only: see `train`.
 
         Raises:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
         need("training", "train")
-        runs, place = self.runs(workdir, only), Place.of(workdir)
+        runs, place = self.runs(workdir), Place.of(workdir)
         self.recognize(place)
         self.open()  # missing data is reported before the workdir is touched
         claim = self._claim(place, runs)
@@ -157,18 +152,9 @@ class Comparison:
         wait_for_all("workdir")
         return runs
 
-    def runs(self, workdir: Place | str, only: str = "") -> list[Run]:
-        """The runs of a workdir, all arms of a seed before the next seed; see `train` for `only`.
-
-        Raises:
-            InputError: there is no such run.
-        """
-        every = [Run.of(workdir, arm, seed) for seed in self.config.seeds for arm in self.arms]
-        chosen = [run for run in every if only in ("", run.arm, f"{run.arm}/{run.seed}")]
-        if not chosen:
-            known = [*self.arms, *(f"{run.arm}/{run.seed}" for run in every)]
-            raise unknown("run", only, known, "--mode=plan")
-        return chosen
+    def runs(self, workdir: Place | str) -> list[Run]:
+        """The runs of a workdir, all arms of a seed before the next seed."""
+        return [Run.of(workdir, arm, seed) for seed in self.config.seeds for arm in self.arms]
 
     def train_all(self, runs: Sequence[Run]) -> list[str]:
         """Train what isn't finished of runs; returns those whose loss ceased to be finite.

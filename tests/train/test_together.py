@@ -241,7 +241,7 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypat
     quiet(config).train(tmp_path)
     assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
     groups.clear()
-    quiet(config).train(tmp_path, only="b/1")
+    quiet(config).train_all([Run.of(tmp_path, "b", 1)])
     assert groups == [[("b", 1)]]
 
 
