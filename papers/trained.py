@@ -21,7 +21,10 @@ TABLES = {
         _LADDER,
         ("5e-4", "1e-3", "2e-3"),
         arguments="task=images,teacher=FILE.npz",
-        arms=(*_MLP, "norm_matched_mimetic", "mimetic", "fit", "fit_profile", "selection"),
+        arms=(
+            *(*_MLP, "norm_matched_mimetic", "mimetic", "norm_matched_fit", "fit"),
+            *("fit_profile", "selection"),
+        ),
         seeds=3,
         trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
