@@ -71,33 +71,13 @@ def finished_runs(comparison, workdir):
         metrics.append({"step": 12, "eval_count": 1, "record": record_of(seed).to_json()})
 
 
-@pytest.fixture(scope="module")
-def described(tmp_path_factory):
-    """A comparison of two runs, and its table."""
-    config = default()
-    config.steps, config.optimizer.warmup, config.seeds = 12, 2, (0, 1)
-    config.model.width, config.model.depth, config.model.heads = 16, 1, 2
-    comparison = quiet(config)
-    workdir = tmp_path_factory.mktemp("runs") / "workdir"
-    finished_runs(comparison, workdir)
-    return comparison, str(comparison.table(workdir))
-
-
-LEGAL = {("runs/run/0/metrics.jsonl", damage) for damage in ("empty", "deep", "other fields")}
-"""No run yet, one whose first line a kill has torn, and one that isn't finished."""
-
-
-@pytest.mark.parametrize("name", ["config.json", "runs/run/0/metrics.jsonl"])
-def test_a_damaged_file_is_named_and_nothing_is_deleted(described, tmp_path, name):
-    comparison, table = described
+def test_a_damaged_claim_is_named_and_nothing_is_deleted(tiny, tmp_path):
+    comparison = quiet(tiny(seeds=(0, 1)))
     for damage in DAMAGE:
         workdir = tmp_path / damage
         finished_runs(comparison, workdir)
-        (workdir / name).write_bytes(DAMAGE[damage])
-        if (name, damage) in LEGAL:
-            assert str(comparison.table(str(workdir))) != table
-        else:
-            refused(lambda workdir: comparison.table(str(workdir)), workdir, name)
+        (workdir / "config.json").write_bytes(DAMAGE[damage])
+        refused(lambda workdir: comparison.table(str(workdir)), workdir, "config.json")
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
