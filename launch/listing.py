@@ -43,8 +43,7 @@ def _table(name: str, table: Table, results: Results) -> Iterator[str]:
 def _state(entry: Entry, results: Results) -> str:
     """How many runs of a row have their lines, for as many seeds as a claim takes; empty for none.
 
-    Lines of an earlier configuration count too: telling them apart needs the training code, whose
-    import takes longer than the whole list.
+    Lines of an earlier configuration count too: telling them apart takes longer than the list.
     """
     if TABLES[entry.table].trials:  # arms choose among the rows: no row has all
         runs = len(results.of(entry.spec))

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.command import shipped
 from mimetic_jax.command.assign import set_field
+from mimetic_jax.train.schema import digest
 from mimetic_jax.train.statistics import ENOUGH
+from mimetic_jax.train.store.claim import Claim
+from mimetic_jax.train.store.places import Place
 from papers import FIGURES, TABLES
 from papers.record import Figure, Row, Table
 
@@ -156,11 +159,6 @@ def mark_of(file: str) -> str:
     Raises:
         InputError: there is no such file, or it can't serve.
     """
-    # The training code takes seconds to import, which commands without a file don't need.
-    from mimetic_jax.train.schema import digest
-    from mimetic_jax.train.store.claim import Claim
-    from mimetic_jax.train.store.places import Place
-
     path = pathlib.Path(file)
     if "," in file:
         raise InputError(f"--file={file}: a config's argument can't hold its comma")

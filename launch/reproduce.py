@@ -125,7 +125,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.seeds = seeds_of(given.seeds)
     given.arms = tuple(filter(None, given.arms.split(",")))
     given.workdir = Place.of(given.workdir)
-    given.file, given.data_dir = given.file or "", given.data_dir or ""
+    given.file = str(expanded(given.file).resolve()) if given.file else ""
+    given.data_dir = given.data_dir or ""
     return given
 
 
@@ -234,7 +235,6 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
     found = [by_number[number] for number in numbers] if numbers else found
     if not given.file or name in FIGURES:
         return found
-    given.file = str(expanded(given.file).resolve())
     mark_of(given.file)  # which reads it
     starting = [entry.starting_from(given.file) for entry in found]
     if starting == found:

@@ -1,23 +1,21 @@
 """The papers as data: complete, consistent, and of configurations that exist."""
 
-import dataclasses
 import doctest
 import pathlib
 import re
 import sys
-from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 import papers
-from launch import tables
+from launch import registry, tables
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from papers import FIGURES, TABLES
-from papers.record import Figure, Row, Small, Table
+from papers.record import Row, Table
 
 # How ml_collections loads a config file.
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -99,52 +97,9 @@ DRAWN = {
 EVERY = [(name, table, row) for name, table in TABLES.items() for row in table.rows]
 
 
-def scaled(arguments: str, small: Small) -> str:
-    values = dict(pair.split("=") for pair in arguments.split(",") if pair)
-    values |= {name: str(round(int(values[name]) * factor)) for name, factor in small.times.items()}
-    values |= dict(pair.split("=") for pair in small.arguments.split(",") if pair)
-    return ",".join(f"{name}={value}" for name, value in values.items())
-
-
-def load(
-    row: Row, arms: tuple[str, ...], table: Table | None = None, small: Small | None = None
-) -> ConfigDict:
-    """The configuration as main.py reads it off its command line."""
-    file = row.config or (table.config if table else "")
-    arguments = scaled(row.arguments, small) if small else row.arguments
-    text = ",".join(filter(None, (arguments, f"init={'+'.join(arms)}")))
-    own = (*(table.flags if table else ()), *row.flags, *(small.flags if small else ()))
-    argv = ["main.py", f"--config={ROOT / file}:{text}", *own]
-    values = flags.FlagValues()
-    holder = config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    assert values(argv) == ["main.py"]
-    return holder.value
-
-
-def arms_of(row: Row, table: Table) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*row.published, *row.arms, *table.controls)))
-
-
-def loaded(table: Table, rows: Sequence[Row]) -> list[tuple[Row, ConfigDict]]:
-    """The configurations of rows, full and small."""
-    found = []
-    for row in rows:
-        arms = arms_of(row, table)
-        found.append((row, load(row, arms, table)))
-        if small := row.small or table.small:
-            found.append((row, load(row, arms, table, small)))
-    return found
-
-
-def joined(table: Table) -> list[Row]:
-    """The rows with the arms of all that share their comparison."""
-    by_comparison: dict[tuple[str, str, tuple[str, ...]], Row] = {}
-    for row in table.rows:
-        key = (row.config, row.arguments, row.flags)
-        arms = by_comparison[key].arms if key in by_comparison else ()
-        together = dataclasses.replace(row, arms=(*arms, *row.published, *row.arms))
-        by_comparison[key] = dataclasses.replace(together, published={})
-    return list(by_comparison.values())
+def forms(name: str) -> list[registry.Entry]:
+    """The rows of a table or figure, full and small."""
+    return [*registry.entries(name), *registry.entries(name, small=True)]
 
 
 def test_doctests() -> None:
@@ -179,34 +134,34 @@ def test_labels_are_unique() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_configuration_has_the_arms_of_its_row(name: str) -> None:
-    for row, config in loaded(TABLES[name], TABLES[name].rows):
-        assert list(configs.arms_of(config)) == list(arms_of(row, TABLES[name])), row.label
+    for entry in forms(name):
+        arms = configs.arms_of(entry.spec.load(entry.init))
+        assert tuple(arms) == entry.init, entry.row.label
 
 
-def trained_for(figure: Figure) -> list[tuple[Row, tuple[str, ...], Table | None]]:
-    """The rows of a figure with their arms, and the table that they share their fields with."""
-    table = TABLES.get(figure.table)
-    rows = figure.rows or (table.rows if table else ())
-    return [(row, arms_of(row, table) if table else row.arms, table) for row in rows]
+@pytest.mark.parametrize("number", range(1, 4))
+def test_a_row_is_loaded_as_main_loads_it(number: int) -> None:
+    """By ml_collections, off a command line."""
+    entry = registry.entries("attention/table6", small=True)[number - 1]
+    file, text = ROOT / entry.spec.config, f"{entry.spec.arguments},init={'+'.join(entry.init)}"
+    argv = ["main.py", f"--config={file}:{text}", *entry.spec.flags]
+    values = flags.FlagValues()
+    holder = config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    assert values(argv) == ["main.py"]
+    assert configs.to_json(holder.value) == configs.to_json(entry.spec.load(entry.init))
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_configuration_has_the_networks_of_its_figure(name: str) -> None:
     figure = FIGURES[name]
-    for row, needed, table in trained_for(figure):
-        arms = configs.arms_of(load(row, needed, table)).keys()
-        plotted = figure.options.get("series", figure.options.get("panels", {}))
-        if row.label not in {label for points in plotted.values() for label in points}:
-            assert {arm for points in plotted.values() for arm in points} <= arms
+    plotted = figure.options.get("series", figure.options.get("panels", {}))
+    points = {point for points in plotted.values() for point in points}
+    for entry in forms(name):
+        arms = configs.arms_of(entry.spec.load(entry.init)).keys()
+        assert entry.row.label in points or points <= arms
         assert set(figure.options.get("lines", ())) <= arms
-        if figure.small:
-            assert configs.arms_of(load(row, needed, table, figure.small)).keys() == arms
-
-
-def test_figures_of_starts_name_a_configuration() -> None:
-    for name, figure in FIGURES.items():
-        for row in figure.starts:
-            assert list(configs.arms_of(load(row, row.arms))) == list(row.arms), name
+    for entry in registry.entries(name, rows=figure.starts) if figure.starts else ():
+        assert tuple(configs.arms_of(entry.spec.load(entry.init))) == entry.init
 
 
 def test_figures_are_drawn_by_known_functions() -> None:
@@ -297,18 +252,11 @@ def test_one_network_has_one_score() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [*TABLES, *FIGURES])
 def test_checks_of_every_row_pass(name: str) -> None:
     """Those of main.py before it loads anything."""
-    table = TABLES[name]
-    for _, config in loaded(table, joined(table)):
-        Comparison(config, say=lambda line: None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FIGURES)
-def test_checks_of_every_figure_pass(name: str) -> None:
-    figure = FIGURES[name]
-    for row, arms, table in trained_for(figure):
-        for small in (None, figure.small) if figure.small else (None,):
-            Comparison(load(row, arms, table, small), say=lambda line: None)
+    joined: dict[registry.Spec, dict[str, None]] = {}
+    for entry in forms(name):
+        joined.setdefault(entry.spec, {}).update(dict.fromkeys(entry.init))
+    for spec, init in joined.items():
+        Comparison(spec.load([*init]), say=lambda line: None)
