@@ -248,6 +248,8 @@ def train(
 ) -> tuple[Queue, bool]:
     """Train or list what rows lack; the queue, and whether something failed."""
     keep_freed_memory()
+    if given.file:  # also of rows that arms chose
+        rows = [entry.starting_from(given.file) for entry in rows]
     options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
     queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)
     jobs = queue.jobs(*given.share)

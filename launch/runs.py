@@ -82,7 +82,7 @@ class Queue:
         self.marks = {spec: marks(spec, arms) for spec, arms in init.items()}
         known = {name for arms in self.marks.values() for name in arms}
         for name in only:
-            if name not in known:
+            if known and name not in known:  # else every row is left out
                 raise unknown("arm", name, known)
         self.arms = {
             spec: tuple(name for name in arms if not only or name in only)

@@ -351,6 +351,18 @@ def test_a_row_starts_from_the_content_of_a_file(rows_that_start, tmp_path):
     assert shown == ["1. from a file", "started", "81.00", f"{line['value']:.2f} (1)"]
 
 
+def test_arms_that_choose_their_row_start_from_a_file(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(
+        papers.TABLES, "tests/chosen", dataclasses.replace(STARTED, trials=(9,), first=(1,))
+    )
+    file, folder = vit_file(tmp_path / "vit.npz"), f"--results={tmp_path}/r"
+    assert ended(["tests/chosen", f"--file={file}", "--dry-run", folder]) == 0
+    assert "started seed 9" in capsys.readouterr().out
+    assert ended(["tests/chosen", "--dry-run", folder]) == 0
+    assert "row 1 is left out: it needs a file of a ViT" in capsys.readouterr().out
+
+
 def test_a_row_starts_from_the_runs_of_a_first_stage(finished, rows_that_start, tmp_path):
     (stage,) = (finished.folder / "runs").iterdir()
     queue = started(tmp_path, 2, stage).queue
