@@ -190,7 +190,7 @@ def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results
             else:
                 text = tables.table([entry for entry in rows if entry.table == name], results)
             say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
-            if not shown:
+            if not shown and not given.dry_run:
                 (given.workdir / "table.md").write(f"{text}\n")
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")

@@ -23,7 +23,7 @@ def table(entries: Sequence[Entry], results: Results) -> str:
         for entry in entries
         for line in side_by_side(label(entry), entry.row, reached(entry, results), every=True)
     ]
-    return lines(HEAD, shown)
+    return lines(HEAD, shown) if shown else "no finished run yet"
 
 
 def ours(

@@ -64,7 +64,14 @@ def test_a_config_file_that_cannot_be_read(
     assert re.search(words, capsys.readouterr().err)
 
 
-# With main.py
+def test_a_dry_run_lists_what_is_left_and_writes_nothing(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce.main(command(tmp_path / "x", "--dry-run", "--share=1/2")) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"digits_vit:{ROWS[1]}, default seed 0"
+    assert said[-1] == "no finished run yet"
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.slow
