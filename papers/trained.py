@@ -25,7 +25,7 @@ TABLES = {
             *(*_MLP, "norm_matched_mimetic", "mimetic", "norm_matched_fit", "fit"),
             *("fit_profile", "selection"),
         ),
-        seeds=3,
+        seeds=5,
         trials=(100,),
         needs="a file (FILE.npz) of DINOv2's ViT-S/14",
     ),
