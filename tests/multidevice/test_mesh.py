@@ -13,14 +13,12 @@ from jax.sharding import PartitionSpec as P
 import mimetic_jax
 from configs.default import default
 from mimetic_jax import InputError, attention_rules, data
-from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.schemes import (
     Layers,
     Mimetic,
     NormMatched,
     SameNoise,
     SinCos,
-    mimetic_language,
 )
 from mimetic_jax.train.cluster.mesh import make_mesh, shardings
 from mimetic_jax.train.state import stream
@@ -90,34 +88,6 @@ def text_config():
     config.optimizer.update(clip=1.0, warmup=2)
     config.eval.batch = 8
     return config
-
-
-@functools.cache
-def ten_text_steps(data_axis, fsdp, tensor=1):
-    random = np.random.default_rng(0)
-    tokens = [random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131)]
-    corpus = Corpus("made up", tuple(map(str, range(50))), *tokens)
-    task = TASKS[text_config().task]
-    info = task.describe(text_config(), corpus)
-    devices = jax.devices()[: data_axis * fsdp * tensor]
-    mesh = make_mesh(data_axis, fsdp, tensor, devices=devices)
-    p = program_of(text_config(), info, mesh)
-    placed = p.feed.place(corpus)
-    state = p.initial_state(0, (mimetic_language(),))
-    arrays = next(p.feed.session(placed, jax.random.key(0), 0, 10))
-    state, history = p.run_steps(state, arrays, stream(0, "data"), stream(0, "dropout"), 10)
-    return np.asarray(history["loss"]), p.evaluate(state.variables, placed)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
-def test_losses_of_a_language_model_are_equal(mesh):
-    one, tested_one = ten_text_steps(1, 1)
-    many, tested_many = ten_text_steps(*mesh)
-    np.testing.assert_allclose(many, one, rtol=1e-5)
-    assert tested_many.count == tested_one.count == 102
-    for name, value in tested_one.values.items():
-        assert tested_many.values[name] == pytest.approx(value, rel=1e-5)
 
 
 def test_parameters_and_their_moments_are_cut():

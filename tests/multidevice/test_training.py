@@ -6,6 +6,7 @@ import pytest
 
 from configs.default import default, model
 from mimetic_jax import data
+from mimetic_jax.data.text.corpus import Corpus
 from mimetic_jax.train.cluster.mesh import make_mesh
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.state import stream
@@ -18,6 +19,7 @@ MODELS = {
     "mixer": SMALL,
     "convmixer": SMALL | {"filter_size": 3},
     "convnext": SMALL | {"filter_size": 3},
+    "gpt": {"width": 16, "depth": 2, "heads": 2, "scan": True},
     "mamba": {"width": 16, "depth": 2, "heads": 4, "state": 8, "groups": 2, "scan": True},
     "tests.plugged:TinyBatchNorm": {"width": 16},
 }
@@ -27,20 +29,27 @@ WHOLE = {"tests.plugged:TinyBatchNorm"}
 
 def trained(name, *axes, accumulate=1):
     """Losses of three steps, the state after them, and test losses of parameters and average."""
-    config = default("recall" if name == "mamba" else "images")
+    config = default({"mamba": "recall", "gpt": "text"}.get(name, "images"))
     config.batch, config.steps, config.max_dispatch, config.eval.batch = 32, 3, 3, 72
     config.accumulate, config.ema = accumulate, 0.9
     config.model = model(name, **MODELS[name])
     if name == "mamba":
         config.data.length = 5
         dataset, info = None, TASKS["recall"].describe(config)
+    elif name == "gpt":
+        config.data.update(name="ptb_word", length=12, valid=8)
+        random = np.random.default_rng(0)
+        tokens = (random.integers(0, 50, count).astype(np.int32) for count in (900, 103, 131))
+        dataset = Corpus("made up", tuple(map(str, range(50))), *tokens)
+        info = TASKS["text"].describe(config, dataset)
     else:
         dataset, info = data.load_dataset("digits"), data.describe("digits")
     mesh = make_mesh(*axes, devices=jax.devices()[: np.prod(axes)])
     program = program_of(config, info, mesh)
     placed = program.feed.place(dataset)
     keys = stream(0, "data"), stream(0, "dropout")
-    state, history = program.run_steps(program.initial_state(0, ()), placed.train, *keys, 3)
+    arrays = next(program.feed.session(placed, keys[0], 0, 3))
+    state, history = program.run_steps(program.initial_state(0, ()), arrays, *keys, 3)
     results = [program.evaluate(each, placed)[0] for each in (state.variables, state.ema)]
     tested = [result.values["loss"] for result in results]
     return np.asarray(history["loss"]), state, tested

@@ -43,18 +43,6 @@ def test_mimetic_writes_kernels_and_zeroes_biases():
     )
 
 
-@pytest.mark.parametrize(
-    ("scheme", "kernels"),
-    [
-        (Mimetic(alpha_vo=None, beta_vo=None), {"query", "key"}),
-        (Mimetic(alpha_qk=None, beta_qk=None), {"value", "out"}),
-    ],
-)
-def test_a_pair_of_none_is_unchanged(scheme, kernels):
-    roles = frozenset(attention_block())
-    assert scheme.writes(roles) == kernels | {f"{role}_bias" for role in kernels}
-
-
 def test_other_pair_does_not_depend_on_the_untouched_one():
     both = Mimetic()(KEY, attention_block(), Context())
     only = Mimetic(alpha_qk=None, beta_qk=None)(KEY, attention_block(), Context())
