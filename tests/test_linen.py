@@ -6,7 +6,7 @@ import pytest
 
 from mimetic_jax import InputError
 from mimetic_jax.linen import MultiHeadDotProductAttention
-from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos, TFixup
+from mimetic_jax.schemes import Layers, Mimetic, NormMatched, SinCos
 
 X = np.random.default_rng(1).normal(size=(2, 5, 16)).astype(np.float32)
 KEY = jax.random.key(0)
@@ -95,7 +95,6 @@ def test_dropout_and_decode():
         (Mimetic(beta_vo=lambda depth: 0.8 * depth - 0.4), "Mimetic.beta_vo"),
         (NormMatched(Mimetic(alpha_qk=(0.7, 0.5, 0.3))), "Mimetic.alpha_qk"),
         ((SinCos(), Layers(Mimetic(), 2 / 3, 1)), "Layers"),
-        (TFixup(), "TFixup"),
     ],
 )
 def test_what_depends_on_depth_is_refused(scheme, name):

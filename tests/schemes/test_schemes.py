@@ -164,12 +164,6 @@ def test_shared_bases_are_no_schemes():
             lambda: SinCos()(KEY, Block.of({"position": jnp.ones((7, 8))}), Context(grid=(3, 3))),
             "3x3 doesn't fit a table of 7",
         ),
-        (
-            lambda: Mimetic()(
-                KEY, Block.of({"query": jnp.ones((8, 2, 4)), "key": jnp.ones((6, 2, 4))}), Context()
-            ),
-            r"query \(8, 2, 4\) and key \(6, 2, 4\)",
-        ),
     ],
 )
 def test_bad_input(call, words):

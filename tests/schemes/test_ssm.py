@@ -168,7 +168,6 @@ def rewritten(**leaves: Any) -> Any:
             lambda: rewritten(A=np.ones(5)),
             "in_proj has 72 columns, which are not 2i.2s.m: i 24 and m 5",
         ),
-        (lambda: Rule("a", ("ssm_b", "ssm_c"), "d (2i+2s+m)"), "has 5 parts, but the role is"),
         (
             lambda: Rule("a", ("ssm_b", "", "", "ssm_c", ""), "d (2i+2s+m)"),
             "has no axis of ssm_b in its place",

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from configs.default import arguments
@@ -19,7 +17,6 @@ def test_arguments_are_typed_like_their_defaults():
     ("text", "words"),
     [
         ("widht=2", "did you mean 'width'"),
-        ("width=2.5", "width takes a int"),
         ("flip=yes", "flip takes a bool"),
     ],
 )
@@ -53,7 +50,6 @@ def test_arms_override_what_they_name(tiny):
         (3, "arm bad is 3, not the fields that it overrides"),
         ({"scheme": ("mimetic",)}, "arm bad: 'mimetic' is not a scheme"),
         ({"scheme": (Mimetic,)}, r"arm bad: Mimetic is not a scheme: call it, Mimetic\(\)"),
-        ({"scheme": Mimetic()}, r"arm bad: scheme Mimetic\(.* is not a tuple of schemes"),
     ],
 )
 def test_bad_arms(tiny, overrides, words):
@@ -94,12 +90,6 @@ def test_checks(tiny, overrides, words):
     with pytest.raises(InputError, match=words) as caught:
         configs.check(tiny(**overrides), per_epoch=44, devices=4)
     assert "\n" not in str(caught.value)
-
-
-def test_json_has_everything(tiny):
-    record = configs.to_json(tiny())
-    assert record["scheme"][0]["scheme"] == "SinCos"
-    assert json.loads(json.dumps(record)) == record
 
 
 def test_a_workdir_may_gain_seeds_and_arms_and_train_more_at_once(tiny):

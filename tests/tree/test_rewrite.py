@@ -256,10 +256,6 @@ def test_a_plan_keeps_the_numbers_that_layers_share():
             [{}, [optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})]],
             "1/0/trace/.* belongs to optax's TraceState: give the parameters alone",
         ),
-        (
-            [{"count": 1, "mu": {"key": {"kernel": jnp.ones((4, 2, 2))}}}],
-            "0/mu/.* belongs to an optimizer's state: give the parameters alone",
-        ),
         ({"attn": {"qkv": {"kernel": jnp.ones((4, 12))}}}, "no rule describes attn/qkv/kernel"),
         (
             {"query": {"kernel": jnp.ones((4, 4))}, "key": {"kernel": jnp.ones((4, 4))}},

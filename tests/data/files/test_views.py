@@ -141,11 +141,6 @@ def test_the_center_is_that_of_torchvision(shape: tuple[int, int]) -> None:
     assert np.array_equal(view, expected)
 
 
-def test_an_image_of_the_right_size_is_unchanged() -> None:
-    pixels = photo(64, 64)
-    assert np.array_equal(eval_view(View(64), encode(pixels, "PNG")), pixels)
-
-
 def test_one_pixel_is_enough() -> None:
     data = encode(np.full((1, 1, 3), 77, np.uint8), "PNG")
     assert (train_view(View(5), data, np.random.default_rng(0)) == 77).all()

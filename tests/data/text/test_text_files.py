@@ -78,9 +78,6 @@ def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatc
     [
         (("train", "test"), "has train.txt, test.txt but lacks valid.txt:"),
         (("Train", "dev"), "has Train.txt, dev.txt but lacks test.txt:"),
-        (("notes", "test"), "has test.txt but lacks train.txt, valid.txt:"),
-        (("a.train", "a.test"), "has a.train.txt, a.test.txt but lacks valid.txt:"),
-        (("train-0", "train-1", "test"), "has test.txt but lacks train.txt, valid.txt"),
         (
             ("train-0", "train-1", "a test"),
             "2 train texts, train-0.txt, train-1.txt, .*: join",

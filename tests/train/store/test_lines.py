@@ -113,7 +113,6 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
     ("text", "words"),
     [
         ("s3://bucket/folder", "is neither a local folder nor gs://"),
-        ("gs://", "is neither a local folder nor gs://"),
         ("", "workdir is empty: give a path"),
         ("a\0b", "has a NUL character"),
     ],
