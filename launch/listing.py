@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from launch.registry import SEEDS, Entry, entries
 from launch.results import Results
-from papers import PAPERS, TABLES
+from papers import FIGURES, PAPERS, TABLES
 from papers.record import Table
 
 
@@ -16,8 +16,10 @@ def listing(results: Results) -> Iterator[str]:
         yield f"{name}: {(paper.__doc__ or '').strip().splitlines()[0]}"
         for key, table in paper.TABLES.items():
             yield from _table(f"{name}/{key}", table, results)
-        for key, figure in paper.FIGURES.items():
-            yield f"  {key}: {figure.title}" + (f" (needs {figure.needs})" if figure.needs else "")
+        for key, figure in FIGURES.items():
+            if key.startswith(f"{name}/"):
+                needs = f" (needs {figure.needs})" * bool(figure.needs)
+                yield f"  {key.partition('/')[2]}: {figure.title}{needs}"
         yield ""
 
 

@@ -233,14 +233,12 @@ def rows_of(given: argparse.Namespace) -> list[Entry]:
     if given.small and not found and not (name in FIGURES and FIGURES[name].small):
         raise InputError(f"{name} has no form that a CPU trains in minutes: leave out --small")
     found = [by_number[number] for number in numbers] if numbers else found
-    if not given.file or name in FIGURES:
-        return found
-    mark_of(given.file)  # which reads it
-    starting = [entry.starting_from(given.file) for entry in found]
-    if starting == found:
-        needs = next((entry.row.needs for entry in found if entry.row.needs), "no file")
-        raise InputError(f"--file={given.file}: {name} needs {needs}")
-    return starting
+    if given.file and name not in FIGURES:
+        mark_of(given.file)  # which reads it
+        if all(entry.starting_from(given.file) is entry for entry in found):
+            needs = next((entry.row.needs for entry in found if entry.row.needs), "no file")
+            raise InputError(f"--file={given.file}: {name} needs {needs}")
+    return found
 
 
 def train(
@@ -248,7 +246,7 @@ def train(
 ) -> tuple[Queue, bool]:
     """Train or list what rows lack; the queue, and whether something failed."""
     keep_freed_memory()
-    if given.file:  # also of rows that arms chose
+    if given.file:
         rows = [entry.starting_from(given.file) for entry in rows]
     options = {"seeds": given.seeds, "only": given.arms, "data_dir": given.data_dir}
     queue = Queue(rows, results, given.workdir, **options, command=given.command, say=say)

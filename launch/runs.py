@@ -136,7 +136,8 @@ class Queue:
                 for part in self._parts(of_spec):
                     if preemption.should_stop():
                         raise preemption.Preempted("stopped between two runs")
-                    self.say(f"{part[0]}" + f" and {len(part) - 1} more" * (len(part) > 1))
+                    more = f" and {len(part) - 1} more" * (len(part) > 1)
+                    self.say(f"[{jobs.index(part[0]) + 1}/{len(jobs)}] {part[0]}{more}")
                     runs = [Run.of(self.folder(spec), job.arm, job.seed) for job in part]
                     try:
                         diverged = comparison.train_all(runs)

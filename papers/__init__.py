@@ -30,6 +30,6 @@ TABLES: dict[str, Table] = {
 FIGURES: dict[str, Figure] = {
     f"{name}/{key}": figure
     for name, paper in PAPERS.items()
-    for key, figure in paper.FIGURES.items()
+    for key, figure in getattr(paper, "FIGURES", {}).items()
 }
 """By name, such as "attention/figure1"."""

@@ -6,7 +6,7 @@ middle one was the default's best, and further ones as long as its best is at an
 small and trainings short: what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, over_rates
+from papers.record import over_rates
 
 _ANY = (
     *("default", "torch", "normal", "gpt2", "small", "spectral", "speedrun", "zero_outputs", "mup"),
@@ -71,5 +71,3 @@ TABLES = {
     )
     for task, (arms, title, score, first, seeds) in _TASKS.items()
 }
-
-FIGURES: dict[str, Figure] = {}

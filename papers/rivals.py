@@ -10,7 +10,7 @@ aren't ours.
 """
 
 from papers import structured
-from papers.record import Figure, Row, Table
+from papers.record import Row, Table
 
 _STRUCTURED, _DEIT = "configs/imagenet_structured.py", "configs/imagenet_deit.py"
 _RECIPE = "the recipe isn't known; ours is another"
@@ -96,5 +96,3 @@ TABLES = {
         "more with impulse than without",
     ),
 }
-
-FIGURES: dict[str, Figure] = {}

@@ -4,7 +4,7 @@ Each arm trains at its own best learning rate of factors of two, as in papers/le
 is trained as it stands, scaled down to what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, Table, over_rates
+from papers.record import Table, over_rates
 
 _LADDER = (
     *("6.25e-5", "1.25e-4", "2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3"),
@@ -87,5 +87,3 @@ TABLES = {
         _LEADING,
     ),
 }
-
-FIGURES: dict[str, Figure] = {}

@@ -4,7 +4,7 @@ Each arm trains at its own best learning rate, as in papers/league.py. Every row
 stands, scaled down to what one CPU core trains in seconds.
 """
 
-from papers.record import Figure, over_rates
+from papers.record import over_rates
 
 _MLP = ("default", "anti", "correlated", "profile")
 _BOTH = (*_MLP, "norm_matched_mimetic", "mimetic", "mimetic_anti")
@@ -51,5 +51,3 @@ TABLES = {
         seeds=5,
     ),
 }
-
-FIGURES: dict[str, Figure] = {}

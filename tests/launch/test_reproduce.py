@@ -537,7 +537,7 @@ def states(folder):
 
 
 def test_the_list_has_the_state_of_each_row(tmp_path, monkeypatch):
-    paper = types.SimpleNamespace(TABLES={"tiny": TABLE}, FIGURES={})
+    paper = types.SimpleNamespace(TABLES={"tiny": TABLE})
     monkeypatch.setattr(listing, "PAPERS", {"tests": paper})
     state = functools.partial(states, tmp_path / "results")
     assert state() == ["; not run", ": no number; not run"]
