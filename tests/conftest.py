@@ -1,12 +1,10 @@
 """Fixtures. No environment variable stays set: the library must work in a clean environment."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -39,7 +37,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+def compiled_once(tmp_path_factory):
     """Tests build the same small programs again and again: each is compiled once a session."""
     folder = tmp_path_factory.getbasetemp()
     # All workers'; but the process of eight devices, which a worker starts, has its own.
@@ -50,7 +48,7 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread():
     """Workers share the cores: what tests compute with NumPy took ninety times as long otherwise.
 
     OpenBLAS's threads spin while they wait. What the library does about them is tested in processes
@@ -61,21 +59,21 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def rarely_collected() -> None:
+def rarely_collected():
     """Modules, tests and traces stay; to look through all of them for garbage took a fifth."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
-def own_flags() -> Iterator[None]:
+def own_flags():
     """A process has one command line: flags and fields that a test sets end with that test."""
     with flagsaver.flagsaver():
         yield
 
 
 @pytest.fixture
-def golden() -> Callable[[str], dict[str, np.ndarray]]:
+def golden():
     """Arrays of formulas in NumPy, and stored ones of other programs: see tests/golden/make.py."""
 
     def load(name: str) -> dict[str, np.ndarray]:
@@ -88,7 +86,7 @@ def golden() -> Callable[[str], dict[str, np.ndarray]]:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Callable[..., ConfigDict]:
+def tiny():
     """A comparison small enough to train in a second."""
 
     def config(**overrides: Any) -> ConfigDict:
@@ -109,7 +107,7 @@ def tiny() -> Callable[..., ConfigDict]:
 
 
 @pytest.fixture
-def full_disk() -> Callable[[int], contextlib.AbstractContextManager[None]]:
+def full_disk():
     """A disk that takes no file of more than so many bytes, while the block lasts."""
 
     @contextlib.contextmanager

@@ -3,8 +3,6 @@
 Names, shapes and arithmetic agree, and so do losses that start from the same weights.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import flax.linen as nn

@@ -1,7 +1,5 @@
 """Models of a user's, as `--config.model.name=tests.plugged:CLASS` finds them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import flax.linen as nn

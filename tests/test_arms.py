@@ -1,7 +1,6 @@
 """Arms and their groups: what `init` of a configuration chooses."""
 
 import json
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ def every_arm(kind: arms.Arms, groups: arms.Groups) -> ConfigDict:
 
 
 @pytest.fixture(scope="module")
-def trees() -> dict[str, Any]:
+def trees():
     """Shapes of the parameters of a ViT with a class token, and of a GPT."""
     vit = models.ViT(num_classes=10, width=24, depth=DEPTH, heads=3, patch=4)
     gpt = models.GPT(vocab=11, width=24, depth=DEPTH, heads=3)
@@ -44,7 +43,7 @@ def trees() -> dict[str, Any]:
     ],
     ids=["vision", "structured", "language"],
 )
-def test_every_arm_applies_and_can_be_stored(trees, every, tree) -> None:
+def test_every_arm_applies_and_can_be_stored(trees, every, tree):
     planned = set()
     for name, arm in every.items():
         for scheme in arm.get("scheme", ()):
@@ -58,12 +57,12 @@ def test_every_arm_applies_and_can_be_stored(trees, every, tree) -> None:
             assert mimetic_jax.plan(trees[tree], arm["scheme"]), name
 
 
-def test_groups_are_no_arms_and_have_arms_of_their_own_name() -> None:
+def test_groups_are_no_arms_and_have_arms_of_their_own_name():
     assert not GROUPS.keys() & VISION.keys()
     assert not any(group.keys() & VISION.keys() for group in GROUPS.values())
 
 
-def test_init_names_arms_and_groups() -> None:
+def test_init_names_arms_and_groups():
     def names(init: str) -> list[str]:
         return list(arms.chosen(init, VISION, arms.VISION, GROUPS))
 
@@ -79,7 +78,7 @@ def test_init_names_arms_and_groups() -> None:
             names(f"norm_matched_{without_structure}")
 
 
-def test_arms_of_the_papers_rows() -> None:
+def test_arms_of_the_papers_rows():
     started = arms.vision(1.0, "vit.safetensors")["pretrained"]
     assert started == {"init_from": "vit.safetensors", "init_parts": ("attention", "position")}
     only_query_key = VISION["query_key"][-1]
@@ -90,14 +89,14 @@ def test_arms_of_the_papers_rows() -> None:
     assert GROUPS["figure10"]["qk_20_80"][-1] == Mimetic(0.2, 0.8)
 
 
-def test_the_papers_values_are_in_the_middle_of_a_grid() -> None:
+def test_the_papers_values_are_in_the_middle_of_a_grid():
     grid = GROUPS["grid"]
     assert len(grid) == 2 * 3 * 3
     assert grid["vo_40_40"] == grid["qk_70_70"] == VISION["mimetic"]
     assert grid["vo_0_80"][-1] == Mimetic(alpha_vo=0.0, beta_vo=-0.8)
 
 
-def test_released_arms_leave_biases(trees) -> None:
+def test_released_arms_leave_biases(trees):
     for name, arm in arms.chosen("all", arms.structured(), arms.STRUCTURED).items():
         if "scheme" in arm:
             written = mimetic_jax.plan(trees["vit"], arm["scheme"])

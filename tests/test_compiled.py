@@ -21,7 +21,7 @@ OTHERS = sorted(CASES.keys() - TYPICAL)
 @pytest.mark.parametrize(
     "names", [TYPICAL, *(pytest.param([name], marks=pytest.mark.slow) for name in OTHERS)]
 )
-def test_a_step_is_that_without_fused_sums(names: list[str]) -> None:
+def test_a_step_is_that_without_fused_sums(names):
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-m", "tests.compiled.steps", *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -1,7 +1,5 @@
 """Configurations: each runs as its record says, at the sizes and rates of its source."""
 
-from __future__ import annotations
-
 import atexit
 import dataclasses
 import functools
@@ -144,7 +142,7 @@ def program_of(spec: str, **overrides: Any) -> tuple[ConfigDict, Program]:
     "spec",
     [*NAMES, *(pytest.param(spec, marks=pytest.mark.slow) for spec in ARGUMENTS)],
 )
-def test_checks_pass_and_schemes_find_what_they_write(spec: str) -> None:
+def test_checks_pass_and_schemes_find_what_they_write(spec):
     if spec not in NAMES:
         compared(spec)
         return
@@ -184,7 +182,7 @@ def trace(program: Program, info: data.DatasetInfo, eval_batch: int) -> None:
 @pytest.mark.parametrize(
     "spec", [*TRACED, *(pytest.param(spec, marks=pytest.mark.slow) for spec in TRACED_TOO)]
 )
-def test_training_and_testing_trace_at_real_shapes(spec: str) -> None:
+def test_training_and_testing_trace_at_real_shapes(spec):
     comparison = quiet(shallow(get(spec)))
     programs = {id(comparison.arms[arm].program): arm for arm in comparison.arms}
     for arm in programs.values():
@@ -197,7 +195,7 @@ def record_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
+def test_records_name_a_paper_and_commands_that_parse(name):
     record = record_of(name).replace("\\\n", " ")
     assert re.search(r"^Paper: ", record, re.MULTILINE)
     for command in re.findall(r"python main\.py .*", record):
@@ -224,7 +222,7 @@ def test_records_name_a_paper_and_commands_that_parse(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_records_of_the_papers_say_the_same_things(name: str) -> None:
+def test_records_of_the_papers_say_the_same_things(name):
     assert re.search("^Differs from the paper: ", record_of(name), re.MULTILINE)
 
 
@@ -237,7 +235,7 @@ def test_records_of_the_papers_say_the_same_things(name: str) -> None:
         ("cifar10_vit:randaugment=n2", "randaugment 'n2' is none of torchvision-nN-mM"),
     ],
 )
-def test_mistakes_in_arguments_are_told(spec: str, words: str) -> None:
+def test_mistakes_in_arguments_are_told(spec, words):
     with pytest.raises(InputError, match=words):
         quiet(get(spec))
 
@@ -250,7 +248,7 @@ def rates(config: ConfigDict, epochs: np.ndarray) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(schedule))(jnp.asarray(np.round(epochs * per_epoch))))
 
 
-def test_deit_schedule(golden: Any) -> None:
+def test_deit_schedule(golden):
     """timm's rates: 1251 steps an epoch, 300 of them, 1e-3 after five of warm-up."""
     config = get("imagenet_deit")
     program = quiet(shallow(get("imagenet_deit"))).arms["default"].program
@@ -261,7 +259,7 @@ def test_deit_schedule(golden: Any) -> None:
     assert rates(config, np.array([5.0]))[0] == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_structured_schedule_cools_down(golden: Any) -> None:
+def test_structured_schedule_cools_down(golden):
     """310 epochs; under sqrt scaling the same but for 7e-4 instead of 1e-3 above the end."""
     expected = golden("schedules")["deit_epoch_lr"]
     linear = configs.arms_of(get("imagenet_structured:row=linear3,init=impulse"))["impulse"]
@@ -279,7 +277,7 @@ def test_structured_schedule_cools_down(golden: Any) -> None:
         ("imagenet_resnet_style:batch=1024", "triangle_150ep_lr1e_2", 150),
     ],
 )
-def test_triangles(golden: Any, spec: str, name: str, epochs: int) -> None:
+def test_triangles(golden, spec, name, epochs):
     """At half epochs; an epoch of an odd number of steps has none in its middle."""
     expected = golden("schedules")[name]
     found = rates(get(spec), np.arange(2 * epochs + 1) / 2)
@@ -290,7 +288,7 @@ def test_triangles(golden: Any, spec: str, name: str, epochs: int) -> None:
 
 
 @pytest.mark.parametrize("name", recipes.SMALL_DATA)
-def test_small_data_schedule(golden: Any, name: str) -> None:
+def test_small_data_schedule(golden, name):
     """The recipe is the same for every number of steps an epoch: 3 for Flowers, 147 for Food."""
     found = rates(get(f"small_data_vit:data={name}"), np.arange(300))
     np.testing.assert_allclose(found, golden("schedules")["small_epoch_lr"], rtol=1e-5, atol=2e-10)
@@ -300,7 +298,7 @@ def test_small_data_schedule(golden: Any, name: str) -> None:
     ("spec", "warmup", "start", "peak", "end"),
     [("weight_selection_vit", 50, 0, 2e-3, 1e-6), ("imagenet_swin", 20, 1e-6, 1e-3, 1e-5)],
 )
-def test_cosines(spec: str, warmup: int, start: float, peak: float, end: float) -> None:
+def test_cosines(spec, warmup, start, peak, end):
     """Linear in some epochs, then a cosine of the other of 300."""
     epochs = np.array([0, warmup / 2, warmup, (300 + warmup) / 2, 300])
     expected = [start, (start + peak) / 2, peak, (peak + end) / 2, end]
@@ -490,7 +488,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("spec", RECIPES)
-def test_the_numbers_of_the_sources(spec: str) -> None:
+def test_the_numbers_of_the_sources(spec):
     """Read anew in the reference's sections on recipes, not from the configurations."""
     agree(get(spec), RECIPES[spec])
 
@@ -504,7 +502,7 @@ def agree(config: ConfigDict, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("spec", RECIPES)
-def test_batches_divide_over_eight_devices(spec: str) -> None:
+def test_batches_divide_over_eight_devices(spec):
     config = get(spec)
     task = TASKS[config.task]
     for arm in configs.arms_of(config).values():
@@ -513,7 +511,7 @@ def test_batches_divide_over_eight_devices(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["imagenet_deit", "imagenet_resnet_style"])
-def test_what_timm_doesnt_decay(spec: str) -> None:
+def test_what_timm_doesnt_decay(spec):
     """One step of no gradient moves what decays alone: kernels, and nothing else."""
     config, program = program_of(spec, **{"model.width": 12, "model.depth": 1, "batch": 8})
     params = jax.tree.map(lambda x: jnp.ones(x.shape), program.shapes.params)
@@ -531,12 +529,12 @@ def test_what_timm_doesnt_decay(spec: str) -> None:
     }
 
 
-def test_every_comparison_has_the_default() -> None:
+def test_every_comparison_has_the_default():
     for name in PAPERS:
         assert "default" in configs.arms_of(get(name)), name
 
 
-def test_the_sweep_is_around_zero() -> None:
+def test_the_sweep_is_around_zero():
     """In absolute numbers, of the first kernels that the model draws."""
     config = get("convnext_cifar:init=sweep")
     width = config.model.width
@@ -558,7 +556,7 @@ def test_the_sweep_is_around_zero() -> None:
     ("spec", "std"),
     [("cifar_mlp_vit", 0.0417), ("imagenet_mlp", 0.02), ("convnext_cifar", 0.0361)],
 )
-def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> None:
+def test_the_constant_bias_is_as_large_as_the_shift(spec, std):
     """Both of b standard deviations of the kernel that the model really draws."""
     config = get(spec)
     width, draw = config.model.width, base_init(config.model.base).linear
@@ -572,7 +570,7 @@ def test_the_constant_bias_is_as_large_as_the_shift(spec: str, std: float) -> No
 
 
 @pytest.mark.parametrize("arm", ["norm_matched", "random", "impulse", "box"])
-def test_frozen_convmixers_train_the_published_number_of_parameters(arm: str) -> None:
+def test_frozen_convmixers_train_the_published_number_of_parameters(arm):
     """540,938 at width 256: neither depthwise filters nor their biases, but batch norms."""
     config = configs.arms_of(get(f"convmixer_cifar:init={arm}"))[arm]
     params = compared(f"convmixer_cifar:init={arm}").arms[arm].program.shapes.params
@@ -585,7 +583,7 @@ def test_frozen_convmixers_train_the_published_number_of_parameters(arm: str) ->
     assert sum(trained) == 540_938
 
 
-def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
+def test_students_start_from_the_teacher_of_their_arm_and_seed():
     teacher, student = get("weight_selection_vit:stage=pretrain"), get("weight_selection_vit")
     assert list(teacher.arms) == list(student.arms)
     assert teacher.seeds == student.seeds
@@ -608,7 +606,7 @@ def test_students_start_from_the_teacher_of_their_arm_and_seed() -> None:
             )
 
 
-def test_the_recipe_is_one_for_small_images() -> None:
+def test_the_recipe_is_one_for_small_images():
     """The same fields whatever the data: only numbers that follow from it differ."""
     one, other = (
         dict(leaves(configs.to_json(recipes.small_images(name, 100.0))))
@@ -624,7 +622,7 @@ def test_the_recipe_is_one_for_small_images() -> None:
 
 
 @pytest.mark.slow
-def test_resized_images_are_tested_as_they_are_trained_on() -> None:
+def test_resized_images_are_tested_as_they_are_trained_on():
     """One interpolation for both, so that only crop, flip and colors differ."""
     spec = "cifar10_vit:patch=8,size=64,width=12,depth=1"
     plain = {"data.augment.crop": 0, "data.augment.flip": False, "data.augment.randaugment": ""}
@@ -635,7 +633,7 @@ def test_resized_images_are_tested_as_they_are_trained_on() -> None:
     np.testing.assert_array_equal(trained, program.task.view(jnp.asarray(pixels)))
 
 
-def test_kentaroys_recipe(golden: Any) -> None:
+def test_kentaroys_recipe(golden):
     """Read anew in its train_cifar10.py; it has 98 steps, the last of them of 336 images."""
     config = recipes.kentaroy(400.0, 1e-4)
     program = quiet(config).arms["run"].program

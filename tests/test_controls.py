@@ -42,7 +42,7 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("spec", "init"), list(rows()))
-def test_a_control_has_the_norms_of_its_arm(spec: Spec, init: tuple[str, ...]) -> None:
+def test_a_control_has_the_norms_of_its_arm(spec, init):
     """And where they differ it is noise, not the same numbers."""
     config = small(spec.load(init))
     comparison = Comparison(config, say=lambda _: None)
@@ -90,7 +90,7 @@ def of(*schemes: Any, **fields: Any) -> dict[str, Any]:
     return {"task": "images", "scheme": [to_dict(scheme) for scheme in schemes], **fields}
 
 
-def test_a_control_is_found_by_its_scheme_and_by_nothing_else() -> None:
+def test_a_control_is_found_by_its_scheme_and_by_nothing_else():
     mimetic, positions = Mimetic(), SinCos()
     found = controls(
         {
@@ -105,7 +105,7 @@ def test_a_control_is_found_by_its_scheme_and_by_nothing_else() -> None:
     assert found == {"mimetic": "any name"}
 
 
-def test_of_two_controls_that_which_lacks_all_structure_counts() -> None:
+def test_of_two_controls_that_which_lacks_all_structure_counts():
     one, other = Mimetic(), Mimetic(beta_vo=0.0)
     found = controls(
         {

@@ -28,7 +28,7 @@ def scores(config: str, score: str, workdir: pathlib.Path) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_mimetic_beats_default_on_digits(tmp_path: pathlib.Path) -> None:
+def test_mimetic_beats_default_on_digits(tmp_path):
     accuracy = scores("digits_vit", "accuracy", tmp_path)
     assert list(accuracy) == ARMS
     assert accuracy["default"] > 85
@@ -37,7 +37,7 @@ def test_mimetic_beats_default_on_digits(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_arm_learns_the_text(tmp_path: pathlib.Path) -> None:
+def test_every_arm_learns_the_text(tmp_path):
     """Three seeds don't tell the arms apart: with an embedding that positions drown, all miss 3."""
     bits = scores("python_docs", "test_bpc", tmp_path)
     assert list(bits) == ARMS
@@ -70,7 +70,7 @@ def text(folder: pathlib.Path) -> str:
         ("FILE_OR_FOLDER", text, "--config.steps=4 --config.optimizer.warmup=1"),
     ],
 )
-def test_the_first_commands_make_a_table(tmp_path, place, data, shorter) -> None:
+def test_the_first_commands_make_a_table(tmp_path, place, data, shorter):
     page = (ROOT / "docs/training.md").read_text()
     found = re.search(rf"^mimetic (train .*--data-dir=){place}$", page, re.MULTILINE)
     assert found

@@ -50,7 +50,7 @@ def anchors(path: pathlib.Path) -> set[str]:
 
 
 @each_document
-def test_links_lead_somewhere(path: pathlib.Path) -> None:
+def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)\s]+)\)", prose(path))
     dangling = []
     for link in links:
@@ -67,14 +67,14 @@ def test_links_lead_somewhere(path: pathlib.Path) -> None:
     assert dangling == []
 
 
-def test_the_site_has_every_document() -> None:
+def test_the_site_has_every_document():
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = re.findall(r"^ +- .*: (\w+\.md)$", navigation, re.MULTILINE)
     assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 @each_document
-def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
+def test_files_and_modules_that_are_named_exist(path):
     """Such as `mimetic_jax/train/loop.py`, or `models/low_memory.py` inside of the package."""
     text = prose(path)
     folders = "mimetic_jax|configs|launch|papers|benchmarks|tests|results"
@@ -87,7 +87,7 @@ def test_files_and_modules_that_are_named_exist(path: pathlib.Path) -> None:
 
 
 @each_document
-def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_accepted(path, monkeypatch):
     """Config files exist, and take the arguments and fields that a command gives them."""
     monkeypatch.chdir(ROOT)
     text = path.read_text().replace("\\\n", " ")
@@ -109,7 +109,7 @@ def test_commands_are_accepted(path: pathlib.Path, monkeypatch: pytest.MonkeyPat
                 assert has(config, field), f"{command}: no {flag}"
 
 
-def test_the_module_of_the_page(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_of_the_page(tmp_path, monkeypatch):
     """The page's own module, which a session of doctest can't define: it has no import path."""
     text = (ROOT / "docs" / "training.md").read_text()
     module, *uses = re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -170,7 +170,7 @@ def test_the_citation_names_this_version_and_the_papers():
         assert number.removeprefix("arXiv:") in printed
 
 
-def test_each_example_has_a_fence_and_no_other_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_example_has_a_fence_and_no_other_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
     from docs.code_blocks import fenced
 
@@ -202,7 +202,7 @@ CELLS = [
 CODE = "\n".join(f"# cell {i}\n{''.join(cell['source'])}" for i, cell in enumerate(CELLS))
 
 
-def test_outputs_are_those_of_one_execution() -> None:
+def test_outputs_are_those_of_one_execution():
     """Of all cells in their order, without an error or the paths of a machine."""
     assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
     outputs = [output for cell in CELLS for output in cell["outputs"]]
@@ -215,7 +215,7 @@ def test_outputs_are_those_of_one_execution() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_its_cells_run_one_after_the_other(tmp_path: pathlib.Path) -> None:
+def test_its_cells_run_one_after_the_other(tmp_path):
     script = tmp_path / "cells.py"  # a file, since its model is found by the name of its module
     script.write_text(CODE)
     environment = {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}

@@ -1,7 +1,5 @@
 """Imports go one way, importing the library stays cheap, and every text is UTF-8."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 
@@ -162,11 +160,11 @@ def unnamed(source: str) -> list[int]:
         ("path.write_text(text, encoding='utf-8')", []),
     ],
 )
-def test_what_counts(call: str, lines: list[int]) -> None:
+def test_what_counts(call, lines):
     assert unnamed(call) == lines
 
 
-def test_encodings_are_named() -> None:
+def test_encodings_are_named():
     wrong = {
         f"{path.relative_to(ROOT)}:{line}"
         for path in PROGRAM

@@ -5,7 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -23,7 +23,7 @@ def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Com
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None]:
+def main(monkeypatch, own_flags):
     """The command in this process."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
@@ -58,13 +58,7 @@ def main(monkeypatch: pytest.MonkeyPatch, own_flags: None) -> Callable[..., None
         (["--config=configs/digits_vit.py", "--workdir="], "--workdir is empty: give a path"),
     ],
 )
-def test_bad_input_is_one_line(
-    arguments: list[str],
-    words: str,
-    tmp_path: pathlib.Path,
-    main: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_one_line(arguments, words, tmp_path, main, capsys):
     with pytest.raises(SystemExit) as ended:
         main(f"--workdir={tmp_path / 'workdir'}", *arguments)
     said = capsys.readouterr()
@@ -73,9 +67,7 @@ def test_bad_input_is_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_the_advice_for_rules_can_be_typed(
-    main: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_advice_for_rules_can_be_typed(main, capsys):
     given = ["--config=configs/own_model.py:model=tests.plugged:FlatAttention", "--mode=plan"]
     with pytest.raises(SystemExit):
         main(*given)
@@ -88,7 +80,7 @@ def test_the_advice_for_rules_can_be_typed(
     assert "wo/kernel  out" in capsys.readouterr().out
 
 
-def test_a_process_ends_with_that_line(tmp_path: pathlib.Path) -> None:
+def test_a_process_ends_with_that_line(tmp_path):
     done = run(f"--workdir={tmp_path / 'workdir'}", "--config=configs/nothing.py")
     assert_refused(done.returncode, done.stdout, done.stderr, "there is no config file")
     assert not (tmp_path / "workdir").exists()
@@ -113,9 +105,7 @@ def assert_refused(code: object, out: str, err: str, words: str) -> None:
         ),
     ],
 )
-def test_an_environment_that_cannot_be_is_one_line(
-    name: str, value: str, words: str, tmp_path: pathlib.Path
-) -> None:
+def test_an_environment_that_cannot_be_is_one_line(name, value, words, tmp_path):
     flags = "--config=configs/digits_vit.py", f"--workdir={tmp_path / 'workdir'}"
     done = run(*flags, env=os.environ | {name: value})
     assert_refused(done.returncode, done.stdout, done.stderr, words)
@@ -123,7 +113,7 @@ def test_an_environment_that_cannot_be_is_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-def test_a_config_plans(main: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_plans(main, capsys):
     config = "configs/cifar10_vit.py:width=24,depth=1,patch=8,init=positive"
     with pytest.raises(SystemExit) as ended:
         main(f"--config={config}", "--mode=plan")

@@ -3,8 +3,6 @@
 pip install torch torchvision timm transformers
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 

@@ -1,7 +1,5 @@
 """A comparison and a population that tests of analyses share, each trained once."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import NamedTuple
 
@@ -20,7 +18,7 @@ class Trained(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory):
     """Two arms on the digits after four steps."""
     config = small(depth=1)
     config.arms.default = {"scheme": ()}
@@ -31,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="session")
-def population(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def population(tmp_path_factory):
     """Two seeds of a ViT of one block after a step, trained together."""
     config = default()
     config.seeds, config.together = (0, 1), 2

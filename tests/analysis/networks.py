@@ -1,7 +1,5 @@
 """A small comparison, and networks whose variables are drawn without compiling anything."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

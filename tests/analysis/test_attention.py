@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

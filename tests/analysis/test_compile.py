@@ -1,7 +1,5 @@
 """Targets by name, and what is said of a step that is compiled for one."""
 
-from __future__ import annotations
-
 import importlib.util
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Populations: the matrix, its 12 numbers and their errors against draws that are known."""
 
-from __future__ import annotations
-
 import itertools
 
 import jax

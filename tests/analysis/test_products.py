@@ -1,12 +1,8 @@
 """The pictures of attention products, whatever the storage of the kernels."""
 
-from __future__ import annotations
-
 import csv
 import importlib
-import pathlib
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ from tests.training import quiet
 
 
 @pytest.mark.slow
-def test_analyze_reads_models_with_scan(tmp_path: pathlib.Path) -> None:
+def test_analyze_reads_models_with_scan(tmp_path):
     """The mean diagonal of W_V W_out of both layers is β of each arm."""
     pytest.importorskip("matplotlib")
     config = small(scan=True, fused_qkv=True)
@@ -39,9 +35,7 @@ def test_analyze_reads_models_with_scan(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-def test_files_of_others_have_the_products_of_the_model(
-    tmp_path: pathlib.Path, golden: Callable[[str], dict[str, np.ndarray]], suffix: str
-) -> None:
+def test_files_of_others_have_the_products_of_the_model(tmp_path, golden, suffix):
     """By the zoo's rules, without what reads the whole model."""
     arrays = golden("hugging_face_vit")
     tensors = {name: arrays[name] for name in arrays.keys() - {"images", "logits"}}

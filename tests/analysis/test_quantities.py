@@ -1,7 +1,5 @@
 """Ranks, residuals, spans and products that figures show; what analyses refuse."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +128,7 @@ def test_proposition_1():
     ("width", "size", "expected"),
     [(256, 3, 20.8), (256, 5, 4.5), (256, 8, 0.3), (512, 3, 45.9), (512, 5, 12.2), (512, 8, 2.3)],
 )
-def test_the_papers_numbers_for_impulses(width: int, size: int, expected: float) -> None:
+def test_the_papers_numbers_for_impulses(width, size, expected):
     counts = impulse_subsets(0, width, size, draws=2000)
     assert counts.mean() == pytest.approx(expected, abs=0.06 + 3 * counts.std() / 2000**0.5)
 

@@ -1,7 +1,5 @@
 """WORKDIR/report.html: one file, of the table, pictures and origin of a comparison."""
 
-from __future__ import annotations
-
 import base64
 import html.parser
 import re
@@ -12,7 +10,6 @@ from mimetic_jax.analysis import report_page
 from mimetic_jax.command import console
 from mimetic_jax.train.record import commit
 from mimetic_jax.train.store.places import Place
-from tests.analysis.conftest import Trained
 
 
 class Page(html.parser.HTMLParser):
@@ -44,7 +41,7 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(trained: Trained) -> str:
+def page(trained):
     workdir = Place.of(trained.workdir)
     command = "main.py --config=mine.py --config.note=<b>"
     for _ in range(2):  # the same command once
@@ -52,7 +49,7 @@ def page(trained: Trained) -> str:
     return (workdir / report_page.NAME).read().decode()
 
 
-def test_a_page_has_the_table_and_needs_no_other_file(trained: Trained, page: str) -> None:
+def test_a_page_has_the_table_and_needs_no_other_file(trained, page):
     """Its cells are those of table.md; its pictures are those of the workdir, as PNG."""
     found = Page(page)
     assert found.open == []
@@ -69,7 +66,7 @@ def test_a_page_has_the_table_and_needs_no_other_file(trained: Trained, page: st
     assert not re.search(r"url\(|@import|<script|<link", page)
 
 
-def test_a_page_says_what_trained_it(page: str) -> None:
+def test_a_page_says_what_trained_it(page):
     assert page.count("main.py --config=mine.py --config.note=&lt;b&gt;") == 1
     assert f"commit {commit() or 'unknown'}" in page
     assert "scheme: SinCos() then Mimetic()" in page
@@ -77,9 +74,7 @@ def test_a_page_says_what_trained_it(page: str) -> None:
     assert "&#34;batch&#34;: 32," in page
 
 
-def test_a_report_of_a_workdir_is_that_page(
-    trained: Trained, page: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_of_a_workdir_is_that_page(trained, page, capsys):
     console._report([str(trained.workdir)])
     assert capsys.readouterr().out == f"report: {trained.workdir / report_page.NAME}\n"
     assert (trained.workdir / report_page.NAME).read_text() == page

@@ -1,12 +1,10 @@
 """Fields checked by their declared types: what passes is plain data, what doesn't is one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import fractions
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +85,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("field", "value", "message"), BAD, ids=lambda value: str(value)[:20])
-def test_other_values_are_errors_of_one_line(field: str, value: Any, message: str):
+def test_other_values_are_errors_of_one_line(field, value, message):
     with pytest.raises(InputError, match=message) as caught:
         Sample(**{field: value})
     assert "\n" not in str(caught.value)
@@ -99,7 +97,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("annotation", [float, bool, str, tuple[int, ...], Point | None])
-def test_no_value_raises_anything_else(annotation: Any):
+def test_no_value_raises_anything_else(annotation):
     for value in (Odd(), object(), b"1", {1}, range(3), np.array("a"), 10**5000, 2.5j):
         with pytest.raises(InputError):
             converted("field", annotation, value)
@@ -118,6 +116,6 @@ def test_json_of_a_dataclass_comes_back():
         ({"heads": None}, "line 3: heads None is not an integer"),
     ],
 )
-def test_json_of_something_else_is_one_line(data: Any, message: str):
+def test_json_of_something_else_is_one_line(data, message):
     with pytest.raises(InputError, match=message):
         from_json(Sample, data, "line 3")

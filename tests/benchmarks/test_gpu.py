@@ -48,7 +48,7 @@ def tiny_text(folder: pathlib.Path) -> ConfigDict:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     """Measure in this process, in groups of few steps."""
     make_quick(monkeypatch)
 
@@ -80,7 +80,7 @@ class Queue:
         return self.folder / "results" / f"{name}.jsonl"
 
 
-def test_the_throughput_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_throughput_record(tmp_path, monkeypatch):
     monkeypatch.setattr(throughput, "peak_flops", lambda kind: PEAK)
     queue = Queue(tmp_path)
     said = queue()
@@ -105,7 +105,7 @@ def test_the_throughput_record(tmp_path: pathlib.Path, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def measured(monkeypatch):
     """Replace the measurement of throughput by 1 000 images per step of a second."""
     record = {"config": "digits_vit", "dtype": "float32", "batch": BATCH, "mfu": None}
     record |= {"images_per_second": 1000.0, "seconds_per_step": 1.0, "peak_memory_bytes": None}
@@ -126,9 +126,7 @@ def with_peer(monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | Except
 
 
 @pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
-def test_a_peer_is_measured_beside_ours(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
-) -> None:
+def test_a_peer_is_measured_beside_ours(tmp_path, monkeypatch, measured):
     with_peer(monkeypatch, PEER)
     queue = Queue(tmp_path, peer=True)
     assert "1,000 images/s, MFU unknown, 0.50 times PyTorch 9" in queue()
@@ -142,9 +140,7 @@ def test_a_peer_is_measured_beside_ours(
 
 
 @pytest.mark.skipif(jax.device_count() > 1, reason="PyTorch would use one of them")
-def test_a_failed_peer_is_tried_again(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
-) -> None:
+def test_a_failed_peer_is_tried_again(tmp_path, monkeypatch, measured):
     with_peer(monkeypatch, InputError("its process died"), PEER)
     queue = Queue(tmp_path, peer=True)
     with pytest.raises(InputError, match=r"not everything was done: digits_vit: its process died"):
@@ -155,9 +151,7 @@ def test_a_failed_peer_is_tried_again(
     assert len(queue.records("peers")) == len(queue.throughput) == 1
 
 
-def test_a_peer_that_is_not_installed_is_one_line(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, measured: None
-) -> None:
+def test_a_peer_that_is_not_installed_is_one_line(tmp_path, monkeypatch, measured):
     monkeypatch.setattr(peers, "not_installed", lambda task: ["torch", "timm"])
     queue = Queue(tmp_path, peer=True)
     assert queue().count("not compared with PyTorch: torch and timm not installed") == 1
@@ -168,15 +162,13 @@ def test_a_peer_that_is_not_installed_is_one_line(
     ("platform", "devices", "why"),
     [("tpu", 1, "doesn't run on a tpu"), ("gpu", 8, "one device of several"), ("gpu", 1, "")],
 )
-def test_what_a_peer_cannot_do(
-    monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, why: str
-) -> None:
+def test_what_a_peer_cannot_do(monkeypatch, platform, devices, why):
     monkeypatch.setattr(peers, "not_installed", lambda task: [])
     reason = throughput._obstacle("text", {"platform": platform, "devices": devices})
     assert (why in reason) if why else reason == ""
 
 
-def test_random_text_is_of_the_published_size() -> None:
+def test_random_text_is_of_the_published_size():
     config = tiny_text(pathlib.Path("nowhere"))
     comparison = Comparison(config, lambda line: None)
     text = throughput.synthetic(comparison.arms["default"].program, config)
@@ -184,7 +176,7 @@ def test_random_text_is_of_the_published_size() -> None:
     assert (int(text.min()), int(text.max())) == (0, 49)
 
 
-def test_streamed_images_are_a_batch_on_the_devices() -> None:
+def test_streamed_images_are_a_batch_on_the_devices():
     config = deit("Ti")
     config.update_from_flattened_dict({"model.width": 8, "model.depth": 1, "model.heads": 1})
     config.batch = jax.device_count()
@@ -195,7 +187,7 @@ def test_streamed_images_are_a_batch_on_the_devices() -> None:
     assert len(pixels.sharding.device_set) == jax.device_count()
 
 
-def test_groups_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_steps(monkeypatch):
     """Groups of ten seconds: at least three, five for 45 seconds; the first is warm-up."""
     clock = [0.0]
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
@@ -210,7 +202,7 @@ def test_groups_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timing.seconds_per_step(run, 45.0) == (10 / timing.STEPS, 5)
 
 
-def test_call_runs_in_another_process() -> None:
+def test_call_runs_in_another_process():
     assert REAL_CALL(os.getpid) != os.getpid()
     with pytest.raises(InputError, match=r"^ValueError: invalid literal.*'x'"):
         REAL_CALL(int, "x")
@@ -235,7 +227,7 @@ def in_torch(params: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def test_the_peer_is_the_same_language_model() -> None:
+def test_the_peer_is_the_same_language_model():
     """With the same weights, the same logits and loss."""
     torch = pytest.importorskip("torch")
     from benchmarks.gpu import torch_gpt
@@ -262,9 +254,7 @@ def test_the_peer_is_the_same_language_model() -> None:
 
 
 @pytest.mark.parametrize("task", ["text", "images"])
-def test_a_peer_takes_steps(
-    task: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_takes_steps(task, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch, "compile", lambda function: function)  # takes minutes on a CPU
     if task == "text":

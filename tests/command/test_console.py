@@ -1,7 +1,5 @@
 """The installed command: what it makes of its arguments, and a package as a user installs it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -27,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *argv: str) -> None:
     console.main()
 
 
-def test_a_name_is_a_file_that_comes_with_the_package() -> None:
+def test_a_name_is_a_file_that_comes_with_the_package():
     path = ROOT / "configs" / "digits_vit.py"
     assert console.translate(["train", "digits_vit"], experiment.MODES) == [
         "--mode=train",
@@ -36,7 +34,7 @@ def test_a_name_is_a_file_that_comes_with_the_package() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--data-dir", "--data_dir", "--config.data.dir"])
-def test_the_data_folder_is_a_field(flag: str) -> None:
+def test_the_data_folder_is_a_field(flag):
     given = ["plan", "mine.py", f"{flag}=a-b/c=d", "--config.batch=3"]
     assert console.translate(given, experiment.MODES)[2:] == [
         "--config.data.dir=a-b/c=d",
@@ -45,7 +43,7 @@ def test_the_data_folder_is_a_field(flag: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_the_data_folder_reaches_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_reaches_the_config(monkeypatch):
     found = []
     monkeypatch.setattr(experiment, "main", lambda argv: found.append(experiment._CONFIG.value))
     with pytest.raises(SystemExit):
@@ -55,9 +53,7 @@ def test_the_data_folder_reaches_the_config(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_a_model_is_found_in_the_current_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+def test_a_model_is_found_in_the_current_folder(monkeypatch, tmp_path):
     (tmp_path / "mine_alone.py").write_text(
         "import flax.linen as nn\n\n\nclass Net(nn.Module):\n    depth: int = 3\n"
     )
@@ -85,12 +81,7 @@ def test_a_model_is_found_in_the_current_folder(
         (["download", "cifar11", "--data-dir=x"], "did you mean 'cifar10'"),
     ],
 )
-def test_mistakes_are_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    argv: list[str],
-    words: str,
-) -> None:
+def test_mistakes_are_one_line(monkeypatch, capsys, argv, words):
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, *argv)
     said = capsys.readouterr().err
@@ -101,18 +92,14 @@ def test_mistakes_are_one_line(
 
 
 @pytest.mark.parametrize("argv", [[], ["help"], ["--help"], ["train", "--help"]])
-def test_help_lists_commands_flags_and_configurations(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str]
-) -> None:
+def test_help_lists_commands_flags_and_configurations(monkeypatch, capsys, argv):
     run(monkeypatch, *argv)
     said = capsys.readouterr().out
     for words in ("mimetic download", "--workdir", "--config.FIELD=VALUE", "  imagenet_deit "):
         assert words in said
 
 
-def test_configurations_are_listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_configurations_are_listed(monkeypatch, capsys):
     run(monkeypatch, "configs")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -122,7 +109,7 @@ def test_configurations_are_listed(
 
 
 @pytest.mark.parametrize("name", ["cifar10_vit", "digits_vit", "own_model", "ptb_char"])
-def test_arguments_of_a_configuration_are_listed(name: str) -> None:
+def test_arguments_of_a_configuration_are_listed(name):
     said = shipped.explained(shipped.path_of(name)).splitlines()
     assert max(map(len, said)) <= 80
     named = dict(line.strip().split("=", 1) for line in said if re.match(r"  \w+=", line))
@@ -131,17 +118,13 @@ def test_arguments_of_a_configuration_are_listed(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_arguments_are_listed_in_place_of_the_work(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_are_listed_in_place_of_the_work(monkeypatch, capsys):
     run(monkeypatch, "train", "digits_vit:help")
     assert "  depth=4\n" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_fields_are_listed_and_of_two_values_the_last_one_counts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fields_are_listed_and_of_two_values_the_last_one_counts(monkeypatch, capsys):
     given = ["--config.batch=8", "--config.seeds=1", "--config.seeds=2,3"]
     with pytest.raises(SystemExit):
         run(monkeypatch, "fields", "digits_vit:width=24", *given)
@@ -162,12 +145,7 @@ def test_fields_are_listed_and_of_two_values_the_last_one_counts(
         ),
     ],
 )
-def test_an_extra_is_added_from_where_the_package_came(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: pathlib.Path,
-    record: dict[str, object] | None,
-    command: str,
-) -> None:
+def test_an_extra_is_added_from_where_the_package_came(monkeypatch, tmp_path, record, command):
     assert extras.advice("gcs") == f"pip install -e '{ROOT}[gcs]'"
     text = json.dumps(record) if record else None
     installed = types.SimpleNamespace(read_text=lambda name: text)
@@ -184,7 +162,7 @@ def test_an_extra_is_added_from_where_the_package_came(
         (">/dev/full", 1),
     ],
 )
-def test_an_output_that_is_closed_or_full(redirected: str, code: int) -> None:
+def test_an_output_that_is_closed_or_full(redirected, code):
     program = "from mimetic_jax.command.console import main; main()"
     line = f"{sys.executable} -c '{program}' configs {redirected}"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
@@ -192,16 +170,14 @@ def test_an_output_that_is_closed_or_full(redirected: str, code: int) -> None:
     assert done.stderr == ("error: [Errno 28] No space left on device\n" if code else "")
 
 
-def test_a_package_without_configurations_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+def test_a_package_without_configurations_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(shipped, "_PACKAGE", tmp_path / "mimetic_jax")
     with pytest.raises(InputError, match="has no configurations: give the path"):
         shipped.path_of("digits_vit")
 
 
 @pytest.mark.slow
-def test_an_installed_package_trains_its_own_configurations(tmp_path: pathlib.Path) -> None:
+def test_an_installed_package_trains_its_own_configurations(tmp_path):
     """A wheel in an environment of its own, from a directory that has no checkout."""
     programs, work = installed(tmp_path, "--no-deps"), tmp_path / "work"
     # What the package imports is this environment's.

@@ -1,7 +1,5 @@
 """Mistakes on the command line, each one line, without a process of their own."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import os
@@ -34,7 +32,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         b"def get_config(): return 1 / 0\n",
     ],
 )
-def test_a_file_that_is_no_config_is_named(tmp_path: pathlib.Path, content: bytes) -> None:
+def test_a_file_that_is_no_config_is_named(tmp_path, content):
     (tmp_path / "odd.py").write_bytes(content)
     with pytest.raises(InputError, match=r"config file .*odd\.py can't be read \(\w+: ") as caught:
         shipped.load(str(tmp_path / "odd.py"))
@@ -50,12 +48,12 @@ def test_a_file_that_is_no_config_is_named(tmp_path: pathlib.Path, content: byte
         (["--config=:width=3"], "there is no config file ''"),
     ],
 )
-def test_a_config_that_is_not_there(argv: list[str], words: str) -> None:
+def test_a_config_that_is_not_there(argv, words):
     with pytest.raises(InputError, match=words):
         experiment._parse(["main.py", *argv])
 
 
-def test_fields_of_arms_are_set_by_dotted_names() -> None:
+def test_fields_of_arms_are_set_by_dotted_names():
     """Those of an arm that exists, and those of a new one."""
     config = shipped.load("digits_vit")
     shared = float(config.optimizer.learning_rate)
@@ -83,13 +81,13 @@ def test_fields_of_arms_are_set_by_dotted_names() -> None:
         ("--config.arms.fast.scheme=Mimetik", "did you mean 'Mimetic'"),
     ],
 )
-def test_a_field_of_an_arm_that_is_none(flag: str, words: str) -> None:
+def test_a_field_of_an_arm_that_is_none(flag, words):
     with pytest.raises(InputError, match=words):
         set_field(shipped.load("digits_vit"), flag)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # config_flags's
-def test_the_command_line_takes_fields_of_arms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_takes_fields_of_arms(monkeypatch):
     flag = "--config.arms.fast.optimizer.learning_rate=3e-3"
     argv = ["main.py", "--config=configs/digits_vit.py", flag]
     monkeypatch.setattr(sys, "argv", argv)
@@ -98,13 +96,13 @@ def test_the_command_line_takes_fields_of_arms(monkeypatch: pytest.MonkeyPatch) 
     assert sys.argv == argv
 
 
-def test_a_config_of_another_type() -> None:
+def test_a_config_of_another_type():
     with pytest.raises(InputError, match=r"returns dict$"):
         experiment._check_config({"batch": 3})
 
 
 @pytest.mark.parametrize("name", ["task", "name", "model"])
-def test_a_config_that_did_not_start_from_the_default(name: str) -> None:
+def test_a_config_that_did_not_start_from_the_default(name):
     config = default()
     experiment._check_config(config)
     del config[name]
@@ -113,12 +111,12 @@ def test_a_config_that_did_not_start_from_the_default(name: str) -> None:
 
 
 @pytest.mark.parametrize("coordinator", ["", ":1", "host:port", "a:123456"])
-def test_a_coordinator_of_another_form(coordinator: str) -> None:
+def test_a_coordinator_of_another_form(coordinator):
     with pytest.raises(InputError, match="is not HOST:PORT"):
         processes.join(coordinator, 2, 1, False)
 
 
-def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_devices_are_one_line(monkeypatch):
     def fails() -> None:
         raise RuntimeError("Unable to initialize backend 'nonsense':\nit is not known")
 
@@ -130,12 +128,7 @@ def test_no_devices_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "printed"), [("Event loop is closed", False), ("generator didn't stop", True)]
 )
-def test_what_follows_a_failed_write_is_not_printed(
-    error: str,
-    printed: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_follows_a_failed_write_is_not_printed(error, printed, capsys, monkeypatch):
     class Ends:
         def __del__(self) -> None:
             raise RuntimeError(error)
@@ -147,7 +140,7 @@ def test_what_follows_a_failed_write_is_not_printed(
 
 
 @pytest.mark.slow
-def test_a_terminal_without_greek_gets_escapes(tmp_path: pathlib.Path) -> None:
+def test_a_terminal_without_greek_gets_escapes(tmp_path):
     """The table has a column Δ."""
     flags = ["--config=configs/digits_vit.py:Δ=1", f"--workdir={tmp_path}"]
     done = subprocess.run(
@@ -172,13 +165,13 @@ def test_a_terminal_without_greek_gets_escapes(tmp_path: pathlib.Path) -> None:
         ("(5,)", (5,)),
     ],
 )
-def test_seeds_may_be_a_range(given: str, seeds: tuple[int, ...]) -> None:
+def test_seeds_may_be_a_range(given, seeds):
     argument = experiment._listed(f"--config.seeds={given}")
     found = ast.literal_eval(argument.partition("=")[2])
     assert (found if isinstance(found, tuple) else (found,)) == seeds
 
 
 @pytest.mark.parametrize("given", ["0..7", "range(a)", "0:8", "all"])
-def test_seeds_in_another_form_name_the_right_ones(given: str) -> None:
+def test_seeds_in_another_form_name_the_right_ones(given):
     with pytest.raises(InputError, match=r"give 0-7, range\(8\) or \(0, 1, 2\); 8 is seed 8 alone"):
         experiment._listed(f"--config.seeds={given}")

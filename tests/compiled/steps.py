@@ -7,8 +7,6 @@ case, the largest difference of a leaf's change, and of the gradient's norm, rel
 one.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

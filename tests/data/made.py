@@ -1,7 +1,5 @@
 """Files as other programs write them, and how bad ones are refused."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path

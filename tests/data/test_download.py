@@ -1,7 +1,5 @@
 """Downloads from a server of this process."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import io

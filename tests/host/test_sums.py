@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 
 import jax
 import jaxlib
@@ -16,7 +15,7 @@ from mimetic_jax.host import sums
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
+def fresh():
     sums.check_sums.cache_clear()
     yield
     sums.check_sums.cache_clear()
@@ -32,12 +31,12 @@ def in_a_process(code: str, flags: str | None) -> str:
     return done.stdout
 
 
-def test_the_compiler_of_this_process_is_right() -> None:
+def test_the_compiler_of_this_process_is_right():
     assert sums.wrong_sums() == []
 
 
 @pytest.mark.parametrize("name", ["rows", "all", "squares"])
-def test_a_product_with_a_constant_matrix_alone_is_right(name: str) -> None:
+def test_a_product_with_a_constant_matrix_alone_is_right(name):
     random = np.random.default_rng(0)
     E = random.normal(size=(100, 100)).astype(np.float32)
     x, y = np.ones((2, 1, 3), np.float32), np.ones((2, 1), np.float32)
@@ -47,7 +46,7 @@ def test_a_product_with_a_constant_matrix_alone_is_right(name: str) -> None:
     np.testing.assert_allclose(compiled, truth, rtol=1e-3, atol=1e-3)
 
 
-def test_importing_the_command_makes_a_process_sum_correctly() -> None:
+def test_importing_the_command_makes_a_process_sum_correctly():
     # As tests/test_compiled.py shows it of mimetic_jax.train. The gradient of a class token of T
     # tokens, at 512 examples. Without the flag jaxlib 0.10.1 gives 8704 for T = 17, and ends the
     # process for T = 65.
@@ -72,9 +71,7 @@ def test_importing_the_command_makes_a_process_sum_correctly() -> None:
         ("flags.txt", "flags.txt"),  # XLA reads its flags from a file of that name
     ],
 )
-def test_the_flag_is_appended_and_a_given_one_stays(
-    given: str | None, left: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_flag_is_appended_and_a_given_one_stays(given, left, monkeypatch):
     if given is None:
         monkeypatch.delenv("XLA_FLAGS", raising=False)
     else:
@@ -85,7 +82,7 @@ def test_the_flag_is_appended_and_a_given_one_stays(
     assert os.environ["XLA_FLAGS"] == left
 
 
-def test_a_version_that_was_not_tried_gets_no_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_was_not_tried_gets_no_flag(monkeypatch):
     monkeypatch.setattr(jaxlib.version, "__version_info__", (0, 13, 0))
     monkeypatch.setenv("XLA_FLAGS", "--a=b")
     sums.compile_right_sums()
@@ -93,7 +90,7 @@ def test_a_version_that_was_not_tried_gets_no_flag(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("fresh")
-def test_wrong_sums_are_refused_with_what_cures_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_sums_are_refused_with_what_cures_them(monkeypatch):
     monkeypatch.setattr(sums, "wrong_sums", lambda: ["rows"])
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     with pytest.raises(InputError, match=r"wrong on this CPU \(rows\).* set XLA_FLAGS=--xla_cpu_e"):
@@ -101,7 +98,7 @@ def test_wrong_sums_are_refused_with_what_cures_them(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("fresh")
-def test_other_devices_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_devices_are_not_probed(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(sums, "wrong_sums", lambda: pytest.fail("compiled"))
     sums.check_sums()

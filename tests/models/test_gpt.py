@@ -1,7 +1,5 @@
 """The language model: its formula in float64, causality, and that schemes find its weights."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -134,7 +132,7 @@ MODERN = {"qk_norm": True, "rms_norm": True, "swiglu": True}
         *(pytest.param(form, {}, marks=pytest.mark.slow) for form in ("learned", "rotary")),
     ],
 )
-def test_formula_in_float64(positions: str, modern: dict[str, Any]) -> None:
+def test_formula_in_float64(positions, modern):
     fields = {"positions": positions, "max_length": 9, "depth": 2, **modern}
     variables, x = noisy(**fields), tokens()
     expected = formula(variables["params"], np.asarray(x), positions)
@@ -147,7 +145,7 @@ def test_formula_in_float64(positions: str, modern: dict[str, Any]) -> None:
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3)
 
 
-def test_schemes_leave_a_gated_mlp_as_it_is() -> None:
+def test_schemes_leave_a_gated_mlp_as_it_is():
     params = noisy(**MODERN)["params"]
     for scheme in (schemes.mimetic_language(), schemes.TFixup(), schemes.Independent()):
         assert {write.path.split("/")[1] for write in plan(params, scheme)} == {"attention"}
@@ -161,7 +159,7 @@ GATED = (
 )
 
 
-def test_rules_of_ones_own_describe_a_gated_mlp() -> None:
+def test_rules_of_ones_own_describe_a_gated_mlp():
     """The linear kernel leans against the last; kernels by a rule of fan-in have the gate too."""
     params = noisy(**MODERN)["params"]
     new = rewrite(KEY, params, schemes.CorrelatedMLP(-0.8), rules=GATED)["block_0"]["mlp"]
@@ -176,7 +174,7 @@ def test_rules_of_ones_own_describe_a_gated_mlp() -> None:
     assert not np.array_equal(small["fc1"]["kernel"], small["up"]["kernel"])
 
 
-def test_an_induction_head_looks_at_what_followed_a_token_like_itself() -> None:
+def test_an_induction_head_looks_at_what_followed_a_token_like_itself():
     """In one layer: keys of the columns that don't turn are those of the token before."""
     heads, width, x = 2, 16, np.zeros((1, 8, 16), np.float32)
     for at, token in enumerate((3, 2, 4, 7, 6, 5, 3, 6)):  # the last but one was there at first
@@ -195,7 +193,7 @@ def test_an_induction_head_looks_at_what_followed_a_token_like_itself() -> None:
 
 
 @pytest.mark.parametrize("rms", [False, True])
-def test_epsilon_of_norms(rms: bool) -> None:
+def test_epsilon_of_norms(rms):
     """Tiny activations vanish beside 1e-5 and not beside 1e-12."""
     fields = {"rms_norm": rms, "positions": "rotary"}
     variables = noisy(depth=0, **fields)
@@ -206,7 +204,7 @@ def test_epsilon_of_norms(rms: bool) -> None:
     assert float(jnp.std(hidden - offset)) < 1e-2 < 0.1 < float(jnp.std(exact - offset))
 
 
-def test_papers_sizes() -> None:
+def test_papers_sizes():
     """WikiText-103's width of 410 in 10 heads of 41, 16 layers: parameters counted by hand."""
     vocab, width, depth = 267_735, 410, 16
     model = GPT(vocab=vocab, width=width, depth=depth, heads=10)
@@ -217,7 +215,7 @@ def test_papers_sizes() -> None:
     assert count == vocab * (width + 1) + depth * block + 2 * width
 
 
-def test_base_initializations() -> None:
+def test_base_initializations():
     params = initial(width=96)["params"]
     assert not params["decoder_bias"].any()
     for kernel in (
@@ -236,7 +234,7 @@ def test_base_initializations() -> None:
     assert jnp.allclose(wide, torch["embedding"] * 100 * 96**-0.5, rtol=1e-5)
 
 
-def test_embedding_dropout_scales_what_it_keeps() -> None:
+def test_embedding_dropout_scales_what_it_keeps():
     """The gradient of the input embeddings' sum is the mask itself: 0 or 1 / (1 - rate).
 
     A token that is dropped is dropped wherever it stands.
@@ -260,7 +258,7 @@ def test_embedding_dropout_scales_what_it_keeps() -> None:
     assert 10 < (ratio > 1).sum() < 40
 
 
-def test_dropout_is_off_unless_training() -> None:
+def test_dropout_is_off_unless_training():
     variables, x = noisy(), tokens()
     exact = apply(variables, x)
     rates = {"dropout": 0.3, "embedding_dropout": 0.3}

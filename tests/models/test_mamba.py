@@ -21,7 +21,7 @@ TOKENS = jnp.asarray(reference.tokens())
 
 
 @pytest.fixture(scope="module")
-def variables() -> dict[str, Any]:
+def variables():
     """The weights of the golden arrays."""
     shapes = jax.eval_shape(MODEL.init, KEY, TOKENS)["params"]
     flat = traverse_util.flatten_dict(shapes, sep="/")
@@ -73,7 +73,7 @@ FORMS = {"dual": ssd.dual, "chunks of 1": 1, "chunks of 8": 8, "chunks of 64": 6
         ("chunks of 64", 24, 2, 1),
     ],
 )
-def test_three_forms_of_one_sum(form: str, length: int, groups: int, rate: float) -> None:
+def test_three_forms_of_one_sum(form, length, groups, rate):
     """And of its gradient."""
     chunk = FORMS[form]
 
@@ -95,7 +95,7 @@ def test_three_forms_of_one_sum(form: str, length: int, groups: int, rate: float
         np.testing.assert_allclose(array, truth, rtol=1e-5, atol=1e-5 * np.abs(truth).max())
 
 
-def test_a_decay_that_forgets_at_once_has_finite_gradients() -> None:
+def test_a_decay_that_forgets_at_once_has_finite_gradients():
     """Above the diagonal its exponential overflows."""
     x, step, decay, b, c = terms(40)
     for form in (ssd.dual, lambda *terms: ssd.chunked(*terms, 16)):
@@ -104,13 +104,13 @@ def test_a_decay_that_forgets_at_once_has_finite_gradients() -> None:
 
 
 @pytest.mark.parametrize("chunk", [256, 8])
-def test_logits_of_the_reference(golden: Any, variables: Any, chunk: int) -> None:
+def test_logits_of_the_reference(golden, variables, chunk):
     expected = golden("mamba")["logits"]
     found = logits(MODEL.clone(chunk=chunk), variables)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
-def test_initial_values_are_the_references() -> None:
+def test_initial_values_are_the_references():
     """Kernels within PyTorch's bounds, those of out_proj over √L; A, Δ and D in their ranges."""
     model = MODEL.clone(width=64, depth=4, heads=64, scan=True)
     blocks = jax.jit(model.init)(KEY, TOKENS)["params"]["blocks"]
@@ -126,7 +126,7 @@ def test_initial_values_are_the_references() -> None:
     assert (mixer["D"] == 1).all()
 
 
-def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables: Any) -> None:
+def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables):
     """Its other layers are what they were; schemes for either kind find theirs."""
     hybrid = MODEL.clone(attention_layers=(1,))
     params = drawn(hybrid, TOKENS)

@@ -1,7 +1,5 @@
 """Where models plug in: names, fields, and errors of one line."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, ClassVar
 

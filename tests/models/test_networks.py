@@ -1,7 +1,5 @@
 """Models of every form: their variables, their keys, their modes, and what they change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import flax.linen as nn
@@ -25,7 +23,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def linen() -> Any:
+def linen():
     """(variables, logits, statistics after a step) of the Linen class, called without us."""
     model = LinenViT(3, **FIELDS)
 
@@ -43,7 +41,7 @@ def linen() -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_model_computes_and_changes(form: str, linen: Any) -> None:
+def test_what_a_model_computes_and_changes(form, linen):
     model, (variables, logits, changed) = Model.of(FORMS[form], FIELDS, num_classes=3), linen
     shapes, _ = jax.eval_shape(model.init, jax.random.key(0), IMAGES)
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, variables)
@@ -72,7 +70,7 @@ class Odd(nnx.Module):
         return jnp.stack([*(layer(x) for layer in self.layers), x + self.drawn.sum()])
 
 
-def test_an_nnx_module_keeps_what_it_has_and_draws_from_the_key() -> None:
+def test_an_nnx_module_keeps_what_it_has_and_draws_from_the_key():
     model, ones = Model("odd", from_nnx(Odd, {"size": 4}), Traits()), jnp.ones(64)
     variables, output = jax.jit(model.init)(jax.random.key(5), ones)
     assert (output[:2] == 1).all()
@@ -106,7 +104,7 @@ def flagged(flag: str, in_call: bool) -> nn.Module:
     "flag",
     ["train", "training", "is_training", "deterministic", "inference", "use_running_average"],
 )
-def test_a_model_trains_with_dropout_and_is_tested_without(flag: str, in_call: bool) -> None:
+def test_a_model_trains_with_dropout_and_is_tested_without(flag, in_call):
     model, x = Model("own", flagged(flag, in_call), Traits()), jnp.ones((2, 8))
     variables, tested = model.init(jax.random.key(0), x)
     assert (model(variables, x)[0] == tested).all()
@@ -155,7 +153,7 @@ def call(variables: Any, inputs: jax.Array) -> jax.Array:
         (Pair(), "model own returns a tuple, not an array: return the logits alone"),
     ],
 )
-def test_a_model_that_would_not_train_is_one_line(module: nn.Module, words: str) -> None:
+def test_a_model_that_would_not_train_is_one_line(module, words):
     with pytest.raises(InputError, match=words) as caught:
         Model("own", module, Traits()).init(jax.random.key(0), jnp.ones(3))
     assert "\n" not in str(caught.value)
@@ -168,6 +166,6 @@ class SowsIntermediates(nn.Module):
         return nn.Dense(2)(x)
 
 
-def test_sown_intermediates_are_ignored() -> None:
+def test_sown_intermediates_are_ignored():
     variables, _ = Model("own", SowsIntermediates(), Traits()).init(jax.random.key(0), jnp.ones(3))
     assert list(variables) == ["params"]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from ml_collections import ConfigDict
 
 from configs import imagenet_deit, wikitext103
 from configs.default import default
@@ -178,7 +177,7 @@ def test_each_device_works_through_its_own_tokens(placement):
 
 
 @pytest.fixture
-def config() -> ConfigDict:
+def config():
     config = default()
     config.batch = 32
     config.model.width, config.model.depth, config.model.heads = 16, 1, 2

@@ -1,7 +1,5 @@
 """Blocks of ones, to call schemes with, and the products of attention layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """What holds for every scheme: any number of heads, `rewrite`, programs, odd values of fields."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import decimal
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, Rule, blocks, check, fit, plan, rewrite, schemes
-from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, Scheme, from_dict, to_dict
+from mimetic_jax.schemes import Context, Impulse, Mimetic, NormMatched, from_dict, to_dict
 from mimetic_jax.schemes.base import REGISTRY
 from mimetic_jax.tree.tables import FLAX
 from tests.schemes.blocks import biases, kernels, ones
@@ -134,12 +132,12 @@ def seen(params: dict[str, jax.Array]) -> list[dict[str, np.ndarray]]:
     return found
 
 
-def test_every_scheme_is_here() -> None:
+def test_every_scheme_is_here():
     assert OURS.keys() == {type(scheme).__name__ for scheme in EVERY}
 
 
 @every_scheme
-def test_any_number_of_heads(scheme: Scheme) -> None:
+def test_any_number_of_heads(scheme):
     position = jax.random.normal(KEY, (16, 24))
     for sizes in SIZES:
         block = ones(kernels(*sizes) | biases(*sizes) | OTHERS)
@@ -156,7 +154,7 @@ def test_any_number_of_heads(scheme: Scheme) -> None:
     [pytest.param(s, marks=() if type(s).__name__ in TYPICAL else pytest.mark.slow) for s in EVERY],
     ids=str,
 )
-def test_through_rewrite_alone_and_for_several_keys_at_once(scheme: Scheme) -> None:
+def test_through_rewrite_alone_and_for_several_keys_at_once(scheme):
     """What `plan` lists is written, and nothing else."""
 
     before = tree()
@@ -184,7 +182,7 @@ def test_through_rewrite_alone_and_for_several_keys_at_once(scheme: Scheme) -> N
     assert {leaf.dtype for leaf in half.values()} == {jnp.dtype("bfloat16")}
 
 
-def test_what_reads_a_tree() -> None:
+def test_what_reads_a_tree():
     params = {path: leaf for path, leaf in tree("bfloat16").items() if "attention" in path}
     with strictly():
         params = rewrite(KEY, params, Mimetic())

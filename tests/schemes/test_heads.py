@@ -1,7 +1,5 @@
 """Candidates for today's models: what their products are."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """State space layers: each part of the mimetic start, in every tree that stores one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -44,7 +42,7 @@ def params(**fields: Any) -> Any:
     return drawn(MODEL.clone(**fields), jnp.zeros((1, 3), jnp.int32))
 
 
-def test_every_part_is_what_the_layer_makes_of_it() -> None:
+def test_every_part_is_what_the_layer_makes_of_it():
     """Of the values that the layer's formula takes: A, Δ, the products of B and C, the filters."""
     new = draw(EVERY)
     np.testing.assert_allclose(-np.exp(new["ssm_a"]), -1e-3, rtol=1e-5)
@@ -58,7 +56,7 @@ def test_every_part_is_what_the_layer_makes_of_it() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_each_part_may_be_left_out_or_alone(part: str) -> None:
+def test_each_part_may_be_left_out_or_alone(part):
     every = draw(EVERY)
     others = dict.fromkeys(PARTS.keys() - {part})
     for off, written in (
@@ -74,14 +72,14 @@ def test_each_part_may_be_left_out_or_alone(part: str) -> None:
 
 
 @pytest.mark.parametrize("rho", [1.0, 0.7, 0.0, -0.5])
-def test_correlation_leans_the_product_to_the_identity(rho: float) -> None:
+def test_correlation_leans_the_product_to_the_identity(rho):
     """tr(W_C W_Bᵀ) = ρ ‖W_B‖², and W_C has the norm of W_B."""
     read, written = draw(MimeticSSM(correlation=rho))["ssm_c"], np.asarray(BLOCK["ssm_b"])
     assert np.trace(read @ written.T) / np.sum(written**2) == pytest.approx(rho, abs=0.05)
     assert np.linalg.norm(read) == pytest.approx(np.linalg.norm(written), rel=0.05)
 
 
-def test_power_spreads_the_decay_over_heads() -> None:
+def test_power_spreads_the_decay_over_heads():
     """A = -exp(-c A_log), A_log = log U(1, 16): quantiles of u^-c."""
     block = Block.of({"ssm_a": jnp.zeros(4000)})
     for power in (2, 4, 8):
@@ -92,7 +90,7 @@ def test_power_spreads_the_decay_over_heads() -> None:
 
 
 @pytest.mark.parametrize("scan", [False, True])
-def test_layers_of_a_model(scan: bool) -> None:
+def test_layers_of_a_model(scan):
     """Only those of the range; a key gives a stacked layer its own noise."""
     before = params(scan=scan)
     new = rewrite(KEY, before, Layers(MimeticSSM(correlation=0.5, noise=0.1), 0.5, 1))
@@ -130,7 +128,7 @@ def fused(transposed: bool, stacked: bool = False) -> tuple[tuple[Rule, ...], di
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("stacked", [False, True])
-def test_parts_of_a_fused_projection(transposed: bool, stacked: bool) -> None:
+def test_parts_of_a_fused_projection(transposed, stacked):
     """Columns z, x, b, c, dt: only those of c change. Sizes are those that other leaves show."""
     rules, tree = fused(transposed, stacked)
     new = rewrite(KEY, {"mixer": tree}, MimeticSSM(decay=None), rules=rules)["mixer"]["in_proj"]
@@ -174,7 +172,7 @@ def rewritten(**leaves: Any) -> Any:
         ),
     ],
 )
-def test_bad_input(call: Any, words: str) -> None:
+def test_bad_input(call, words):
     with pytest.raises(InputError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)

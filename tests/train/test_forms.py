@@ -1,7 +1,5 @@
 """A vision transformer of each form trains like its twin in Linen, and continues exactly."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 from collections.abc import Iterator
@@ -52,16 +50,14 @@ def weights_of(twin: Comparison, comparison: Comparison) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def linen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, pathlib.Path]:
+def linen(tmp_path_factory):
     twin, workdir = quiet(config_of("linen")), tmp_path_factory.mktemp("linen")
     twin.train(workdir)
     return twin, workdir
 
 
 @pytest.mark.parametrize("form", ["nnx", "functions"])
-def test_losses_and_logits_are_those_of_the_linen_twin(
-    form: str, linen: Any, tmp_path: pathlib.Path
-) -> None:
+def test_losses_and_logits_are_those_of_the_linen_twin(form, linen, tmp_path):
     twin, workdir = linen
     comparison = quiet(config_of(form))
     plans = [str(found.arms["mimetic"].program.plan((Mimetic(),))) for found in (comparison, twin)]
@@ -81,7 +77,7 @@ def test_losses_and_logits_are_those_of_the_linen_twin(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_killed_and_resumed_is_the_same_to_the_last_bit(form: str, tmp_path: pathlib.Path) -> None:
+def test_killed_and_resumed_is_the_same_to_the_last_bit(form, tmp_path):
     """With dropout, statistics, and their averages."""
     config = config_of(form, dropout=0.2)
     config.ema = 0.9

@@ -1,7 +1,5 @@
 """Arrays and a module that are there already, from Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import functools

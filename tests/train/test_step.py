@@ -143,7 +143,7 @@ def task(fraction: float, shape: tuple[int, int, int], streamed: bool = False) -
     return ImageTask(config, info)
 
 
-def test_images_of_the_models_size_are_cut_as_well() -> None:
+def test_images_of_the_models_size_are_cut_as_well():
     """Resize(10) and CenterCrop(8), written out in Pillow, within a level."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), np.uint8)
     resized = [
@@ -157,7 +157,7 @@ def test_images_of_the_models_size_are_cut_as_well() -> None:
     np.testing.assert_array_equal(streamed.view(pixels), whole.view(pixels))
 
 
-def test_a_square_view_of_other_images_is_refused() -> None:
+def test_a_square_view_of_other_images_is_refused():
     with pytest.raises(InputError, match=r"eval_fraction 0\.8 cuts a square, but images are 8x12"):
         task(0.8, (8, 12, 3))
     assert task(1.0, (8, 12, 3)).view(np.zeros((2, 8, 12, 3), np.uint8)).shape == (2, 8, 12, 3)

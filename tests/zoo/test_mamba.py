@@ -1,7 +1,5 @@
 """Mamba-2 trees of other programs, rewritten in one line and then read as those programs do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -91,7 +89,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_layer_reads_what_it_wrote(name: str) -> None:
+def test_a_layer_reads_what_it_wrote(name):
     """C of a token is its B, the convolution changes nothing, and z, x and dt are as before."""
     make, read = CASES[name]
     before = make()
@@ -114,7 +112,7 @@ def test_a_layer_reads_what_it_wrote(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_flat_names_draw_the_same_blocks(name: str) -> None:
+def test_flat_names_draw_the_same_blocks(name):
     """PyTorch's `state_dict` as it is; two layers are two blocks."""
     nested = CASES[name][0]()
     flat = {
@@ -130,7 +128,7 @@ def test_flat_names_draw_the_same_blocks(name: str) -> None:
     }
 
 
-def test_a_tree_with_another_projection_is_an_error() -> None:
+def test_a_tree_with_another_projection_is_an_error():
     """Without rules the table is found; another width fits no sum of parts."""
     params = bonsai()
     assert plan(params, MimeticSSM()).table == "BONSAI_MAMBA2"

@@ -6,8 +6,6 @@ None of these libraries is among our own requirements. Those that are installed 
     pip install equinox equimo dm-haiku keras google-tunix
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable

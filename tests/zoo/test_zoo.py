@@ -5,8 +5,6 @@ source, and the order of query, key and value where they share an array. A table
 orientation gives other products than the scheme drew.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -100,14 +100,14 @@ def check_enhancements(images: np.ndarray, factors: Sequence[float]) -> None:
 
 
 @pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_operations_are_pillows(channels: int) -> None:
+def test_operations_are_pillows(channels):
     """Equal on levels; enhancements, which take means, within a level, and factor 1 keeps all."""
     images = pictures()[..., :channels]
     check_levels(images)
     check_enhancements(images, (0.0, 0.19, 0.73, 1.0, 1.81, 2.5))
 
 
-def test_autocontrast_truncates_as_pillow_for_any_range() -> None:
+def test_autocontrast_truncates_as_pillow_for_any_range():
     """For every pair of lowest and highest: where the quotient is whole, float64 may be 1 short."""
     rng = np.random.default_rng(1)
     pairs = np.sort(rng.integers(0, 256, (3000, 2)), axis=1).astype(np.uint8)
@@ -121,7 +121,7 @@ def test_autocontrast_truncates_as_pillow_for_any_range() -> None:
     assert short.sum() > 100  # or nothing was tested
 
 
-def test_equalize_of_a_large_image_and_of_few_levels() -> None:
+def test_equalize_of_a_large_image_and_of_few_levels():
     rng = np.random.default_rng(2)
     images = np.stack(
         [
@@ -134,16 +134,16 @@ def test_equalize_of_a_large_image_and_of_few_levels() -> None:
     np.testing.assert_array_equal(by_us(equalize, images), expected)
 
 
-def test_posterize_to_no_bits_is_black() -> None:
+def test_posterize_to_no_bits_is_black():
     """Pillow 13 rejects 0 bits; earlier versions apply a mask of 0."""
     assert not by_us(functools.partial(color.posterize, bits=0), pictures()).any()
 
 
-def test_tiny_images_have_no_inside_to_smooth() -> None:
+def test_tiny_images_have_no_inside_to_smooth():
     images = pictures()[:, :2, :3]
     np.testing.assert_array_equal(by_us(color.smooth, images), images)
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     with pytest.raises(InputError, match="2 channels are neither"):
         color.grayscale(jnp.zeros((4, 4, 2)))

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest import mock
 
 import jax
@@ -43,7 +43,7 @@ def rectangles(images: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def test_rectangles_follow_timms_distribution() -> None:
+def test_rectangles_follow_timms_distribution():
     images = erased(1.0, "const")
     assert np.all((images == 0) | (images == 50))
     top, left, height, width = rectangles(images).T
@@ -63,7 +63,7 @@ def test_rectangles_follow_timms_distribution() -> None:
         assert scipy.stats.ks_2samp(found, other).statistic < 0.05
 
 
-def test_modes_and_probabilities() -> None:
+def test_modes_and_probabilities():
     """Noise is normal, and fresh for each value; the place depends on neither."""
     const, pixel = erased(1.0, "const"), erased(1.0, "pixel")
     np.testing.assert_array_equal(const == 50, pixel == 50)
@@ -78,14 +78,14 @@ def test_modes_and_probabilities() -> None:
     assert (erased(0.0, "const") == 50).all()
 
 
-def test_an_image_too_small_for_any_rectangle_is_unchanged() -> None:
+def test_an_image_too_small_for_any_rectangle_is_unchanged():
     image = jnp.ones((1, 1, 3))
     erase = jax.jit(lambda image: random_erasing(KEY, image, 1.0, "const"))
     np.testing.assert_array_equal(erase(image), image)
 
 
 @pytest.mark.parametrize("side", [18.5, 9.25])
-def test_cutout_in_levels_is_pillows_rectangle(side: float) -> None:
+def test_cutout_in_levels_is_pillows_rectangle(side):
     """The original's corners for centers over the whole range, drawn by Pillow on the images."""
     keys = jax.random.split(KEY, COUNT)
     draw = jax.jit(jax.vmap(lambda key: cutout_in_levels(key, IMAGE, side)))
@@ -115,7 +115,7 @@ def product_of(boxes: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, in
         yield top, left, height, width
 
 
-def test_golden_cutout_in_levels(golden: Callable) -> None:
+def test_golden_cutout_in_levels(golden):
     """The original's holes at magnitude 5, side 6.67: at the corner its generator gave."""
     arrays = golden("kentaroy_policy")
     image = arrays["image"]

@@ -74,7 +74,7 @@ def affine_difference(name: str, interpolation: str, images: np.ndarray) -> np.n
 @pytest.mark.parametrize(
     ("interpolation", "off"), [("nearest", 1e-3), ("bilinear", 0.05), ("bicubic", 0.05)]
 )
-def test_affine_maps_are_pillows(interpolation: str, off: float) -> None:
+def test_affine_maps_are_pillows(interpolation, off):
     for name in MAPS:
         apart = affine_difference(name, interpolation, pictures())
         assert (apart > 0).mean() < off, name
@@ -82,14 +82,14 @@ def test_affine_maps_are_pillows(interpolation: str, off: float) -> None:
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
-def test_the_identity_changes_nothing(interpolation: str) -> None:
+def test_the_identity_changes_nothing(interpolation):
     images = pictures()
     for still in (geometry.identity(), *(matrix(name, 0) for name in geometry.MATRICES)):
         np.testing.assert_array_equal(mapped(images, still, interpolation), images)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_one_color_stays_that_color(interpolation: str) -> None:
+def test_one_color_stays_that_color(interpolation):
     """Truncation would turn a weighted sum of 254.99… into 254."""
     images = np.broadcast_to(np.array(FILL, np.uint8), (4, 40, 48, 3))
     turned = mapped(images, matrix("rotate", 13), interpolation)
@@ -97,7 +97,7 @@ def test_one_color_stays_that_color(interpolation: str) -> None:
     np.testing.assert_array_equal(resized(images, (24, 16), interpolation), images[:, :24, :16])
 
 
-def test_a_random_interpolation_is_one_of_the_two() -> None:
+def test_a_random_interpolation_is_one_of_the_two():
     images, turn = pictures(), matrix("rotate", 20)
     image, fill = jnp.asarray(images[1], jnp.float32), jnp.array(FILL, jnp.float32)
 
@@ -134,7 +134,7 @@ def resizing_difference(
     ("size", "off"),
     [((23, 17), 0.01), ((40, 19), 0.01), ((57, 91), 0.01), ((60, 96), 0.25)],
 )
-def test_resizing_is_pillows(size: tuple[int, int], off: float, interpolation: str) -> None:
+def test_resizing_is_pillows(size, off, interpolation):
     apart = resizing_difference(size, interpolation, pictures())
     assert apart.max() <= 2
     assert (apart > 0).mean() <= off
@@ -145,7 +145,7 @@ def boxes(count: int, height: int, width: int, **law: tuple[float, float]) -> np
     return np.stack(jax.jit(jax.vmap(draw))(jax.random.split(KEY, count)), axis=1)
 
 
-def test_boxes_are_inside_and_of_the_law() -> None:
+def test_boxes_are_inside_and_of_the_law():
     found = boxes(4000, 50, 60, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
     top, left, height, width = found.T
     assert np.all((top >= 0) & (left >= 0) & (height > 0) & (width > 0))
@@ -171,7 +171,7 @@ def test_boxes_are_inside_and_of_the_law() -> None:
     )
 
 
-def test_positions_of_boxes_are_uniform() -> None:
+def test_positions_of_boxes_are_uniform():
     top, left, height, width = boxes(3000, 30, 30, scale=(0.25, 0.25), ratio=(1, 1)).T
     assert np.all((height == 15) & (width == 15))
     for place in (top, left):
@@ -185,9 +185,7 @@ def test_positions_of_boxes_are_uniform() -> None:
     ("size", "ratio", "expected"),
     [((20, 60), (1, 1), (0, 20, 20, 20)), ((60, 20), (1, 1), (20, 0, 20, 20))],
 )
-def test_what_never_fits_is_the_central_box(
-    size: tuple[int, int], ratio: tuple[float, float], expected: tuple[int, ...]
-) -> None:
+def test_what_never_fits_is_the_central_box(size, ratio, expected):
     found = boxes(5, *size, scale=(1.0, 1.0), ratio=ratio)
     np.testing.assert_array_equal(found, [expected] * 5)
 
@@ -195,7 +193,7 @@ def test_what_never_fits_is_the_central_box(
 @pytest.mark.parametrize(
     "interpolation", [pytest.param("bilinear", marks=pytest.mark.slow), "bicubic"]
 )
-def test_a_resized_crop_is_pillows_crop_then_resize(interpolation: str) -> None:
+def test_a_resized_crop_is_pillows_crop_then_resize(interpolation):
     images, keys = pictures(), jax.random.split(KEY, 4)
     out = jax.jit(
         jax.vmap(
@@ -224,9 +222,7 @@ def test_a_resized_crop_is_pillows_crop_then_resize(interpolation: str) -> None:
     ("height", "width", "size", "fraction"),
     [(40, 48, 28, 0.875), (61, 40, 32, 0.9), (40, 40, 40, 1.0), (30, 45, 64, 0.5)],
 )
-def test_the_central_view_is_torchvisions(
-    height: int, width: int, size: int, fraction: float
-) -> None:
+def test_the_central_view_is_torchvisions(height, width, size, fraction):
     images = pictures(height, width)
     view = jax.jit(functools.partial(geometry.central_view, size=size, fraction=fraction))
     out = np.asarray(view(images))
@@ -245,7 +241,7 @@ def test_the_central_view_is_torchvisions(
 
 
 @pytest.mark.parametrize(("cubic", "a"), [(False, -1.0), (True, -0.5), (True, -1.0)])
-def test_weights_of_pixels_sum_to_one_and_are_one_on_a_pixel(cubic: bool, a: float) -> None:
+def test_weights_of_pixels_sum_to_one_and_are_one_on_a_pixel(cubic, a):
     part = jnp.linspace(0, 1, 11)[:, None]
     weights = interpolating(part - jnp.arange(-2, 4), cubic, a)
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)

@@ -39,14 +39,14 @@ def shares(targets: np.ndarray) -> np.ndarray:
     return found[:, 0]
 
 
-def test_nothing_is_mixed_by_default() -> None:
+def test_nothing_is_mixed_by_default():
     images, targets = draws(Mixing())
     np.testing.assert_array_equal(images[0], IMAGES)
     np.testing.assert_array_equal(targets[0], np.eye(CLASSES)[LABELS])
 
 
 @pytest.mark.parametrize("alpha", [0.2, pytest.param(2.0, marks=pytest.mark.slow)])
-def test_mixup_is_a_weighted_sum_by_a_beta_number(alpha: float) -> None:
+def test_mixup_is_a_weighted_sum_by_a_beta_number(alpha):
     images, targets = draws(Mixing(mixup=alpha))
     share = shares(targets)
     weight = share[:, None, None, None, None]
@@ -55,7 +55,7 @@ def test_mixup_is_a_weighted_sum_by_a_beta_number(alpha: float) -> None:
     assert scipy.stats.kstest(share, law.cdf).statistic < 0.04
 
 
-def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
+def test_cutmix_pastes_a_box_and_keeps_its_true_share():
     images, targets = draws(Mixing(cutmix=1.0))
     share = shares(targets)
     pasted = images == IMAGES[::-1]
@@ -84,7 +84,7 @@ def test_cutmix_pastes_a_box_and_keeps_its_true_share() -> None:
     assert scipy.stats.ks_2samp(pixels, area).statistic < 0.06
 
 
-def test_probabilities_and_smoothing() -> None:
+def test_probabilities_and_smoothing():
     mixing = Mixing(mixup=0.8, cutmix=1.0, prob=0.6, switch=0.3)
     images, targets = draws(mixing)
     own, other = images == IMAGES, images == IMAGES[::-1]
@@ -103,6 +103,6 @@ def test_probabilities_and_smoothing() -> None:
     np.testing.assert_allclose(smooth, share * hot + (1 - share) * hot[::-1], atol=1e-6)
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     with pytest.raises(InputError, match=r"prob 1\.2 is not .* at most 1"):
         Mixing(prob=1.2)

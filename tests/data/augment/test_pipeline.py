@@ -64,7 +64,7 @@ def by_definition(augmentation: Augmentation, key: jax.Array, image: np.ndarray)
     ],
     ids=lambda augmentation: f"{augmentation.crop} {augmentation.flip} {augmentation.cutout}",
 )
-def test_crop_flip_and_cutout(augmentation: Augmentation) -> None:
+def test_crop_flip_and_cutout(augmentation):
     images, keys = pictures(), example_keys(KEY, 2, COUNT)
     out = np.asarray(augmented(augmentation, keys, images))
     assert out.dtype == np.float32
@@ -78,7 +78,7 @@ def test_crop_flip_and_cutout(augmentation: Augmentation) -> None:
         )
 
 
-def test_example_keys_follow_key_step_and_index() -> None:
+def test_example_keys_follow_key_step_and_index():
     keys = jax.jit(lambda step: example_keys(KEY, step, 5))(3)
     expected = jax.random.fold_in(jax.random.fold_in(KEY, 3), 4)
     assert np.array_equal(jax.random.key_data(keys[4]), jax.random.key_data(expected))
@@ -87,7 +87,7 @@ def test_example_keys_follow_key_step_and_index() -> None:
     )
 
 
-def test_old_style_keys_and_members_of_a_population_give_the_same() -> None:
+def test_old_style_keys_and_members_of_a_population_give_the_same():
     augmentation = Augmentation(crop=3, flip=True)
     images, keys = pictures(), example_keys(KEY, 0, COUNT)
     expected = augmented(augmentation, keys, images)
@@ -100,9 +100,7 @@ def test_old_style_keys_and_members_of_a_population_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_randaugment_has_its_place_and_its_draws(
-    first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_randaugment_has_its_place_and_its_draws(first, monkeypatch):
     """With a marked row in place of RandAugment."""
 
     def marked(
@@ -140,7 +138,7 @@ EVERYTHING = Augmentation(
 
 
 @pytest.mark.slow
-def test_everything_at_once() -> None:
+def test_everything_at_once():
     images, keys = pictures(8, 16, 20), example_keys(KEY, 0, 8)
     out = np.asarray(augmented(EVERYTHING, keys, images))
     assert out.shape == (8, 12, 12, 3)
@@ -151,7 +149,7 @@ def test_everything_at_once() -> None:
     np.testing.assert_array_equal(augmented(EVERYTHING, keys[order], images[order]), out[order])
 
 
-def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images() -> None:
+def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images():
     images, keys = pictures(), example_keys(KEY, 0, COUNT)
     plain = Augmentation(crop=3, flip=True)
     before = dataclasses.replace(plain, erase=0.5, erase_mode="const")
@@ -167,7 +165,7 @@ def test_erasing_keeps_the_draws_of_the_others_also_in_mixed_images() -> None:
 
 
 @pytest.mark.slow
-def test_a_resized_crop_keeps_the_size_by_default() -> None:
+def test_a_resized_crop_keeps_the_size_by_default():
     images, keys = pictures(5), example_keys(KEY, 0, 5)
     cropped = Augmentation(crop_scale=(0.5, 1.0))
     assert augmented(cropped, keys, images).shape == images.shape
@@ -175,7 +173,7 @@ def test_a_resized_crop_keeps_the_size_by_default() -> None:
     np.testing.assert_array_equal(levels(augmented(whole, keys, images)), images)
 
 
-def test_size_alone_resizes_the_whole_image_before_the_crop() -> None:
+def test_size_alone_resizes_the_whole_image_before_the_crop():
     images, keys = pictures(20), example_keys(KEY, 2, 20)
     out = levels(augmented(Augmentation(size=6, crop=1), keys, images))
     resize = jax.jit(jax.vmap(lambda image: geometry.resize(KEY, image, (6, 6))))
@@ -185,7 +183,7 @@ def test_size_alone_resizes_the_whole_image_before_the_crop() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_gray_images_can_have_everything() -> None:
+def test_gray_images_can_have_everything():
     images, keys = pictures(4, 8, 8)[..., :1], example_keys(KEY, 0, 4)
     augmentation = Augmentation(randaugment="rand-m9-n1-inc1", erase=0.5)
     out = jax.eval_shape(lambda: augment_images(augmentation, keys, images, (0.5,), (0.2,)))
@@ -211,12 +209,12 @@ def test_gray_images_can_have_everything() -> None:
         ),
     ],
 )
-def test_bad_fields(fields: dict, reason: str) -> None:
+def test_bad_fields(fields, reason):
     with pytest.raises(InputError, match=reason):
         Augmentation(**fields)
 
 
-def test_images_that_are_not_for_it() -> None:
+def test_images_that_are_not_for_it():
     with pytest.raises(InputError, match="side 8 is larger than the 9x7 images"):
         augmented(Augmentation(cutout=8), example_keys(KEY, 0, 2), pictures(2))
     with pytest.raises(InputError, match="float32, expected uint8"):

@@ -55,9 +55,7 @@ def mapped(interpolation: str) -> np.ndarray:
         ("bicubic", 0.005),
     ],
 )
-def test_shears_and_a_window_are_the_gathers(
-    interpolation: str, off: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shears_and_a_window_are_the_gathers(interpolation, off, monkeypatch):
     """Except where truncation turns the last digit of a float into a level."""
     expected = mapped(interpolation)
     monkeypatch.setattr(jax.lax, "platform_dependent", on_tpu)
@@ -69,7 +67,7 @@ def test_shears_and_a_window_are_the_gathers(
     np.testing.assert_array_equal(found[0], expected[0])
 
 
-def test_products_are_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_gathers_and_scatters(monkeypatch):
     rng = np.random.default_rng(0)
     image = jnp.asarray(rng.integers(0, 256, (20, 24, 3)), jnp.float32)
     table = jnp.asarray(rng.integers(0, 256, (3, 256)), jnp.float32)
@@ -105,7 +103,7 @@ def most_indices(platform: str) -> int:
     return max(math.prod(int(n) for n in shape.split("x")[:-1]) for shape in shapes)
 
 
-def test_a_tpu_gathers_no_pixels() -> None:
+def test_a_tpu_gathers_no_pixels():
     """What is left takes a row of a table for each channel, or a slice of the whole batch."""
     assert most_indices("cpu") >= 2 * 32 * 32
     assert most_indices("tpu") <= 2 * 3 * 3

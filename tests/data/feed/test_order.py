@@ -1,7 +1,5 @@
 """Orders of examples are pure functions of (key, step); feeds promise the shapes that they have."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import types
@@ -26,7 +24,7 @@ def by_definition(epoch: int, num_examples: int) -> np.ndarray:
     return np.asarray(jax.random.permutation(jax.random.fold_in(KEY, epoch), num_examples))
 
 
-def test_an_epoch_does_not_depend_on_its_chunk() -> None:
+def test_an_epoch_does_not_depend_on_its_chunk():
     whole = np.stack([by_definition(epoch, 50) for epoch in range(6)])
     assert epoch_orders(KEY, 0, 6, 50).dtype == jnp.int32
     traced = jax.jit(lambda first: epoch_orders(KEY, first, 2, 50))
@@ -35,7 +33,7 @@ def test_an_epoch_does_not_depend_on_its_chunk() -> None:
 
 
 @pytest.mark.parametrize(("num_examples", "batch"), [(10, 3), (7, 7), (5, 1)])
-def test_an_epoch_sees_distinct_examples_in_its_order(num_examples: int, batch: int) -> None:
+def test_an_epoch_sees_distinct_examples_in_its_order(num_examples, batch):
     """The same for images on the devices, from any chunk of epochs, and for images that stream."""
     steps = num_examples // batch
     streamed = TrainOrder(num_examples, batch, 1, KEY)
@@ -55,7 +53,7 @@ def test_an_epoch_sees_distinct_examples_in_its_order(num_examples: int, batch: 
             )
 
 
-def test_steps_and_members_can_be_mapped() -> None:
+def test_steps_and_members_can_be_mapped():
     rows = epoch_orders(KEY, 2, 2, 12)
     mapped = jax.vmap(lambda step: batch_indices(rows, 2, step, 4))(jnp.arange(6, 12))
     np.testing.assert_array_equal(mapped, rows.reshape(6, 4))
@@ -64,7 +62,7 @@ def test_steps_and_members_can_be_mapped() -> None:
     np.testing.assert_array_equal(members[1], epoch_orders(keys[1], 0, 2, 12))
 
 
-def test_padded_batches_count_every_example_once() -> None:
+def test_padded_batches_count_every_example_once():
     for num_examples in range(1, 41):
         for batch in (1, 2, 3, 7, 16, 39, 40, 64):
             indices, weights = padded_batches(num_examples, batch)
@@ -76,7 +74,7 @@ def test_padded_batches_count_every_example_once() -> None:
             assert not indices[weights == 0].any()
 
 
-def test_threads_that_meet_at_the_end_of_an_epoch_agree() -> None:
+def test_threads_that_meet_at_the_end_of_an_epoch_agree():
     order = TrainOrder(50, 10, 1, KEY)
     steps = [step for step in range(20) for _ in range(4)]
     with ThreadPoolExecutor(8) as pool:
@@ -89,7 +87,7 @@ def test_threads_that_meet_at_the_end_of_an_epoch_agree() -> None:
 @pytest.mark.parametrize(
     ("num_examples", "batch", "repeats"), [(40, 12, 3), (40, 10, 3), (23, 8, 2), (9, 9, 4)]
 )
-def test_repeated_augmentation_is_that_of_deit(num_examples: int, batch: int, repeats: int) -> None:
+def test_repeated_augmentation_is_that_of_deit(num_examples, batch, repeats):
     """RASampler: repeat each, cut the epoch to what it would have without repeats."""
     order = TrainOrder(num_examples, batch, repeats, KEY)
     steps = num_examples // batch
@@ -100,7 +98,7 @@ def test_repeated_augmentation_is_that_of_deit(num_examples: int, batch: int, re
         assert collections.Counter(taken) == collections.Counter(expected.tolist())
 
 
-def test_repeats_are_shared_out() -> None:
+def test_repeats_are_shared_out():
     """Copies of an image go to different processes when there are as many as repeats."""
     rows = examples_of(TrainOrder(100, 12, 3, KEY), 0).reshape(3, 4)
     np.testing.assert_array_equal(rows, np.tile(rows[0], (3, 1)))

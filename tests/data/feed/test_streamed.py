@@ -76,7 +76,7 @@ def indices(found: list[Any]) -> np.ndarray:
     return np.array([images[:, 1, 2, 0] for images, *_ in found])
 
 
-def test_a_batch_is_what_order_and_view_say() -> None:
+def test_a_batch_is_what_order_and_view_say():
     source, order = Noise(11), TrainOrder(11, 4, 1, KEY)
     view = View(4, scale=(0.2, 0.9), ratio=(0.5, 2.0), interpolation="random")
     for step, (images, labels) in enumerate(train(source, 4, range(5), view=view)):
@@ -93,9 +93,7 @@ def test_a_batch_is_what_order_and_view_say() -> None:
     ("processes", "first", "repeats"),
     [(1, 0, 1), (1, 3, 2), (1, 8, 1), (2, 0, 1), (2, 1, 3), (3, 0, 3), (4, 3, 1)],
 )
-def test_processes_share_out_the_same_global_batches_from_any_step_on(
-    processes: int, first: int, repeats: int
-) -> None:
+def test_processes_share_out_the_same_global_batches_from_any_step_on(processes, first, repeats):
     source = Noise(31)
     whole = train(source, 12, range(9), repeats=repeats)
     for index in range(processes):
@@ -106,12 +104,12 @@ def test_processes_share_out_the_same_global_batches_from_any_step_on(
             assert np.array_equal(labels[rows], same)
 
 
-def test_the_processes_divide_a_batch() -> None:
+def test_the_processes_divide_a_batch():
     with pytest.raises(InputError, match="batch 4 isn't a multiple of the 3 processes"):
         process_rows(4, 0, 3)
 
 
-def test_crops_are_philox_numbers() -> None:
+def test_crops_are_philox_numbers():
     """Philox 4x64-10 written out, so that crops outlive NumPy's generators."""
     mask = 2**64 - 1
 
@@ -128,7 +126,7 @@ def test_crops_are_philox_numbers() -> None:
 
 
 @pytest.mark.parametrize("batch", [63, 65, 130])
-def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> None:
+def test_batches_larger_than_a_piece_of_work_keep_their_order(batch):
     found = indices(train(Plain(140), batch, range(2)))
     order = TrainOrder(140, batch, 1, KEY)
     for step in range(2):
@@ -136,7 +134,7 @@ def test_batches_larger_than_a_piece_of_work_keep_their_order(batch: int) -> Non
 
 
 @pytest.mark.parametrize(("size", "processes"), [(1, 2), (12, 3), (13, 1), (23, 4), (24, 2)])
-def test_evaluation_counts_every_example_once(size: int, processes: int) -> None:
+def test_evaluation_counts_every_example_once(size, processes):
     source, seen = Plain(size), []
     for process in range(processes):
         example = functools.partial(of_test, source, View(4, 0.9), 12)
@@ -151,7 +149,7 @@ def test_evaluation_counts_every_example_once(size: int, processes: int) -> None
     assert sorted(seen) == list(range(size))
 
 
-def test_evaluation_shows_the_center() -> None:
+def test_evaluation_shows_the_center():
     source, view = Noise(3), View(6, 0.75)
     for row in range(3):
         pixels, label, weight = of_test(source, view, 3, 0, row)
@@ -168,7 +166,7 @@ class Gone(Plain):
     ("source", "words"),
     [(Plain(8, (2,)), "image 2 can't be decoded"), (Gone(8), "the disk is gone")],
 )
-def test_an_image_that_cannot_be_read_is_named(source: Plain, words: str) -> None:
+def test_an_image_that_cannot_be_read_is_named(source, words):
     with pytest.raises(InputError, match=words):
         train(source, 8, range(1))
     with pytest.raises(InputError, match=words):
@@ -192,7 +190,7 @@ def endless() -> Session:
     return batches(example, range(10_000), range(4), 3)
 
 
-def test_threads_end_when_a_stream_is_left() -> None:
+def test_threads_end_when_a_stream_is_left():
     assert ended()
 
     def first(stream: Session) -> None:
@@ -217,7 +215,7 @@ print(len(next(stream)[1]))
 """
 
 
-def test_an_abandoned_stream_ends_quietly_with_the_program() -> None:
+def test_an_abandoned_stream_ends_quietly_with_the_program():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ABANDON, __file__],
         capture_output=True,

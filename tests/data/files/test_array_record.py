@@ -2,7 +2,6 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tests.data.made import SIZES, examples, prepare, split
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory):
     root = tmp_path_factory.mktemp("tfds")
     for num_classes in (10, 100):
         prepare(f"cifar{num_classes}", root, num_classes=num_classes)
@@ -23,7 +22,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("num_classes", [10, 100])
-def test_what_tfds_wrote_is_read(prepared: Path, num_classes: int) -> None:
+def test_what_tfds_wrote_is_read(prepared, num_classes):
     before = "tensorflow" in sys.modules
     data = load_dataset(f"cifar{num_classes}", str(prepared))
     assert ("tensorflow" in sys.modules) == before
@@ -35,7 +34,7 @@ def test_what_tfds_wrote_is_read(prepared: Path, num_classes: int) -> None:
         assert examples(images, labels) == examples(*split(part, num_classes=num_classes))
 
 
-def test_a_damaged_file_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_in_one_line(tmp_path):
     folder = prepare("cifar10", tmp_path)
     source = ArrayRecordSource(folder, "test", 10)
     for path in folder.glob("*-0*"):
@@ -47,7 +46,7 @@ def test_a_damaged_file_is_reported_in_one_line(tmp_path: Path) -> None:
         source.read(0)
 
 
-def test_the_newest_version_is_read(tmp_path: Path) -> None:
+def test_the_newest_version_is_read(tmp_path):
     old = prepare("cifar10", tmp_path)
     for path in old.glob("*train*"):
         path.unlink()
@@ -62,7 +61,7 @@ def decoded(source: ArrayRecordSource) -> tuple[np.ndarray, np.ndarray]:
     return images, np.array([label for _, label in records])
 
 
-def test_encoded_images_come_with_their_labels(prepared: Path) -> None:
+def test_encoded_images_come_with_their_labels(prepared):
     before = "tensorflow" in sys.modules
     source = ArrayRecordSource(prepared / "cifar10" / "3.0.2", "train", 10)
     images, labels = decoded(source)
@@ -74,7 +73,7 @@ def test_encoded_images_come_with_their_labels(prepared: Path) -> None:
     assert ("tensorflow" in sys.modules) == before
 
 
-def test_splits_in_tfds_notation(prepared: Path) -> None:
+def test_splits_in_tfds_notation(prepared):
     folder = prepared / "cifar10" / "3.0.2"
     whole = examples(*decoded(ArrayRecordSource(folder, "train+test", 10)))
     both = (np.concatenate(pair) for pair in zip(split("train"), split("test"), strict=True))
@@ -86,7 +85,7 @@ def test_splits_in_tfds_notation(prepared: Path) -> None:
     assert examples(*joined) == examples(*split("train"))
 
 
-def test_other_classes_splits_and_formats_are_refused(tmp_path: Path) -> None:
+def test_other_classes_splits_and_formats_are_refused(tmp_path):
     folder = prepare("cifar10", tmp_path)
     with pytest.raises(InputError, match="holds 10 classes, expected 100"):
         ArrayRecordSource(folder, "train", 100)

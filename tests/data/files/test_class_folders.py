@@ -24,7 +24,7 @@ def write(root: Path, files: dict[str, bytes], folders: list[str]) -> Path:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def make(tmp_path):
     """Writes files, each with its name as its content, and others with a text."""
     return lambda names, folders=(), **texts: write(
         tmp_path,
@@ -57,7 +57,7 @@ TREE = [
 ]
 
 
-def test_a_tree_of_splits(make: Make) -> None:
+def test_a_tree_of_splits(make):
     folder = make([*TREE, "test/unlabeled.JPEG"])  # as ImageNet's test images are
     images, classes = found(folder, "train")
     assert classes == ["cat", "dog"]
@@ -71,19 +71,19 @@ def test_a_tree_of_splits(make: Make) -> None:
     assert images == {"val/cat/9.JPEG": "cat", "val/dog/9.JPEG": "dog"}
 
 
-def test_a_class_has_one_number_in_every_split(make: Make) -> None:
+def test_a_class_has_one_number_in_every_split(make):
     folder = make([*TREE, "test/dog/1.JPEG"])
     assert found(folder, "test") == ({"test/dog/1.JPEG": "dog"}, ["cat", "dog"])
 
 
-def test_a_class_may_have_the_name_of_a_split(make: Make) -> None:
+def test_a_class_may_have_the_name_of_a_split(make):
     folder = make(["train/train/1.png", "train/bus/1.png", "val/train/2.png"])
     assert found(folder, "train")[1] == ["bus", "train"]
     assert found(folder, "validation")[0] == {"val/train/2.png": "train"}
 
 
 @pytest.mark.parametrize(("train", "val"), [("NFC", "NFD"), ("NFD", "NFC"), ("NFD", "NFD")])
-def test_names_are_compared_composed(make: Make, train: str, val: str) -> None:
+def test_names_are_compared_composed(make, train, val):
     """macOS decomposes the "é" of a name, Linux keeps what it gets: it is the same class."""
     stored = functools.partial(unicodedata.normalize, train)
     other = functools.partial(unicodedata.normalize, val)
@@ -95,7 +95,7 @@ def test_names_are_compared_composed(make: Make, train: str, val: str) -> None:
     assert set(found(folder, "validation")[0].values()) == {"caf\u00e9"}
 
 
-def test_images_are_in_order_of_composed_names(tmp_path: Path) -> None:
+def test_images_are_in_order_of_composed_names(tmp_path):
     names = ["caf\u00e9/1.png", "cafz/10.png", "cafz/2.png", "cafz/a/0.png", "x/\u00e9.png"]
     names += ["x/f.png"]
     for form in ("NFC", "NFD"):
@@ -105,7 +105,7 @@ def test_images_are_in_order_of_composed_names(tmp_path: Path) -> None:
         assert order == [*names[1:4], names[0], *names[:3:-1]]
 
 
-def test_tiny_imagenet(make: Make) -> None:
+def test_tiny_imagenet(make):
     names = [f"train/{c}/images/{c}_{i}.JPEG" for c in ("n01", "n02") for i in range(3)]
     names += ["val/images/val_0.JPEG", "val/images/val_1.JPEG", "val/images/e\u0301.JPEG"]
     boxes = {"train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t0\t9\t9\n"}
@@ -122,7 +122,7 @@ def test_tiny_imagenet(make: Make) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "train/"])
-def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
+def test_the_class_is_the_first_folder(make, prefix):
     """Also of a tree without splits, all of which is for training."""
     images = {f"{label}/{room}/1.png": label for label in ("cat", "dog") for room in ("in", "out")}
     hidden = ["cat/.thumbnails/1.png", ".cache/cat/1.png", "cat/.1.png", "__MACOSX/cat/1.png"]
@@ -140,7 +140,7 @@ def test_the_class_is_the_first_folder(make: Make, prefix: str) -> None:
         *((name, "test") for name in ("Test", "testing")),
     ],
 )
-def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
+def test_other_names_of_splits(make, folder, split):
     assert found(make([f"{folder}/cat/1.png"]), split) == ({f"{folder}/cat/1.png": "cat"}, ["cat"])
 
 
@@ -158,13 +158,11 @@ def test_other_names_of_splits(make: Make, folder: str, split: str) -> None:
         (["a/train1.png", "b/x_test.png"], [], "train", "names of its files (test, train)"),
     ],
 )
-def test_files_that_form_no_split_are_refused(
-    make: Make, names: list[str], folders: list[str], split: str, words: str
-) -> None:
+def test_files_that_form_no_split_are_refused(make, names, folders, split, words):
     refused(lambda: source(make(names, folders), split), words)
 
 
-def test_suffixes_of_images_and_the_count_of_other_files(make: Make) -> None:
+def test_suffixes_of_images_and_the_count_of_other_files(make):
     """Of browsers, cameras and old systems; hidden files aren't counted."""
     images = [f"cat/{n}{end}" for n, end in enumerate((".JPG", ".jfif", ".jpe", ".gif", ".TIF"))]
     others = ["cat/Thumbs.db", "cat/x", "notes.txt", "cat/.DS_Store", "__MACOSX/cat/._0.jpg"]
@@ -174,11 +172,11 @@ def test_suffixes_of_images_and_the_count_of_other_files(make: Make) -> None:
     assert unread(ClassFolders(folder).others) == said
 
 
-def test_an_empty_folder_of_another_split_is_ignored(make: Make) -> None:
+def test_an_empty_folder_of_another_split_is_ignored(make):
     assert found(make(TREE, ["val/ant", "train/cat/deeper"]), "train")[1] == ["cat", "dog"]
 
 
-def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
+def test_links_to_folders_elsewhere_are_followed(tmp_path):
     """As in a subset of a data set that is made of links."""
     whole = write(tmp_path / "whole", {name: name.encode() for name in TREE}, [])
     subset = tmp_path / "subset"
@@ -190,7 +188,7 @@ def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
         assert found(subset, split) == found(whole, split)
 
 
-def test_a_link_to_nothing_is_named(make: Make) -> None:
+def test_a_link_to_nothing_is_named(make):
     folder = make(TREE)
     (folder / "train/dog/dead.png").symlink_to("no.png")
     images = source(folder, "train")

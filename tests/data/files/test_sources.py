@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.files.class_folders import ClassFolders, FileSource
+from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import Subset, contents, load_all
 from tests.data.made import decoded, encode
 
@@ -27,11 +27,11 @@ def write(root: Path, classes: int = 3, each: int = 4, size: tuple[int, int] = (
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> FileSource:
+def source(tmp_path):
     return ClassFolders(write(tmp_path)).source("train")
 
 
-def test_images_come_with_their_labels(source: FileSource, tmp_path: Path) -> None:
+def test_images_come_with_their_labels(source, tmp_path):
     assert len(source) == 12
     assert source.labels.dtype == np.int32
     for index in range(12):
@@ -41,7 +41,7 @@ def test_images_come_with_their_labels(source: FileSource, tmp_path: Path) -> No
     assert source.name(5) == f"{tmp_path}/train/class1/1.png"
 
 
-def test_a_part_is_read_in_its_order(source: FileSource) -> None:
+def test_a_part_is_read_in_its_order(source):
     part = Subset(source, np.array([7, 0, 7]))
     assert len(part) == 3
     assert part.num_classes == 3
@@ -51,7 +51,7 @@ def test_a_part_is_read_in_its_order(source: FileSource) -> None:
     assert Subset(part, np.array([1])).read(0) == source.read(0)
 
 
-def test_a_small_source_is_loaded_whole(source: FileSource) -> None:
+def test_a_small_source_is_loaded_whole(source):
     images, labels = load_all(source, 5)
     assert images.shape == (12, 5, 5, 3)
     assert images.dtype == np.uint8
@@ -59,14 +59,14 @@ def test_a_small_source_is_loaded_whole(source: FileSource) -> None:
     assert images[:, 2, 3, 1].tolist() == [10 * (i // 4) + i % 4 for i in range(12)]
 
 
-def test_loading_whole_names_a_damaged_image(source: FileSource, tmp_path: Path) -> None:
+def test_loading_whole_names_a_damaged_image(source, tmp_path):
     (tmp_path / "train/class1/2.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"train/class1/2\.png can't be decoded"):
         load_all(source, 5)
 
 
 @pytest.mark.parametrize("changed", range(0, 12, 5))
-def test_contents_are_of_every_image(source: FileSource, tmp_path: Path, changed: int) -> None:
+def test_contents_are_of_every_image(source, tmp_path, changed):
     before = contents(source)
     path = tmp_path / f"train/class{changed // 4}/{changed % 4}.png"
     data = path.read_bytes()
@@ -77,14 +77,14 @@ def test_contents_are_of_every_image(source: FileSource, tmp_path: Path, changed
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"<html>404</html>"])
-def test_contents_name_a_damaged_image(source: FileSource, tmp_path: Path, damage) -> None:
+def test_contents_name_a_damaged_image(source, tmp_path, damage):
     path = tmp_path / "train/class1/2.png"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError, match=r"train/class1/2\.png can't be decoded .*: mend it or"):
         contents(source)
 
 
-def test_contents_are_of_the_labels_and_the_order(source: FileSource) -> None:
+def test_contents_are_of_the_labels_and_the_order(source):
     labels = source.labels.copy()
     labels[3] = 2
     other = dataclasses.replace(source, labels=labels)
@@ -92,7 +92,7 @@ def test_contents_are_of_the_labels_and_the_order(source: FileSource) -> None:
     assert len({contents(one) for one in (source, other, *parts)}) == 6
 
 
-def test_contents_of_many_images_are_an_even_sample() -> None:
+def test_contents_of_many_images_are_an_even_sample():
     """Every tenth of them is read equally often."""
 
     class Counted:
@@ -120,7 +120,7 @@ def test_contents_of_many_images_are_an_even_sample() -> None:
 
 
 @pytest.mark.skipif("MIMETIC_TINY_IMAGENET" not in os.environ, reason="needs real files")
-def test_real_tiny_imagenet_is_read() -> None:
+def test_real_tiny_imagenet_is_read():
     tree = ClassFolders(Path(os.environ["MIMETIC_TINY_IMAGENET"]))
     for split, name in (("train", "{}_"), ("validation", "val_")):
         source = tree.source(split)

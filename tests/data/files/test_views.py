@@ -34,7 +34,7 @@ RATIO = (3 / 4, 4 / 3)
 
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(0, 10**6))
 @settings(max_examples=200, deadline=None)
-def test_boxes_are_within_the_image(height: int, width: int, seed: int) -> None:
+def test_boxes_are_within_the_image(height, width, seed):
     rng = np.random.default_rng(seed)
     top, left, box_height, box_width = random_crop(rng, height, width, (0.08, 1.0), RATIO)
     assert min(top, left) >= 0
@@ -43,7 +43,7 @@ def test_boxes_are_within_the_image(height: int, width: int, seed: int) -> None:
     assert left + box_width <= width
 
 
-def test_boxes_have_the_right_distribution() -> None:
+def test_boxes_have_the_right_distribution():
     """Area and log ratio uniform where every box fits; corners uniform over the rest."""
     rng = np.random.default_rng(1)
     boxes = np.array([random_crop(rng, 1000, 1000, (0.1, 0.5), RATIO) for _ in range(4000)])
@@ -63,13 +63,11 @@ def test_boxes_have_the_right_distribution() -> None:
     ("height", "width", "box"),
     [(10, 1000, (0, 493, 10, 13)), (1000, 10, (493, 0, 13, 10))],
 )
-def test_without_a_box_that_fits_the_center_is_cut(
-    height: int, width: int, box: tuple[int, int, int, int]
-) -> None:
+def test_without_a_box_that_fits_the_center_is_cut(height, width, box):
     assert random_crop(np.random.default_rng(0), height, width, (0.9, 1.0), RATIO) == box
 
 
-def test_a_crop_of_everything_is_the_image_resized() -> None:
+def test_a_crop_of_everything_is_the_image_resized():
     data = encode(photo(100, 100), "PNG")
     rng = np.random.default_rng(0)
     whole = train_view(View(100, scale=(1, 1), ratio=(1, 1)), data, rng)
@@ -78,9 +76,7 @@ def test_a_crop_of_everything_is_the_image_resized() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("size", [40, 96, 160, 224])
-def test_a_reduced_view_is_as_close_to_pillow_as_bicubic_is_to_bilinear(
-    size: int, kind: str
-) -> None:
+def test_a_reduced_view_is_as_close_to_pillow_as_bicubic_is_to_bilinear(size, kind):
     """Also where a JPEG is decoded at half (160) or quarter (96, 40) size, to within twice that."""
     data = encode(photo(500, 500), kind)
     whole = View(size, scale=(1, 1), ratio=(1, 1))
@@ -93,7 +89,7 @@ def test_a_reduced_view_is_as_close_to_pillow_as_bicubic_is_to_bilinear(
 
 
 @pytest.mark.parametrize("size", [24, 60, 150, 224])
-def test_the_view_shows_the_box(size: int) -> None:
+def test_the_view_shows_the_box(size):
     """An image of its own coordinates shows where each pixel comes from, at any reduction."""
     height, width = 300, 400
     rows, columns = np.mgrid[:height, :width]
@@ -111,7 +107,7 @@ def test_the_view_shows_the_box(size: int) -> None:
         assert np.abs(view[:, :, 1].mean(0) - expected).max() < 3
 
 
-def test_random_interpolation_is_one_of_the_two() -> None:
+def test_random_interpolation_is_one_of_the_two():
     data = encode(photo(20, 20), "PNG")
 
     def view(interpolation: str, seed: int) -> bytes:
@@ -126,7 +122,7 @@ def test_random_interpolation_is_one_of_the_two() -> None:
 
 
 @pytest.mark.parametrize("shape", [(300, 400), (401, 299), (256, 256), (50, 90), (7, 3)])
-def test_the_center_is_that_of_torchvision(shape: tuple[int, int]) -> None:
+def test_the_center_is_that_of_torchvision(shape):
     """Resize(256) then CenterCrop(224), written out in Pillow: bit for bit."""
     data = encode(photo(*shape))
     image = decoded(data)
@@ -141,13 +137,13 @@ def test_the_center_is_that_of_torchvision(shape: tuple[int, int]) -> None:
     assert np.array_equal(view, expected)
 
 
-def test_one_pixel_is_enough() -> None:
+def test_one_pixel_is_enough():
     data = encode(np.full((1, 1, 3), 77, np.uint8), "PNG")
     assert (train_view(View(5), data, np.random.default_rng(0)) == 77).all()
     assert (eval_view(View(5, 0.9), data) == 77).all()
 
 
-def test_the_error_names_a_damaged_image() -> None:
+def test_the_error_names_a_damaged_image():
     data = encode(photo(64, 64))[:-300]
     with pytest.raises(InputError, match=r"dog\.JPEG"):
         train_view(View(8), data, np.random.default_rng(0), "dog.JPEG")
@@ -180,7 +176,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_pixels_are_those_of_pillow(kind: str) -> None:
+def test_pixels_are_those_of_pillow(kind):
     pixels = decode(FILES[kind])
     assert pixels.dtype == np.uint8
     if "transparent" in kind:  # Pillow itself warns here.
@@ -191,13 +187,13 @@ def test_pixels_are_those_of_pillow(kind: str) -> None:
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_orientation_is_ignored(orientation: int) -> None:
+def test_orientation_is_ignored(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     assert np.array_equal(decode(encoded("JPEG", exif=exif)), decode(encoded("JPEG")))
 
 
-def test_sixteen_bit_gray_is_scaled() -> None:
+def test_sixteen_bit_gray_is_scaled():
     levels = np.array([[0, 255, 256], [32768, 65279, 65535]], np.uint16)
     data = made.encode(levels, "PNG")
     assert decode(data)[:, :, 1].tolist() == [[0, 0, 1], [128, 254, 255]]
@@ -206,7 +202,7 @@ def test_sixteen_bit_gray_is_scaled() -> None:
 
 @pytest.mark.parametrize("most", [300, 1023, 4095, 65535])
 @pytest.mark.parametrize("form", ["P2", "P5"])
-def test_a_pgm_of_more_than_8_bits_is_scaled(form: str, most: int) -> None:
+def test_a_pgm_of_more_than_8_bits_is_scaled(form, most):
     levels = np.linspace(0, most, 600).round().astype(">u2").reshape(20, 30)
     numbers = levels.tobytes() if form == "P5" else " ".join(map(str, levels.flat)).encode()
     pixels = decode(f"{form}\n30 20\n{most}\n".encode() + numbers)
@@ -215,7 +211,7 @@ def test_a_pgm_of_more_than_8_bits_is_scaled(form: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-def test_32_bit_gray_is_refused(dtype: type) -> None:
+def test_32_bit_gray_is_refused(dtype):
     data = made.encode(np.ones((4, 5), dtype), "TIFF")
     with pytest.raises(
         InputError, match=r"a\.tif can't be decoded \(32-bit gray has no known range"
@@ -225,7 +221,7 @@ def test_32_bit_gray_is_refused(dtype: type) -> None:
 
 @pytest.mark.parametrize("reduction", [2, 4])
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG"])
-def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -> None:
+def test_a_reduced_jpeg_is_the_average_of_the_whole(kind, reduction):
     """Within the few levels by which the DCT's low-pass filter differs from a box."""
     whole = decode(FILES[kind])
     pixels = decode(FILES[kind], reduction=reduction)
@@ -236,7 +232,7 @@ def test_a_reduced_jpeg_is_the_average_of_the_whole(kind: str, reduction: int) -
     assert np.abs(pixels[:height, :width] - means).mean() < 3
 
 
-def test_the_header_of_a_jpeg_that_is_decoded_reduced_gives_its_shape() -> None:
+def test_the_header_of_a_jpeg_that_is_decoded_reduced_gives_its_shape():
     for kind in ("JPEG", "progressive JPEG", "gray JPEG"):
         assert jpeg_shape(FILES[kind]) == PHOTO.shape[:2]
     for kind in ("CMYK JPEG", "PNG", "WebP"):
@@ -245,7 +241,7 @@ def test_the_header_of_a_jpeg_that_is_decoded_reduced_gives_its_shape() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "gray JPEG", "CMYK JPEG", "PNG"])
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.3, 0.6])
-def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
+def test_a_truncated_file_is_named(kind, kept):
     data = FILES[kind]
     with pytest.raises(InputError, match=r"cat\.JPEG can't be decoded") as caught:
         decode(data[: int(kept * len(data))], "cat.JPEG")
@@ -255,25 +251,25 @@ def test_a_truncated_file_is_named(kind: str, kept: float) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xd8\xff", b"<html>404</html>", b"\xff\xd8\xff\xe0" + bytes(50)]
 )
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_other_bytes_are_refused(data):
     assert jpeg_shape(data) is None
     with pytest.raises(InputError, match=f"no known image format in its {len(data)} bytes"):
         decode(data)
 
 
-def test_no_program_is_run_for_an_image() -> None:
+def test_no_program_is_run_for_an_image():
     """Pillow calls Ghostscript for PostScript."""
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(%pipe%id)\n"
     with pytest.raises(InputError, match="no known image format"):
         decode(postscript, "a.jpg")
 
 
-def test_an_image_beyond_pillows_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_beyond_pillows_limit_is_named(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", PHOTO.shape[0] * PHOTO.shape[1] // 3)
     with pytest.raises(InputError, match=r"a\.png can't be decoded \(.*exceeds limit"):
         decode(FILES["PNG"], "a.png")
 
 
-def test_opencv_starts_no_threads() -> None:
+def test_opencv_starts_no_threads():
     decode(FILES["JPEG"])
     assert sys.modules["cv2"].getNumThreads() == 1

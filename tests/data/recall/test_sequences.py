@@ -1,7 +1,5 @@
 """Sequences of recall: every answer follows from what comes before, checked in Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any
@@ -52,7 +50,7 @@ def answers(sequences: Any, inputs: list[int]) -> dict[int, int]:
 
 @by_set
 @pytest.mark.parametrize("times", [1, 2])
-def test_every_answer_follows_from_what_comes_before(sequences: Any, times: int) -> None:
+def test_every_answer_follows_from_what_comes_before(sequences, times):
     inputs, targets = drawn(sequences, times)
     assert inputs.shape == targets.shape == (4000, sequences.inputs(times))
     assert (inputs.min() >= 0, inputs.max() < sequences.tokens) == (True, True)
@@ -63,7 +61,7 @@ def test_every_answer_follows_from_what_comes_before(sequences: Any, times: int)
         assert len(expected) == count[type(sequences)]
 
 
-def test_draws_are_uniform() -> None:
+def test_draws_are_uniform():
     """Tokens of strings, answers of pairs, and places and answers of induction."""
     copied = drawn(SMALL[0])[0][:, 1:8]
     assert np.bincount(copied.ravel(), minlength=5) / copied.size == pytest.approx(0.2, abs=0.01)
@@ -82,7 +80,7 @@ def test_draws_are_uniform() -> None:
 
 
 @by_set
-def test_other_sequences_have_another_fingerprint(sequences: Any) -> None:
+def test_other_sequences_have_another_fingerprint(sequences):
     others = [
         dataclasses.replace(sequences, **{field.name: changed})
         for field in dataclasses.fields(sequences)
@@ -92,7 +90,7 @@ def test_other_sequences_have_another_fingerprint(sequences: Any) -> None:
     assert dataclasses.replace(sequences).fingerprint() == sequences.fingerprint()
 
 
-def test_lengths_to_test_at() -> None:
+def test_lengths_to_test_at():
     assert Copying(test_at=(4, 2)).times == (1, 2, 4)
     assert "256 test sequences of 34, 66, 130 tokens" in str(Copying())
     assert set(SETS) == {"copying", "associative", "induction"}
@@ -106,7 +104,7 @@ def test_lengths_to_test_at() -> None:
         (Associative, {"pairs": 4}, "queries 8 are more than pairs 4"),
     ],
 )
-def test_bad_sizes(kind: Any, fields: dict[str, Any], words: str) -> None:
+def test_bad_sizes(kind, fields, words):
     with pytest.raises(InputError, match=words) as caught:
         kind(**fields)
     assert "\n" not in str(caught.value)

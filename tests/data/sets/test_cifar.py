@@ -1,7 +1,5 @@
 """CIFAR's pickles: read as written, of every protocol, damaged, and made to harm."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable
@@ -65,7 +63,7 @@ def write(name: str, folder: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("inside", [True, False])
-def test_what_is_written_is_read(tmp_path: Path, name: str, inside: bool) -> None:
+def test_what_is_written_is_read(tmp_path, name, inside):
     """In the folder itself, and in the published folder below it."""
     write(name, tmp_path / describe(name).folder)
     data = load_dataset(name, str(tmp_path if inside else tmp_path / describe(name).folder))
@@ -79,7 +77,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str, inside: bool) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named_with_its_origin(tmp_path: Path, name: str) -> None:
+def test_what_is_missing_is_named_with_its_origin(tmp_path, name):
     info = describe(name)
     commands = [f"mimetic download {name} --data-dir=", f"tfds build {info.tfds} --file_format="]
     origin = [info.source, *commands]
@@ -95,9 +93,7 @@ def test_what_is_missing_is_named_with_its_origin(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_truncated_file_and_other_bytes_are_named_with_their_size(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_truncated_file_and_other_bytes_are_named_with_their_size(tmp_path, name):
     write(name, tmp_path)
     info = describe(name)
     path = tmp_path / FILES[name][0][0]
@@ -121,9 +117,7 @@ def test_a_truncated_file_and_other_bytes_are_named_with_their_size(
         ({"labels": [0.5] * 6}, ["data_batch_5", "float64"]),
     ],
 )
-def test_a_file_that_contradicts_itself_is_named(
-    tmp_path: Path, change: dict[str, Any], words: list[str]
-) -> None:
+def test_a_file_that_contradicts_itself_is_named(tmp_path, change, words):
     write("cifar10", tmp_path, **change)
     refused("cifar10", tmp_path, *words)
 
@@ -134,7 +128,7 @@ def write_cifar(folder: Path) -> dict[str, dict[bytes, Any]]:
     return {path.name: pickle.loads(path.read_bytes()) for path in sorted(folder.iterdir())}
 
 
-def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
+def test_a_pickle_of_python_2_is_read(tmp_path):
     """The published files are of protocol 2, with byte strings that Python 3 no longer writes."""
     folder = tmp_path / "cifar-10-batches-py"
     written = write_cifar(folder)
@@ -168,7 +162,7 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("text_keys", [False, True])
-def test_every_protocol_of_python_3_is_read(tmp_path: Path, protocol: int, text_keys: bool) -> None:
+def test_every_protocol_of_python_3_is_read(tmp_path, protocol, text_keys):
     """As a notebook writes the files again; keys are text where they were read as latin1."""
     written = write_cifar(tmp_path)
     for file, content in written.items():
@@ -188,7 +182,7 @@ def test_every_protocol_of_python_3_is_read(tmp_path: Path, protocol: int, text_
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n(tR.",
     ],
 )
-def test_a_pickle_of_no_arrays_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_pickle_of_no_arrays_is_refused(tmp_path, content):
     write_cifar(tmp_path)
     (tmp_path / "data_batch_4").write_bytes(content)
     refused("cifar10", tmp_path, "data_batch_4")
@@ -203,7 +197,7 @@ class _Hostile:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path, protocol: int) -> None:
+def test_a_pickle_that_would_run_a_command_is_refused(tmp_path, protocol):
     content: dict[bytes, Any] = dict(write_cifar(tmp_path)["data_batch_1"])
     marker = tmp_path / "marker"
     content[b"batch_label"] = _Hostile(marker)
@@ -213,7 +207,7 @@ def test_a_pickle_that_would_run_a_command_is_refused(tmp_path: Path, protocol: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_real_files(name: str) -> None:
+def test_the_real_files(name):
     folder = os.environ.get(f"MIMETIC_{name.upper()}_DIR")
     if not folder:
         pytest.skip(f"MIMETIC_{name.upper()}_DIR isn't set to a folder with {name}")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ def dots(**changes: Any) -> ImageDataset:
     return ImageDataset(**(fields | changes))
 
 
-def test_arrays_of_jax_are_arrays() -> None:
+def test_arrays_of_jax_are_arrays():
     data = dots(train_images=jnp.zeros((6, 4, 5, 2), jnp.uint8))
     assert isinstance(data.train_images, np.ndarray)
     assert data.image_shape == (4, 5, 2)
@@ -51,13 +50,13 @@ def test_arrays_of_jax_are_arrays() -> None:
         ({"num_classes": 0}, r"^ImageDataset\.num_classes "),
     ],
 )
-def test_contradictions_are_reported_in_one_line(changes: dict[str, Any], words: str) -> None:
+def test_contradictions_are_reported_in_one_line(changes, words):
     with pytest.raises(InputError, match=words) as caught:
         dots(**changes)
     assert "\n" not in str(caught.value)
 
 
-def test_the_fingerprint_is_of_the_values_alone() -> None:
+def test_the_fingerprint_is_of_the_values_alone():
     data = dots()
     fortran = np.asfortranarray(data.train_images)
     for same in (dots(name="other"), dataclasses.replace(data, train_images=fortran)):
@@ -69,7 +68,7 @@ def test_the_fingerprint_is_of_the_values_alone() -> None:
         assert dataclasses.replace(data, **{field: array}).fingerprint() != data.fingerprint()
 
 
-def test_parts_keep_the_fraction_of_every_class_and_are_nested() -> None:
+def test_parts_keep_the_fraction_of_every_class_and_are_nested():
     parts = []
     for fraction in (0.01, 0.1, 0.25, 0.5, 1.0):
         indices = balanced(LABELS, fraction)
@@ -80,7 +79,7 @@ def test_parts_keep_the_fraction_of_every_class_and_are_nested() -> None:
     assert all(smaller < larger for smaller, larger in itertools.pairwise(parts))
 
 
-def test_held_out_images_are_those_left_out_of_training() -> None:
+def test_held_out_images_are_those_left_out_of_training():
     """Each image is its own number, so that none of the test split can be overlooked."""
     numbers = np.arange(len(LABELS), dtype=np.uint16)
     images = np.stack([numbers // 256, numbers % 256], -1).astype(np.uint8)[:, None, :, None]
@@ -98,15 +97,13 @@ def test_held_out_images_are_those_left_out_of_training() -> None:
     assert np.array_equal(found.test_labels, LABELS[[256 * a + b for a, b in parts[1]]])
 
 
-def test_names_are_those_described() -> None:
+def test_names_are_those_described():
     assert len(set(names())) == len(names())
     assert [describe(name).name for name in names()] == list(names())
 
 
 @pytest.mark.parametrize("function", [load_dataset, describe])
-def test_an_unknown_name_gets_the_known_ones_and_the_nearest(
-    function: Callable[[str], object],
-) -> None:
+def test_an_unknown_name_gets_the_known_ones_and_the_nearest(function):
     with pytest.raises(InputError, match="did you mean 'cifar10'") as caught:
         function("cifar-10")
     assert all(name in str(caught.value) for name in names())
@@ -114,7 +111,7 @@ def test_an_unknown_name_gets_the_known_ones_and_the_nearest(
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_record_is_complete(name: str) -> None:
+def test_a_record_is_complete(name):
     info = describe(name)
     channels = info.image_shape[-1]
     assert len(info.mean) == len(info.std) == channels
@@ -126,7 +123,7 @@ def test_a_record_is_complete(name: str) -> None:
     assert info.tfds or not info.streamed
 
 
-def test_a_record_prints_as_one_line() -> None:
+def test_a_record_prints_as_one_line():
     expected = "cifar10, 50,000 train and 10,000 test images of (32, 32, 3), 10 classes"
     assert str(describe("cifar10")) == expected
 
@@ -141,12 +138,12 @@ def test_a_record_prints_as_one_line() -> None:
         ("food101", (750, 250)),
     ],
 )
-def test_published_counts_of_each_class(name: str, per_class: tuple[int, int]) -> None:
+def test_published_counts_of_each_class(name, per_class):
     info = describe(name)
     assert (info.num_train, info.num_test) == tuple(n * info.num_classes for n in per_class)
 
 
-def test_tfds_has_these_classes_and_shapes() -> None:
+def test_tfds_has_these_classes_and_shapes():
     """By the builders that come with TFDS: no file of the data is needed."""
     import tensorflow_datasets as tfds
 
@@ -158,7 +155,7 @@ def test_tfds_has_these_classes_and_shapes() -> None:
                 assert features["image"].shape == info.image_shape
 
 
-def test_the_digits() -> None:
+def test_the_digits():
     """A fixed, stratified split of images that are all different, as the record says."""
     info, data = describe("digits"), load_dataset("digits")
     assert data.image_shape == info.image_shape

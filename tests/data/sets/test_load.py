@@ -1,12 +1,8 @@
 """Where images are looked for, and one's own: each in one split, with the class of its folder."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,28 +208,26 @@ ODD = {
         lambda path: load_dataset("cifar10", f"{path}/cifar"),
     ],
 )
-def test_odd_paths_are_refused(read: Callable[[str], object]) -> None:
+def test_odd_paths_are_refused(read):
     for name, path in ODD.items():
         message = refused(lambda path=path: read(path))
         assert name != "address" or "is not on a local disk" in message
 
 
-def test_data_in_a_bucket_are_mounted() -> None:
+def test_data_in_a_bucket_are_mounted():
     message = refused(lambda: load_own("folder", "gs://photos/birds/small", 0))
     assert message.endswith("mount it, as by gcsfuse photos DIR, and give DIR/birds/small")
 
 
 @pytest.mark.parametrize("version", ["1.0.0²", "1.0." + ".".join("1" * 120), "9.9.9"], ids=len)
-def test_odd_versions_are_no_reason_to_fail(tmp_path: Path, version: str) -> None:
+def test_odd_versions_are_no_reason_to_fail(tmp_path, version):
     (tmp_path / "cifar10" / version).mkdir(parents=True)
     (tmp_path / "cifar10" / version / "dataset_info.json").write_bytes(b"\xff no JSON")
     assert "cifar10" in refused(lambda: load_dataset("cifar10", str(tmp_path)))
 
 
 @pytest.mark.parametrize(("load", "name"), [(load_dataset, "digits"), (load_text, "python_docs")])
-def test_a_folder_that_is_not_read_is_refused(
-    load: Callable[[str, str], object], name: str
-) -> None:
+def test_a_folder_that_is_not_read_is_refused(load, name):
     """Or digits would be trained on in place of the images that were meant."""
     message = refused(lambda: load(name, "imgs"))
     assert message.startswith(f"data.dir imgs is not used: {name} comes with")

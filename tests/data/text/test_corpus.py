@@ -1,7 +1,5 @@
 """Texts as token ids: the published rules and counts, and errors that name the place."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -33,7 +31,7 @@ def refused(words: list[str], name: str, data_dir: Path | None) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "ptb", "simple-examples/data"])
-def test_words(tmp_path: Path, below: str) -> None:
+def test_words(tmp_path, below):
     write(tmp_path / below, "ptb.{}.txt", WORDS)
     corpus = text.load_text("ptb_word", str(tmp_path))
     assert corpus.name == "ptb_word"
@@ -44,7 +42,7 @@ def test_words(tmp_path: Path, below: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["wikitext2", "wikitext103"])
-def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
+def test_wikitext_keeps_empty_lines_as_ends(tmp_path, name):
     """Blank lines count, and spaces other than ASCII's separate words, as in Python's split."""
     contents = {"train": " \n = Títle = \n \n x\u00a0<unk> \n", "valid": "x\n", "test": "y\n"}
     write(tmp_path / name.replace("wikitext", "wikitext-"), "wiki.{}.tokens", contents)
@@ -52,7 +50,7 @@ def test_wikitext_keeps_empty_lines_as_ends(tmp_path: Path, name: str) -> None:
     assert " ".join(symbols(corpus, "train")) == "<eos> = Títle = <eos> <eos> x <unk> <eos>"
 
 
-def test_fingerprints_are_of_texts(tmp_path: Path) -> None:
+def test_fingerprints_are_of_texts(tmp_path):
     """Whether the last line ends with a newline or not."""
     found = []
     for number, changes in enumerate(
@@ -69,7 +67,7 @@ def test_fingerprints_are_of_texts(tmp_path: Path) -> None:
     assert len(set(found)) == 3
 
 
-def test_characters_are_those_of_mikolovs_files(tmp_path: Path) -> None:
+def test_characters_are_those_of_mikolovs_files(tmp_path):
     """One space between words, none around them, newlines kept."""
     write(tmp_path, "ptb.{}.txt", WORDS)
     corpus = text.load_text("ptb_char", str(tmp_path))
@@ -80,9 +78,7 @@ def test_characters_are_those_of_mikolovs_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["word", "char"])
-def test_parts_of_a_large_file_join(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
+def test_parts_of_a_large_file_join(tmp_path, monkeypatch, level):
     """However small the parts are; a character of several bytes isn't cut either."""
     content = "äöü one\n\n日本 two äöü\nthree\n" * 3
     file = tmp_path / "a.txt"
@@ -101,7 +97,7 @@ def test_parts_of_a_large_file_join(
 
 
 @pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2", "wikitext103"])
-def test_missing_files_are_listed_with_their_origin(tmp_path: Path, name: str) -> None:
+def test_missing_files_are_listed_with_their_origin(tmp_path, name):
     info = text.describe(name)
     expected = [*info.files, info.source]
     refused([f"no {name} in {tmp_path}: ", *expected], name, tmp_path)
@@ -111,7 +107,7 @@ def test_missing_files_are_listed_with_their_origin(tmp_path: Path, name: str) -
     refused([f"({tmp_path} lacks {info.files[0]}, {info.files[2]})", *expected], name, tmp_path)
 
 
-def test_python_docs_need_no_folder() -> None:
+def test_python_docs_need_no_folder():
     """The counts are those of the installed Python's text, so nothing differs when it is opened."""
     info, corpus = text.describe("python_docs"), text.load_text("python_docs", None)
     topics = pytest.importorskip("pydoc_data.topics").topics
@@ -124,19 +120,19 @@ def test_python_docs_need_no_folder() -> None:
     np.testing.assert_allclose(np.divide(found, len(whole)), (0.9, 0.05, 0.05), atol=1e-4)
 
 
-def test_python_without_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_without_documentation(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     refused(["python_docs is pydoc_data.topics, which this Python"], "python_docs", None)
     with pytest.raises(InputError, match="use a complete CPython, or another text"):
         text.describe("python_docs")
 
 
-def test_unknown_names(tmp_path: Path) -> None:
+def test_unknown_names(tmp_path):
     with pytest.raises(InputError, match=r"unknown text 'ptb_words': .* did you mean 'ptb_word'"):
         text.load_text("ptb_words", str(tmp_path))
 
 
-def test_files_that_are_empty_or_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_empty_or_not_utf_8(tmp_path, monkeypatch):
     write(tmp_path, "ptb.{}.txt", WORDS)
     valid = tmp_path / "ptb.valid.txt"
     valid.write_bytes(b"")
@@ -155,7 +151,7 @@ real = pytest.mark.skipif(not FOLDER, reason="MIMETIC_TEXT_DIR names no folder")
 
 @real
 @pytest.mark.parametrize("name", ["ptb_word", "ptb_char", "wikitext2"])
-def test_published_counts(name: str) -> None:
+def test_published_counts(name):
     info, corpus = text.describe(name), text.load_text(name, FOLDER)
     assert len(corpus.vocabulary) == info.vocabulary
     found = tuple(len(getattr(corpus, split)) for split in SPLITS)
@@ -168,7 +164,7 @@ def test_published_counts(name: str) -> None:
 
 
 @real
-def test_characters_of_the_real_words_are_mikolovs() -> None:
+def test_characters_of_the_real_words_are_mikolovs():
     """His ptb.char.*.txt have a space after each character, and "_" for a space."""
     corpus = text.load_text("ptb_char", FOLDER)
     for split in SPLITS:

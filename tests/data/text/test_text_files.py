@@ -1,7 +1,5 @@
 """A text of one's own: as it is split, or split at line ends, with nothing lost between."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ def written(corpus, split: str, between: str = "") -> str:
 
 
 @pytest.mark.parametrize("form", ["file", "folder"])
-def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str) -> None:
+def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path, form):
     if form == "file":
         path = tmp_path / "notes.md"
         path.write_text("".join(LINES))
@@ -40,13 +38,13 @@ def test_a_text_is_split_at_line_ends_and_joins_again(tmp_path: Path, form: str)
     assert [part.count("\n") for part in parts] == pytest.approx([90, 5, 5], abs=1)
 
 
-def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("".join(LINES))
     monkeypatch.chdir(tmp_path)
     assert load_own("text_char", ".").name == describe("text_char", ".").name == tmp_path.name
 
 
-def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
+def test_files_are_joined_at_line_starts(tmp_path):
     (tmp_path / "a.txt").write_text("to be\n" * 60 + "the end")
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfthe end\n" + b"a time\n" * 60)
     corpus = load_own("text_word", str(tmp_path))
@@ -58,7 +56,7 @@ def test_files_are_joined_at_line_starts(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 40), min_size=60, max_size=60), st.booleans())
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_the_line_ends_are_the_nearest(lengths: list[int], ended: bool) -> None:
+def test_the_line_ends_are_the_nearest(lengths, ended):
     text = "\n".join("x" * length for length in lengths) + "\n" * ended
     ends = [position + 1 for position, character in enumerate(text) if character == "\n"]
     nearest = [min(ends, key=lambda end: abs(end - share * len(text))) for share in (0.9, 0.95)]
@@ -67,7 +65,7 @@ def test_the_line_ends_are_the_nearest(lengths: list[int], ended: bool) -> None:
     assert [len(train), len(train) + len(valid)] == nearest
 
 
-def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch):
     monkeypatch.setattr(text_files, "_MOST_TESTED", 40)
     parts = text_files._divided(Path("a.txt"), ["to be\n" * 1000])
     assert [len(part) for part in parts] == [5922, 36, 42]
@@ -86,7 +84,7 @@ def test_what_is_tested_of_a_long_text_is_bounded(monkeypatch: pytest.MonkeyPatc
         ((), r"has no \.txt file"),
     ],
 )
-def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: str) -> None:
+def test_a_part_of_the_splits_is_refused(tmp_path, files, missing):
     """Joined and split again, the test text would be trained on."""
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -102,7 +100,7 @@ def test_a_part_of_the_splits_is_refused(tmp_path: Path, files: tuple, missing: 
         *((form, "valid") for form in ("{}.TXT", "wiki.{}.txt", "{}-00000.txt", "{}/part.txt")),
     ],
 )
-def test_a_split_folder_is_read_as_it_is(tmp_path: Path, form: str, valid: str) -> None:
+def test_a_split_folder_is_read_as_it_is(tmp_path, form, valid):
     (tmp_path / "notes.txt").write_text("none of the three")
     for name, lines in (("train", LINES[:3]), (valid, LINES[3:4]), ("test", LINES[4:6])):
         path = tmp_path / form.format(name)
@@ -114,14 +112,14 @@ def test_a_split_folder_is_read_as_it_is(tmp_path: Path, form: str, valid: str) 
     assert [written(corpus, split) for split in SPLITS] == expected
 
 
-def test_titles_tell_no_splits(tmp_path: Path) -> None:
+def test_titles_tell_no_splits(tmp_path):
     for number, name in enumerate(("A test", "The last train", "c")):
         (tmp_path / f"{name.partition(' train')[0]}.txt").write_text("".join(LINES[number::3]))
     corpus = load_own("text_char", str(tmp_path))
     assert sum(written(corpus, split).count("\n") for split in SPLITS) == 100
 
 
-def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
+def test_which_files_of_a_folder_are_read(tmp_path):
     """Those below it and in capitals, too; nothing that a system has put there."""
     half = len(LINES) // 2
     for name, content in {
@@ -143,7 +141,7 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 @pytest.mark.parametrize("name", ["text_char", "text_word"])
-def test_line_ends_of_other_systems_are_the_same_text(tmp_path: Path, name: str, end: str) -> None:
+def test_line_ends_of_other_systems_are_the_same_text(tmp_path, name, end):
     found = []
     for line_end in ("\n", end):
         path = tmp_path / "a.txt"
@@ -152,7 +150,7 @@ def test_line_ends_of_other_systems_are_the_same_text(tmp_path: Path, name: str,
     assert found[0] == found[1]
 
 
-def test_words_that_training_does_not_show_are_unknown(tmp_path: Path) -> None:
+def test_words_that_training_does_not_show_are_unknown(tmp_path):
     for name, content in {
         "train": "a cat and a dog\nand once a bird\n",
         "valid": "a fish and once\n",
@@ -170,7 +168,7 @@ def test_words_that_training_does_not_show_are_unknown(tmp_path: Path) -> None:
     assert written(corpus, "valid", " ") == "a <unk> and once <eos>"
 
 
-def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
+def test_the_sizes_are_those_of_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("".join(LINES))
     info, corpus = (call("text_word", str(path)) for call in (describe, load_own))
@@ -191,7 +189,7 @@ def test_the_sizes_are_those_of_the_text(tmp_path: Path) -> None:
         ("first\nsecond", "can't be split at line ends: it has 12 characters and 1 line ends"),
     ],
 )
-def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str) -> None:
+def test_bad_texts_are_one_line(tmp_path, content, words):
     path = tmp_path / "a.txt"
     if content is not None:
         path.write_text(content)
@@ -199,6 +197,6 @@ def test_bad_texts_are_one_line(tmp_path: Path, content: str | None, words: str)
         describe("text_char", str(path))
 
 
-def test_no_folder_is_one_line() -> None:
+def test_no_folder_is_one_line():
     with pytest.raises(InputError, match=r"text_char needs your text: --config\.data\.dir=FILE"):
         describe("text_char", None)

@@ -1,7 +1,5 @@
 """Windows over a text: the reference's in training, every token once in evaluation."""
 
-from __future__ import annotations
-
 import functools
 
 import jax
@@ -60,7 +58,7 @@ def training_windows_are_the_references(
 
 
 @given(sizes, st.integers(1, 7), st.integers(0, 60))
-def test_evaluation_counts_every_token_once(size: tuple[int, int], batch: int, more: int) -> None:
+def test_evaluation_counts_every_token_once(size, batch, more):
     length, valid = size
     num_tokens = length + 1 + more
     starts, weights = eval_windows(num_tokens, batch, length, valid)
@@ -85,24 +83,22 @@ def test_evaluation_counts_every_token_once(size: tuple[int, int], batch: int, m
 @pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(sizes, st.integers(1, 5), st.integers(0, 40), st.integers(0, 4))
-def test_training_windows_of_any_size(
-    size: tuple[int, int], batch: int, more: int, rest: int
-) -> None:
+def test_training_windows_of_any_size(size, batch, more, rest):
     training_windows_are_the_references(*size, batch, more, rest)
 
 
-def test_training_windows() -> None:
+def test_training_windows():
     training_windows_are_the_references(8, 5, 3, 24, 1)
 
 
-def test_windows_at_their_starts() -> None:
+def test_windows_at_their_starts():
     tokens = jnp.arange(10, 20, dtype=jnp.int32)
     inputs, targets = windows_at(tokens, jnp.array([0, 7]), 4)
     np.testing.assert_array_equal(inputs, [[10, 11, 12, 13], [17, 18, 19, 19]])
     np.testing.assert_array_equal(targets, [[11, 12, 13, 14], [18, 19, 19, 19]])
 
 
-def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() -> None:
+def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context():
     tokens = np.arange(50)
     theirs = [
         target
@@ -127,12 +123,12 @@ def test_evaluation_counts_the_targets_of_the_reference_and_its_first_context() 
         ((1000, 1, 40, 0), "valid 0 "),
     ],
 )
-def test_short_texts_and_contradicting_sizes_are_refused(sizes: tuple, words: str) -> None:
+def test_short_texts_and_contradicting_sizes_are_refused(sizes, words):
     for make in (train_windows, eval_windows):
         with pytest.raises(InputError, match=words):
             make(*sizes)
 
 
-def test_rows_too_short_for_a_window_are_refused() -> None:
+def test_rows_too_short_for_a_window_are_refused():
     with pytest.raises(InputError, match="16 rows are 62 per row, too short for windows of 80"):
         train_windows(1000, 16, 80, 40)

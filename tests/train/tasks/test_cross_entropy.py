@@ -51,7 +51,7 @@ def losses_and_gradients(*arrays: jax.Array, **options: Any) -> tuple[jax.Array,
 
 
 @pytest.mark.parametrize(("chunk", "scale"), [(1, 1.0), (36, 1.0), (1000, 1.0), (5, 300.0)])
-def test_losses_and_gradients_are_those_of_all_logits_in_float64(chunk: int, scale: float) -> None:
+def test_losses_and_gradients_are_those_of_all_logits_in_float64(chunk, scale):
     """37 tokens are no multiple of most chunks; logits of thousands must not overflow."""
     arrays = example(scale)
     losses, gradients = losses_and_gradients(*arrays, chunk_bytes=chunk * TOKEN)
@@ -63,7 +63,7 @@ def test_losses_and_gradients_are_those_of_all_logits_in_float64(chunk: int, sca
 
 
 @pytest.mark.parametrize("chunk", [5, 1000])
-def test_bfloat16_rounds_the_factors_of_products_only(chunk: int) -> None:
+def test_bfloat16_rounds_the_factors_of_products_only(chunk):
     hidden, embedding, bias = example()
     hidden = hidden.astype(jnp.bfloat16)
     losses, gradients = losses_and_gradients(hidden, embedding, bias, chunk_bytes=chunk * TOKEN)
@@ -77,7 +77,7 @@ def test_bfloat16_rounds_the_factors_of_products_only(chunk: int) -> None:
         )
 
 
-def test_embedding_gradient_sums_chunks_in_float32() -> None:
+def test_embedding_gradient_sums_chunks_in_float32():
     """4096 equal tokens, one a chunk: a bfloat16 sum of equal terms stops growing at 256 terms."""
     count = 4096
     hidden, embedding = jnp.ones((count, 1), jnp.bfloat16), jnp.zeros((2, 1))
@@ -89,7 +89,7 @@ def test_embedding_gradient_sums_chunks_in_float32() -> None:
     np.testing.assert_allclose(jax.grad(total)(embedding), [[-count / 2], [count / 2]], rtol=1e-6)
 
 
-def test_it_can_be_mapped_over_members() -> None:
+def test_it_can_be_mapped_over_members():
     arrays = [jnp.stack([x, x + 0.5]) for x in example()]
     losses = functools.partial(token_losses, targets=TARGETS, chunk_bytes=5 * TOKEN)
     mapped, alone = jax.jit(jax.vmap(lambda *arrays: losses(*arrays)))(*arrays), jax.jit(losses)
@@ -98,7 +98,7 @@ def test_it_can_be_mapped_over_members() -> None:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_memory_is_one_chunk_of_logits_however_many_tokens(dtype: Any) -> None:
+def test_memory_is_one_chunk_of_logits_however_many_tokens(dtype):
     """WikiText-103's vocabulary and width, compiled and not run: the logits of 16384 tokens would
     be 17 GB, and their gradient as much."""
     vocab, width = 267_735, 410
@@ -119,7 +119,7 @@ def test_memory_is_one_chunk_of_logits_however_many_tokens(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", range(4))
-def test_shapes_that_do_not_fit(wrong: int) -> None:
+def test_shapes_that_do_not_fit(wrong):
     arrays = [*example(), TARGETS]
     arrays[wrong] = jnp.concatenate([arrays[wrong]] * 2, axis=-1)
     with pytest.raises(InputError, match=r"don't fit \[T, D\], \[V, D\], \[V\] and \[T\]"):
