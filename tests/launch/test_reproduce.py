@@ -14,6 +14,7 @@ import subprocess
 import sys
 import types
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
@@ -74,33 +75,10 @@ def test_doctests(module):
 # What a row trains
 
 
-def test_a_row_is_a_comparison_of_its_arms_and_controls():
-    (entry,) = row("tests/tiny", 1)
-    assert entry.init == ("default", "mimetic", "norm_matched")
-    config = entry.spec.load(entry.init)
-    assert list(config.arms) == ["default", "mimetic", "norm_matched"]
-    assert (config.model.width, config.steps) == (16, 8)
-
-
 def test_a_scaled_row_is_another_comparison():
     full, small = (row("tests/tiny", 1, s)[0].spec for s in (False, True))
     assert small.arguments == "width=8,steps=4"
     assert full.folder != small.folder
-
-
-def test_flags_are_set_as_the_command_line_sets_them():
-    flags = ("--config.optimizer.betas=(0.8,0.9)", "--config.model.dtype=bfloat16")
-    config = Spec(TINY, "", (*flags, "--config.epochs=2", "--config.steps=0")).load(())
-    assert tuple(config.optimizer.betas) == (0.8, 0.9)
-    assert (config.model.dtype, config.epochs, config.steps) == ("bfloat16", 2.0, 0)
-    with pytest.raises(InputError, match=r"optimizer\.lerning_rate.*optimizer\.learning_rate"):
-        Spec(TINY, "", ("--config.optimizer.lerning_rate=1",)).load(())
-
-
-def tiny(**changes):
-    config = Spec(TINY, "").load(())
-    config.update_from_flattened_dict(changes)
-    return configs.arms_of(config)
 
 
 def row(name, number, small=False):
@@ -117,7 +95,7 @@ def ended(call):
 
 
 def test_a_new_field_that_is_off_leaves_the_digest():
-    record = configs.to_json(tiny()["mimetic"])
+    record = configs.to_json(configs.arms_of(Spec(TINY).load(()))["mimetic"])
     off = {name for name, value in record.items() if name != "scheme" and not value}
     assert len(off) > 3
     assert digest({name: record[name] for name in record if name not in off}) == digest(record)
@@ -197,15 +175,9 @@ def test_seeds_may_be_ranges():
             reproduce.seeds_of(text)
 
 
-@pytest.mark.slow
-def test_a_line_for_each_run_seeds_outermost(finished):
+def test_a_line_has_the_run_its_score_and_its_origin(finished):
     ran = [(line["arm"], line["seed"]) for line in finished.lines]
     assert ran == [("default", 0), ("mimetic", 0), ("default", 1), ("mimetic", 1)]
-
-
-def test_a_line_has_the_run_its_score_and_its_origin(finished):
-    import jax
-
     for line in finished.lines:
         assert line["config"] == "tiny:width=16,steps=8"
         assert (line["steps"], line["batch"], line["dtype"]) == (8, 128, "float32")
