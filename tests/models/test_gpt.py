@@ -1,7 +1,6 @@
 """The language model: its formula in float64, causality, and that schemes find its weights."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,51 +18,45 @@ KEY = jax.random.key(0)
 SMALL = {"vocab": 11, "width": 12, "depth": 1, "heads": 3}
 
 
-def tokens(batch: int = 2, length: int = 7) -> jax.Array:
+def tokens(batch=2, length=7):
     return jax.random.randint(jax.random.key(1), (batch, length), 0, SMALL["vocab"])
 
 
 @functools.cache
-def _initial(**changes: Any) -> dict[str, Any]:
+def _initial(**changes):
     return jax.jit(GPT(**{**SMALL, **changes}).init)(KEY, tokens())
 
 
-def initial(**changes: Any) -> dict[str, Any]:
+def initial(**changes):
     """Initial variables, compiled once for all tests; the copy may be changed."""
     return jax.tree.map(np.copy, _initial(**changes))
 
 
 @functools.cache
-def _noisy(**changes: Any) -> dict[str, Any]:
+def _noisy(**changes):
     return {"params": drawn(GPT(**{**SMALL, **changes}), tokens())}
 
 
-def noisy(**changes: Any) -> dict[str, Any]:
+def noisy(**changes):
     """Weights in which no term of the formula is zero or hidden by a small scale."""
     return jax.tree.map(np.copy, _noisy(**changes))
 
 
 @functools.cache
-def _program(method: str | None, train: bool, **changes: Any) -> Any:
+def _program(method, train, **changes):
     model = GPT(**{**SMALL, **changes})
     return jax.jit(
         lambda variables, x, rngs: model.apply(variables, x, train=train, rngs=rngs, method=method)
     )
 
 
-def apply(
-    variables: dict[str, Any],
-    x: jax.Array,
-    rng: jax.Array | None = None,
-    method: str | None = None,
-    **changes: Any,
-) -> jax.Array:
+def apply(variables, x, rng=None, method=None, **changes):
     """Hidden states; of training if there is an rng."""
     rngs = None if rng is None else {"dropout": rng}
     return _program(method, rng is not None, **changes)(variables, x, rngs)
 
 
-def norm(x: np.ndarray, p: dict[str, np.ndarray], epsilon: float = 1e-5) -> np.ndarray:
+def norm(x, p, epsilon=1e-05):
     """LayerNorm, or RMSNorm where there is no bias."""
     if "bias" in p:
         x = x - x.mean(-1, keepdims=True)
@@ -71,7 +64,7 @@ def norm(x: np.ndarray, p: dict[str, np.ndarray], epsilon: float = 1e-5) -> np.n
     return x / deviation * p["scale"] + p.get("bias", 0)
 
 
-def turned(x: np.ndarray) -> np.ndarray:
+def turned(x):
     """As complex numbers, times e^(i n ω): [B, H, N, K]."""
     length, width = x.shape[-2:]
     waves = np.exp(1j * np.outer(np.arange(length), 10_000 ** (-np.arange(0, width, 2) / width)))
@@ -79,7 +72,7 @@ def turned(x: np.ndarray) -> np.ndarray:
     return np.concatenate([product.real, product.imag], axis=-1)
 
 
-def formula(params: Any, ids: np.ndarray, positions: str) -> np.ndarray:
+def formula(params, ids, positions):
     """Hidden states in float64."""
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     length, width = ids.shape[1], p["embedding"].shape[1]
@@ -245,8 +238,8 @@ def test_embedding_dropout_scales_what_it_keeps():
     variables["params"]["pos_embed"] += 1e3 * jnp.arange(12) / 12
     ids = jnp.tile(jnp.arange(50), 2)[None]
 
-    def slope(rng: jax.Array | None) -> jax.Array:
-        def loss(embedding: jax.Array) -> jax.Array:
+    def slope(rng):
+        def loss(embedding):
             params = variables["params"] | {"embedding": embedding}
             hidden = apply({"params": params}, ids, rng, **fields)
             return (hidden * jnp.arange(12) ** 2).sum()

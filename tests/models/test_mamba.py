@@ -1,7 +1,5 @@
 """State space layers: three forms of one sum, the reference's logits, causality, loops, dtypes."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,11 +27,11 @@ def variables():
     return {"params": traverse_util.unflatten_dict(drawn, sep="/")}
 
 
-def logits(model: Mamba, variables: Any, tokens: jax.Array = TOKENS) -> jax.Array:
+def logits(model, variables, tokens=TOKENS):
     return jax.jit(lambda v: model.apply(v, tokens, method="logits"))(variables)
 
 
-def terms(length: int, groups: int = 2, rate: float = 1.0) -> list[jax.Array]:
+def terms(length, groups=2, rate=1.0):
     """x, step, decay, b and c of 4 heads; the state keeps about exp(-rate) per token."""
     rng = np.random.default_rng(0)
     x, b, c = (rng.normal(size=(2, length, *s)) for s in ((4, 3), (groups, 5), (groups, 5)))
@@ -41,13 +39,11 @@ def terms(length: int, groups: int = 2, rate: float = 1.0) -> list[jax.Array]:
     return [jnp.asarray(array, jnp.float32) for array in (x, step, decay, b, c)]
 
 
-def recurrent(
-    x: jax.Array, step: jax.Array, decay: jax.Array, b: jax.Array, c: jax.Array
-) -> jax.Array:
+def recurrent(x, step, decay, b, c):
     """The recurrence token by token, its definition: a state of [S, P] numbers per head."""
     heads = x.shape[2] // b.shape[2]
 
-    def advance(state: jax.Array, token: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    def advance(state, token):
         x_n, step_n, b_n, c_n = token
         b_n, c_n = b_n.repeat(heads, axis=1), c_n.repeat(heads, axis=1)
         written = jnp.einsum("bh,bhs,bhp->bhsp", step_n, b_n, x_n)
@@ -77,11 +73,11 @@ def test_three_forms_of_one_sum(form, length, groups, rate):
     """And of its gradient."""
     chunk = FORMS[form]
 
-    def other(*terms: jax.Array) -> jax.Array:
+    def other(*terms):
         return ssd.chunked(*terms, chunk) if isinstance(chunk, int) else chunk(*terms)
 
-    def value_and_gradient(function: Any) -> Any:
-        def total(terms: Any) -> Any:
+    def value_and_gradient(function):
+        def total(terms):
             y = function(*terms)
             return (y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum(), y
 

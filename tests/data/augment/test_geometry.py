@@ -17,24 +17,24 @@ KEY = jax.random.key(8)
 FILL = (124, 116, 104)
 
 
-def pictures(height: int = 40, width: int = 48) -> np.ndarray:
+def pictures(height=40, width=48):
     """A gradient, noise, hard edges and 1/f noise."""
     return made.pictures(height, width)[:4]
 
 
 @functools.partial(jax.jit, static_argnames="interpolation")
-def mapped(images: jax.Array, matrix: jax.Array, interpolation: str) -> jax.Array:
+def mapped(images, matrix, interpolation):
     fill = jnp.array(FILL, jnp.float32)
     levels = images.astype(jnp.float32)
     return jax.vmap(lambda image: geometry.affine(image, matrix, interpolation, fill, KEY))(levels)
 
 
 @functools.partial(jax.jit, static_argnames=("size", "interpolation"))
-def resized(images: jax.Array, size: tuple[int, int], interpolation: str) -> jax.Array:
+def resized(images, size, interpolation):
     return jax.vmap(lambda image: geometry.resize(KEY, image, size, interpolation))(images)
 
 
-def resized_by_pillow(image: Image.Image, size: tuple[int, int], interpolation: str) -> np.ndarray:
+def resized_by_pillow(image, size, interpolation):
     """Width first, as before version 13, where the order depends on the sizes."""
     method = Image.Resampling[interpolation.upper()]
     return np.asarray(image.resize((size[1], image.height), method).resize(size[::-1], method))
@@ -50,11 +50,11 @@ MAPS = {
 }
 
 
-def matrix(name: str, argument: float, height: int = 40, width: int = 48) -> jax.Array:
+def matrix(name, argument, height=40, width=48):
     return geometry.MATRICES[name.split()[0]](argument, height, width)
 
 
-def affine_difference(name: str, interpolation: str, images: np.ndarray) -> np.ndarray:
+def affine_difference(name, interpolation, images):
     argument, theirs = MAPS[name]
     method = Image.Resampling[interpolation.upper()]
     out = np.asarray(mapped(images, matrix(name, argument, *images.shape[1:3]), interpolation))
@@ -103,7 +103,7 @@ def test_a_random_interpolation_is_one_of_the_two():
 
     @jax.jit
     @jax.vmap
-    def drawn(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def drawn(key):
         turned = geometry.affine(image, turn, "random", fill, key)
         return turned, geometry.resize(key, image, (23, 17), "random")
 
@@ -118,9 +118,7 @@ def test_a_random_interpolation_is_one_of_the_two():
         assert 8 < (apart[0] < 0.01).sum() < 32
 
 
-def resizing_difference(
-    size: tuple[int, int], interpolation: str, images: np.ndarray
-) -> np.ndarray:
+def resizing_difference(size, interpolation, images):
     out = resized(images, size, interpolation)
     assert out.dtype == jnp.uint8
     out = np.asarray(out).astype(int)
@@ -140,7 +138,7 @@ def test_resizing_is_pillows(size, off, interpolation):
     assert (apart > 0).mean() <= off
 
 
-def boxes(count: int, height: int, width: int, **law: tuple[float, float]) -> np.ndarray:
+def boxes(count, height, width, **law):
     draw = functools.partial(geometry.random_box, height=height, width=width, **law)
     return np.stack(jax.jit(jax.vmap(draw))(jax.random.split(KEY, count)), axis=1)
 
@@ -206,7 +204,7 @@ def test_a_resized_crop_is_pillows_crop_then_resize(interpolation):
 
     @jax.jit
     @jax.vmap
-    def box(key: jax.Array) -> tuple[jax.Array, ...]:
+    def box(key):
         return geometry.random_box(jax.random.split(key)[0], 40, 48, (0.2, 1), (3 / 4, 4 / 3))
 
     for place, image, ours in zip(np.stack(box(keys), axis=1), images, out, strict=True):

@@ -17,22 +17,22 @@ KEY = jax.random.key(11)
 COUNT = 60
 
 
-def pictures(count: int = COUNT, height: int = 9, width: int = 7) -> np.ndarray:
+def pictures(count=COUNT, height=9, width=7):
     """Images of random pixels, none of them black: padding stands out, windows are unique."""
     return np.random.default_rng(0).integers(1, 256, (count, height, width, 3), np.uint8)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def augmented(augmentation: Augmentation, keys: jax.Array, images: jax.Array) -> jax.Array:
+def augmented(augmentation, keys, images):
     return augment_images(augmentation, keys, images, MEAN, STD)
 
 
-def levels(normal: jax.Array) -> np.ndarray:
+def levels(normal):
     """The levels 0..255 of normalized images."""
     return np.rint((np.asarray(normal) * STD + MEAN) * 255).astype(int)
 
 
-def by_definition(augmentation: Augmentation, key: jax.Array, image: np.ndarray) -> np.ndarray:
+def by_definition(augmentation, key, image):
     """Crop, flip and cutout of one image with NumPy.
 
     What each draws is fixed: runs from before other operations existed get the same images.
@@ -103,9 +103,7 @@ def test_old_style_keys_and_members_of_a_population_give_the_same():
 def test_randaugment_has_its_place_and_its_draws(first, monkeypatch):
     """With a marked row in place of RandAugment."""
 
-    def marked(
-        parsed: object, key: jax.Array, image: jax.Array, mean: object, interpolation: str
-    ) -> jax.Array:
+    def marked(parsed, key, image, mean, interpolation):
         return image.at[0].set(jnp.floor(100 * jax.random.uniform(key)))
 
     monkeypatch.setattr(policy, "rand_augment", marked)

@@ -34,14 +34,14 @@ def on_tpu(*arguments, tpu, default):
     return tpu(*arguments)
 
 
-def mapped(interpolation: str) -> np.ndarray:
+def mapped(interpolation):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (HEIGHT, WIDTH, 2))
     # A third channel of one color: sums of its levels have to stay whole.
     image = jnp.asarray(np.dstack([noise, np.full((HEIGHT, WIDTH), 254)]), jnp.float32)
     fill = jnp.array([9.0, 99.0, 254.0])
 
-    def one(matrix: jax.Array) -> jax.Array:
+    def one(matrix):
         return geometry.affine(image, matrix, interpolation, fill, KEY)
 
     return np.asarray(jax.jit(jax.vmap(one))(MATRICES))
@@ -73,7 +73,7 @@ def test_products_are_gathers_and_scatters(monkeypatch):
     table = jnp.asarray(rng.integers(0, 256, (3, 256)), jnp.float32)
     shared = table[:1]
 
-    def every() -> list[jax.Array]:
+    def every():
         return [
             tables.histogram(image),
             tables.apply_table(image, table),
@@ -87,11 +87,11 @@ def test_products_are_gathers_and_scatters(monkeypatch):
         np.testing.assert_array_equal(found, wanted)
 
 
-def most_indices(platform: str) -> int:
+def most_indices(platform):
     """Numbers in the indices of the largest gather or scatter, for 2 images of 32x32."""
     augmentation = Augmentation(flip=True, randaugment="rand-m9-n1-inc1")
 
-    def augmented(key: jax.Array, images: jax.Array) -> jax.Array:
+    def augmented(key, images):
         keys = example_keys(key, 0, 2)
         return augment_images(augmentation, keys, images, (0.5,) * 3, (0.2,) * 3)
 

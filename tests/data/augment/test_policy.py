@@ -3,7 +3,6 @@
 import collections
 import functools
 import re
-from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ NEAREST, BILINEAR, BICUBIC = (Image.Resampling[name] for name in ("NEAREST", "BI
 HEIGHT, WIDTH = 32, 40
 
 
-def picture() -> np.ndarray:
+def picture():
     """1/f noise in color, on which no two operations have the same result."""
     rng = np.random.default_rng(4)
     frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.fftfreq(WIDTH)) + 0.02
@@ -33,26 +32,19 @@ def picture() -> np.ndarray:
     return np.clip(pixels, 5, 240).astype(np.uint8)
 
 
-def enhanced(name: str, factor: float) -> Callable[[Image.Image], Image.Image]:
+def enhanced(name, factor):
     return lambda image: getattr(ImageEnhance, name)(image).enhance(factor)
 
 
-def moved(
-    matrix: tuple[float, ...], method: Image.Resampling, fill: tuple[int, ...] | int
-) -> Callable[[Image.Image], Image.Image]:
+def moved(matrix, method, fill):
     return lambda image: image.transform(image.size, AFFINE, matrix, method, fillcolor=fill)
 
 
-def turned(
-    degrees: float, method: Image.Resampling, fill: tuple[int, ...] | int
-) -> Callable[[Image.Image], Image.Image]:
+def turned(degrees, method, fill):
     return lambda image: image.rotate(degrees, method, fillcolor=fill)
 
 
-Named = tuple[str, Callable[[Image.Image], Image.Image]]
-
-
-def torchvision_operations(magnitude: int) -> Iterator[Named]:
+def torchvision_operations(magnitude):
     """Every operation with every sign: torchvision/transforms/autoaugment.py."""
     part = magnitude / 30
     yield "identity", lambda image: image
@@ -73,7 +65,7 @@ def torchvision_operations(magnitude: int) -> Iterator[Named]:
     yield "equalize", ImageOps.equalize
 
 
-def timm_operations(level: float) -> Iterator[Named]:
+def timm_operations(level):
     """Every operation with every sign and interpolation: timm/data/auto_augment.py."""
     yield "autocontrast", ImageOps.autocontrast
     yield "equalize", ImageOps.equalize
@@ -95,13 +87,11 @@ def timm_operations(level: float) -> Iterator[Named]:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def applied(
-    chosen: RandAugment, keys: jax.Array, image: jax.Array, interpolation: str = "random"
-) -> jax.Array:
+def applied(chosen, keys, image, interpolation="random"):
     return jax.vmap(lambda key: rand_augment(chosen, key, image, MEAN, interpolation))(keys)
 
 
-def named(results: np.ndarray, image: np.ndarray, operations: list[Named]) -> list[str]:
+def named(results, image, operations):
     """The operation that each result came from; the nearest one has to be within a trifle."""
     truth = np.stack([np.asarray(done(Image.fromarray(image))) for _, done in operations])
     found = []

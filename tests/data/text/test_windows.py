@@ -19,7 +19,7 @@ from mimetic_jax.data.text.windows import (
 )
 
 
-def reference(tokens: np.ndarray, batch: int, length: int, valid: int) -> list[tuple]:
+def reference(tokens, batch, length, valid):
     """The loop of Bai et al.'s word_cnn: inputs, targets and number of context positions."""
     row = len(tokens) // batch
     rows = tokens[: row * batch].reshape(batch, row)
@@ -38,9 +38,7 @@ sizes = st.integers(1, 12).flatmap(
 )
 
 
-def training_windows_are_the_references(
-    length: int, valid: int, batch: int, more: int, rest: int
-) -> None:
+def training_windows_are_the_references(length, valid, batch, more, rest):
     tokens = np.arange((length + 1 + more) * batch + rest % batch, dtype=np.int32)
     steps = reference(tokens, batch, length, valid)
     assert train_windows(len(tokens), batch, length, valid) == len(steps)
