@@ -24,8 +24,8 @@ MODELS = {"mamba": {"rate": 3e-2, "steps": 240}, "gpt": {"rate": 3e-3, "steps": 
 
 
 def get_config(text: str = "mamba") -> ConfigDict:
-    """The model, mamba or gpt, then arguments: width, depth, heads, state, positions, length, rate,
-    steps, init (arms.mamba or arms.language); such as gpt,positions=rotary.
+    """The model, mamba or gpt, then arguments: state or positions, length, rate, steps, init
+    (arms.mamba or arms.language); such as gpt,positions=rotary.
     """
     config, args = recall(text, MODELS, length=8)
     config.name = f"copying_{config.name}"

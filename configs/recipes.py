@@ -349,15 +349,14 @@ def recall(
     name, _, rest = (text or "mamba").partition(",")
     if name not in models:
         raise unknown("model", name, models)
-    sizes: dict[str, Any] = {"width": 64, "depth": 2, "heads": 4}
-    sizes |= {"state": 32} if name == "mamba" else {"positions": "sinusoidal"}
-    args = arguments(rest, **sizes, init="all", **models[name], **defaults)
+    own: dict[str, Any] = {"state": 32} if name == "mamba" else {"positions": "sinusoidal"}
+    args = arguments(rest, **own, init="all", **models[name], **defaults)
     config = default("recall")
     config.name = name
     config.seeds = (0, 1, 2)
     config.batch = 64
     config.steps = args.steps
-    config.model = model(name, **{field: args[field] for field in sizes})
+    config.model = model(name, width=64, depth=2, heads=4, **{field: args[field] for field in own})
     if name == "mamba":  # PyTorch's; at the reference's .02 the first block drowns the tokens
         config.model.embedding_std = 1.0
     else:  # at a normal of .01 the positions drown the tokens

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from launch.registry import PLACEHOLDER, Entry, Spec, mark_of
 from launch.results import Results
@@ -18,19 +19,15 @@ from mimetic_jax.train.schema import affecting, digest
 from mimetic_jax.train.statistics import Difference
 
 
-@dataclasses.dataclass(frozen=True)
-class Mark:
-    """What the runs of an arm must agree in.
+class Mark(NamedTuple):
+    """What the runs of an arm must agree in to be compared, and the arm's control.
 
-    Attributes:
-        result: of all on which its results depend: lines of other digits aren't compared.
-        data: of what names its data: arms that agree in it have the same.
-        control: the arm that is its control, if the comparison has one.
+    The results depend on what `result` is a digest of; arms that agree in `data` have the same.
     """
 
     result: str
     data: str
-    control: str = ""
+    control: str
 
 
 @functools.cache
