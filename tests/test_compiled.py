@@ -17,6 +17,11 @@ TYPICAL = ["vit", "text"]
 OTHERS = sorted(CASES.keys() - TYPICAL)
 
 
+WITHOUT_EFFECT = ("['key']['bias']", "['token_mixing']['fc2']['bias']")
+"""They move no output, so that their gradients are rounding alone: a softmax cancels the one, which
+is the same for all keys, and the norms after it the other, the same for all channels."""
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "names", [TYPICAL, *(pytest.param([name], marks=pytest.mark.slow) for name in OTHERS)]
@@ -28,6 +33,5 @@ def test_a_step_is_that_without_fused_sums(names):
     assert done.returncode == 0, done.stderr[-2000:]
     for name, found in json.loads(done.stdout).items():
         tolerance = 3e-2 if "bfloat16" in name else 1e-3
-        # A key's bias moves no output: its gradient is rounding alone.
-        wrong = {k: d for k, d in found.items() if d > tolerance and "['key']['bias']" not in k}
+        wrong = {k for k, d in found.items() if d > tolerance and not k.endswith(WITHOUT_EFFECT)}
         assert not wrong, name

@@ -110,14 +110,14 @@ class Tree:
         # Mamba's projection of its input has a name that is common in attention.
         mambas = {_parent(path) for path in self.paths if re.search(r"(^|[/.])A_log$", path)}
         claims: list[tuple[int, str, Rule, tuple[int, ...]]] = []
-        gated = set()
+        gates: dict[str, str] = {}  # blocks by layer
         for index, (path, value) in enumerate(named):
             if described := find_rule(path, self.rules, beside):
                 rule, block = described
                 if rule.roles:
                     claims.append((index, block, rule, np.shape(value)))
             elif gate := _GATE.search(path):
-                gated.add(path[: gate.start()])
+                gates[path[: gate.end()]] = path[: gate.start()]
             elif (
                 _ATTENTION_NAMES.search(path)
                 and _parent(_parent(path)) not in mambas
@@ -126,6 +126,9 @@ class Tree:
                 self._undescribed.append(path)
         # Other leaves of the block show the sizes of parts along one axis, and the heads of
         # windows, which differ between the stages of a Swin.
+        # A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
+        described_layers = {_parent(self.paths[index]) for index, *_ in claims}
+        gated = {block for layer, block in gates.items() if layer not in described_layers}
         for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
             if block not in gated or not _MLP.issuperset(rule.roles):
                 self._claim(index, block, rule, shape)

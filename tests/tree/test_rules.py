@@ -15,7 +15,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import Conditioned, Mimetic, Scheme
+from mimetic_jax.schemes import Conditioned, MeanShift, Mimetic, Scheme
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.tables import FLAX
 
@@ -437,3 +437,16 @@ def test_first_match_wins(path, expected):
 def test_the_root_is_no_layer():
     assert paths.family("") == ""
     assert paths.family("0") == paths.family("11") != ""
+
+
+def test_a_bias_beside_a_kernel_that_a_rule_describes_is_no_gate():
+    mlp = {
+        "up": {"kernel": np.ones((4, 8)), "bias": np.ones(8)},
+        "down": {"kernel": np.ones((8, 4))},
+    }
+    rules = (Rule("up/kernel", "mlp_in", "d f"), Rule("down/kernel", "mlp_out", "f d"))
+    (write,) = mimetic_jax.plan(mlp, MeanShift(), rules=rules)
+    assert write.path == "up/kernel"
+    gated = {**mlp, "gate": {"kernel": np.ones((4, 8))}}
+    with pytest.raises(InputError, match="MeanShift matches nothing"):
+        mimetic_jax.plan(gated, MeanShift(), rules=rules)
