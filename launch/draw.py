@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +18,9 @@ from mimetic_jax.analysis.rank import stable_ranks
 from mimetic_jax.analysis.residual import channel_mixing_residuals
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.models.tensor_files import read_file
+from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
+from mimetic_jax.train.config import arms_of
 from mimetic_jax.train.store.places import AnyPath
 from papers import FIGURES
 
@@ -96,7 +98,7 @@ def draw(
                 if epochs[one.row]
             }
         if figure.draw == "grid":
-            options["panels"] = _panels([one.arm for one in results])
+            options["panels"] = _panels(wanted, queue)
     return DRAW[figure.draw](path, *drawn, **options)
 
 
@@ -136,15 +138,17 @@ def _of_networks(
     return [measured, grid]
 
 
-def _panels(arms: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
-    """α and β by arm and pair of matrices, from names such as vo_40_20 (`configs.arms.figures`).
-
-    >>> _panels(["default", "vo_40_20"])
-    {'vo': {'vo_40_20': (0.4, -0.2)}, 'qk': {}}
-    """
-    panels: dict[str, dict[str, tuple[float, float]]] = {"vo": {}, "qk": {}}
-    for arm in arms:
-        if match := re.fullmatch(r"(vo|qk)_(\d+)_(\d+)", arm):
-            sign = -1 if match[1] == "vo" else 1
-            panels[match[1]][arm] = int(match[2]) / 100, sign * int(match[3]) / 100
+def _panels(wanted: Sequence[Entry], queue: Queue) -> dict[str, dict[str, tuple[float, float]]]:
+    """α and β of a pair of matrices by arm, off the schemes: of the arms that share the other's."""
+    constants = {
+        arm: {"vo": (one.alpha_vo, one.beta_vo), "qk": (one.alpha_qk, one.beta_qk)}
+        for entry in wanted
+        for arm, config in arms_of(queue.configs[entry.spec]).items()
+        for one in config.scheme
+        if isinstance(one, Mimetic)
+    }
+    panels: dict[str, Any] = {}
+    for pair, other in (("vo", "qk"), ("qk", "vo")):
+        ((shared, _),) = Counter(each[other] for each in constants.values()).most_common(1)
+        panels[pair] = {arm: at[pair] for arm, at in constants.items() if at[other] == shared}
     return panels
