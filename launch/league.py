@@ -158,8 +158,9 @@ def sensitivity(task: str, results: Results) -> str:
 
 def task_table(task: str, results: Results) -> str:
     """A task: each entrant with its rate, score, gains and verdict, the best first."""
-    sign = -1 if TABLES[task].higher else 1
-    shown = sorted(_of_entrants(task, results), key=lambda one: sign * one.result.mean)
+    shown = _of_entrants(task, results)
+    best_first = bool(shown) and shown[0].result.score.higher
+    shown.sort(key=lambda one: one.result.mean, reverse=best_first)
     return tables.lines(
         ("initialization", "best at", *tables.NUMBERS),
         [(f"`{one.result.arm}`", *_cells(one)) for one in shown],

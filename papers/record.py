@@ -115,11 +115,6 @@ class Table:
     first: tuple[int, ...] = ()
     trial_flags: tuple[str, ...] = ()
 
-    @property
-    def higher(self) -> bool:
-        """Whether more is better."""
-        return "bits" not in self.score and self.score != "perplexity"
-
 
 def over_rates(
     title: str,
