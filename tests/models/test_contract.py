@@ -95,22 +95,33 @@ def test_a_scan_that_recomputes_blocks_is_the_unrolled_function(name):
     )
 
 
+WITHOUT_GELU = [name for name in SMALL if "mamba" in name]
+
+
 @pytest.mark.parametrize("name", with_slow("vit"))
 @pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_remat_recomputes_blocks(name, scan):
-    """By the products of the gradient: with remat those of the blocks' forward pass come twice."""
+    """By the products of the gradient, where those of the forward pass come again, and by the GELUs
+    of each block: forward, again, and in the gradient itself.
+    """
 
-    def products(remat):
+    def counted(remat):
         model, given = small(name, scan=scan, remat=remat), shapes(name, scan=scan)
         gradient = jax.grad(
             lambda params: loss(model, given_values | {"params": params}, inputs(name))[0]
         )
         given_values = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), dict(given))
         program = str(jax.make_jaxpr(gradient)(given["params"]))
-        return len(re.findall("= (?:dot_general|conv_general_dilated)", program))
+        return [
+            len(re.findall(f"= (?:{primitives})", program))
+            for primitives in ("dot_general|conv_general_dilated", "erfc? ")
+        ]
 
-    blocks = 1 if scan else SMALL[name].get("depth", 1)
-    assert products(True) >= products(False) + blocks
+    (products, gelus), (products_again, gelus_again) = counted(False), counted(True)
+    assert products_again >= products + (1 if scan else SMALL[name].get("depth", 1))
+    outside = 2 if name == "convmixer" else 0  # the GELU behind its patches
+    assert 2 * (gelus_again - outside) == 3 * (gelus - outside)
+    assert (gelus > outside) == (name not in WITHOUT_GELU)
 
 
 @pytest.mark.parametrize("name", with_slow("vit"))
