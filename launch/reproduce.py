@@ -17,8 +17,8 @@ starts from: pretrained weights, or the workdir of a first stage.
 
 It may be stopped at any moment. The same command skips what the results contain and resumes the
 interrupted run from its checkpoint. Each finished run appends one line to RESULTS/*.jsonl, and the
-tables in docs/ are of these lines alone (--docs). Rows whose data
-is missing are left out and named; the others go on.
+tables in docs/ are of these lines alone (--docs). Rows whose data is missing are left out and
+named; the others go on.
 
 Runs are trained one after the other in this process. --share=0/8 trains an eighth of them, beside
 seven other processes that share the folders; an array of launch/slurm.sbatch passes it to each of

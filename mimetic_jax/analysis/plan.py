@@ -37,7 +37,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     ('1 seed (8)', '256 seeds (0, 1, 2, 3, ...)')
     """
     named = ", ".join([*map(str, seeds[:4]), *(["..."] if len(seeds) > 4 else [])])
-    return f"{len(seeds)} seed{'s'[: len(seeds) > 1]} ({named})"
+    return f"{len(seeds)} seed{'s' * (len(seeds) > 1)} ({named})"
 
 
 def _lines(arm: Arm, flops: float) -> list[str]:

@@ -124,11 +124,11 @@ class Tree:
                 and not any(r.leaves_out(path) for r in self.rules)
             ):
                 self._undescribed.append(path)
-        # Other leaves of the block show the sizes of parts along one axis, and the heads of
-        # windows, which differ between the stages of a Swin.
         # A layer of such a name whose kernel has a rule is one of the two, whatever else it holds.
         described_layers = {_parent(self.paths[index]) for index, *_ in claims}
         gated = {block for layer, block in gates.items() if layer not in described_layers}
+        # Other leaves of the block show the sizes of parts along one axis, and the heads of
+        # windows, which differ between the stages of a Swin.
         for index, block, rule, shape in sorted(claims, key=lambda one: _claimed_after(one[2])):
             if block not in gated or not _MLP.issuperset(rule.roles):
                 self._claim(index, block, rule, shape)
