@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from configs import arms, digits_vit, python_docs
 from configs.default import arguments
-from configs.recipes import few_images
+from configs.recipes import TEXTS, few_images
 from mimetic_jax.base.errors import unknown
 from mimetic_jax.schemes import ByDepth, CorrelatedMLP, Mimetic, Scheme, SinCos, mimetic_language
 
@@ -25,17 +25,17 @@ _FIT = """
 """`mimetic fit` of DINOv2's ViT-S/14, layer by layer; the file is named in docs/trained.md. Lines
 are alpha_qk, beta_qk, alpha_vo, beta_vo and the rho of MLPs."""
 
-TASKS = ("images", "digits", "text")
+TASKS = (*TEXTS, "images", "digits")
 
 
 def get_config(text: str = "") -> ConfigDict:
-    """Arguments: task, teacher, init.
+    """Arguments: task, steps, teacher, init.
 
-    `task` is images, digits or text. `teacher` is a file of a trained ViT that is larger than 48/4
-    of 2 heads, from which the arm `selection` takes evenly spaced weights of its first layers: for
-    task=images.
+    `task` is images, digits, text or ptb; `steps` is how long texts train. `teacher` is a file of a
+    trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection` takes evenly
+    spaced weights of its first layers: for task=images.
     """
-    args = arguments(text, task="digits", teacher="", init="all")
+    args = arguments(text, task="digits", steps=200, teacher="", init="all")
     if args.task not in TASKS:
         raise unknown("task", args.task, TASKS)
     if args.task == "images":
@@ -48,7 +48,8 @@ def get_config(text: str = "") -> ConfigDict:
         config = digits_vit.get_config("steps=100")
         config.batch = 64
     else:
-        config = python_docs.get_config()
+        config = python_docs.get_config(f"steps={args.steps}")
+        config.data.name = TEXTS[args.task]
     config.name = f"trained_{args.task}"
     config.eval.every = 0  # testing takes as long as training
     config.arms = _arms(args)
@@ -56,7 +57,7 @@ def get_config(text: str = "") -> ConfigDict:
 
 
 def _arms(args: ConfigDict) -> ConfigDict:
-    is_text = args.task == "text"
+    is_text = args.task in TEXTS
     before: tuple[Scheme, ...] = () if is_text else (SinCos(),)
     mimetic = (*before, mimetic_language() if is_text else Mimetic())
     a, b, c, d, rho = (ByDepth(tuple(map(float, line.split()))) for line in _FIT.split("\n")[1:-1])

@@ -4,12 +4,30 @@ Each arm trains at its own best learning rate, as in papers/league.py. Every row
 stands, scaled down to what one CPU core trains in seconds.
 """
 
-from papers.record import over_rates
+from papers.record import Table, over_rates
 
 _MLP = ("default", "anti", "correlated", "profile")
-_BOTH = (*_MLP, "norm_matched_mimetic", "mimetic", "mimetic_anti")
+_BOTH = (
+    *(*_MLP, "norm_matched_mimetic", "mimetic"),
+    *("norm_matched_mimetic_anti", "mimetic_anti"),
+)
 _LADDER = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2", "3.2e-2")
 _SMALL = "scaled down:"
+_TEXTS = {"text": "Python's documentation by characters", "ptb": "Penn Treebank by characters"}
+
+
+def _text(task: str, steps: int, arms: tuple[str, ...]) -> Table:
+    arguments = f"task={task}" + f",steps={steps}" * (steps != 200)
+    return over_rates(
+        f"{_SMALL} {_TEXTS[task]}, GPT 64/4, {steps} steps",
+        "configs/trained.py",
+        "test bits/char",
+        _LADDER,
+        ("2e-3", "4e-3", "8e-3"),
+        arguments=arguments,
+        arms=arms,
+        seeds=5,
+    )
 
 
 TABLES = {
@@ -40,14 +58,7 @@ TABLES = {
         seeds=5,
         trials=(100,),
     ),
-    "text": over_rates(
-        f"{_SMALL} Python's documentation by characters, GPT 64/4, 200 steps",
-        "configs/trained.py",
-        "test bits/char",
-        _LADDER,
-        ("2e-3", "4e-3", "8e-3"),
-        arguments="task=text",
-        arms=(*_BOTH, "norm_matched_strong", "strong"),
-        seeds=5,
-    ),
+    "text": _text("text", 200, (*_BOTH, "norm_matched_strong", "strong")),
+    "long": _text("text", 800, _MLP[:3]),
+    "ptb": _text("ptb", 200, _MLP[:3]),
 }
