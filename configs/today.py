@@ -15,6 +15,8 @@ from configs.recipes import TEXTS, few_images, sequences
 from mimetic_jax import Rule, attention_rules, mlp_rules
 from mimetic_jax import schemes as s
 from mimetic_jax.base.errors import unknown
+from mimetic_jax.data.text.corpus import load_text
+from mimetic_jax.weights import bigram_counts
 
 TASKS = (*TEXTS, "copying", "recall", "images")
 
@@ -60,10 +62,12 @@ def get_config(text: str = "") -> ConfigDict:
 
 def _language(init: str) -> ConfigDict:
     query_key = s.mimetic_language(alpha_vo=None, beta_vo=None)
-    anti = s.CorrelatedMLP(-0.5)
+    copying, anti = s.OrthogonalValueOut(1.0, 0.1, 0.5), s.CorrelatedMLP(-0.5)
+    shifted = {"key_shift": 0.5}
     structured: arms.Arms = {
         "identity": (s.HeadIdentity(),),
-        "identity_copying": (s.HeadIdentity(), s.OrthogonalValueOut(1.0, 0.1, 0.5)),
+        "identity_copying": (s.HeadIdentity(), copying),
+        "induction": {"scheme": (s.InductionHead(), copying), "model": shifted},
         "each": (query_key, s.ValueOutPerHead(0.2, -0.2)),
         "mimetic": (s.mimetic_language(),),
         "strong": (arms.STRONG,),
@@ -74,10 +78,21 @@ def _language(init: str) -> ConfigDict:
         "anti": (anti,),
         "identity_anti": (s.HeadIdentity(), anti),
         "small": {"scheme": (s.Independent(power=0.75),), "model": {"norm_epsilon": 1e-12}},
+        "shift": {"model": shifted},
     }
+    if "bigrams" in init:  # of the text itself, which is counted for these arms alone
+        others |= {"bigrams": _bigrams(False), "bigrams_shuffled": _bigrams(True)}
     controls = (f"norm_matched_{name}" for name in structured)
     every: arms.Arms = {"default": {}, **structured, **others}
     return arms.chosen(init, every, ["default", *structured, *controls, *others])
+
+
+def _bigrams(shuffled: bool) -> arms.Arm:
+    corpus = load_text(TEXTS["text"], None)
+    counts = bigram_counts(corpus.train, len(corpus.vocabulary)).tolist()
+    embedding = Rule("embedding", "embedding", "t d")
+    scheme = s.Bigrams(tuple(map(tuple, counts)), shuffled)
+    return {"scheme": (scheme,), "rules": (*GATED, embedding)}
 
 
 def _skipless() -> arms.Arms:

@@ -128,6 +128,7 @@ def over_rates(
     seeds: int,
     trials: tuple[int, ...] = (100, 101),
     needs: str = "",
+    flags: tuple[str, ...] = (),
 ) -> Table:
     """A table of our own whose rows are learning rates: each arm is compared at its own best one.
 
@@ -140,6 +141,7 @@ def over_rates(
         seeds: how many.
         trials: seeds that choose the rate; none of them is compared.
         needs: what the rows take beside data.
+        flags: of main.py, for all rows.
     """
     flag = "--config.optimizer.learning_rate"
     return Table(
@@ -151,6 +153,7 @@ def over_rates(
             for x in rates
         ),
         controls=(),
+        flags=flags,
         seeds=tuple(range(seeds)),
         trials=trials,
         first=tuple(1 + rates.index(rate) for rate in first),

@@ -17,6 +17,7 @@ _LEADING = (
 _ALL = (
     *_LEADING,
     *("mimetic", "norm_matched_mimetic", "each", "norm_matched_each", "small", "identity_anti"),
+    *("induction", "norm_matched_induction", "shift", "bigrams", "bigrams_shuffled"),
 )
 _MODERN = "GPT with rotary positions, RMSNorm, SwiGLU and QK norm"
 _IMAGES = (
@@ -26,7 +27,13 @@ _IMAGES = (
 
 
 def _table(
-    task: str, data: str, score: str, first: tuple[str, ...], arms: tuple[str, ...], **sizes: int
+    task: str,
+    data: str,
+    score: str,
+    first: tuple[str, ...],
+    arms: tuple[str, ...],
+    flags: tuple[str, ...] = (),
+    **sizes: int,
 ) -> Table:
     arguments = ",".join(f"{name}={value}" for name, value in {"task": task, **sizes}.items())
     return over_rates(
@@ -38,12 +45,15 @@ def _table(
         arguments=arguments,
         arms=arms,
         seeds=5,
+        flags=flags,
     )
 
 
-def _text(width: int, steps: int, first: tuple[str, ...], arms: tuple[str, ...]) -> Table:
-    data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps"
-    return _table("text", data, "test bits/char", first, arms, width=width, steps=steps)
+def _text(
+    width: int, steps: int, first: tuple[str, ...], flags: tuple[str, ...] = (), by: str = ""
+) -> Table:
+    data = f"Python's documentation by characters, {_MODERN}, {width}/2, {steps} steps{by}"
+    return _table("text", data, "test bits/char", first, _ALL, flags, width=width, steps=steps)
 
 
 def _images(depth: int, patch: int, steps: int) -> Table:
@@ -57,10 +67,11 @@ def _images(depth: int, patch: int, steps: int) -> Table:
 
 
 TABLES = {
-    "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2"), _ALL),
-    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
-    "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2"), _LEADING),
-    "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2"), _LEADING),
+    "text": _text(32, 200, ("8e-3", "1.6e-2", "3.2e-2")),
+    "wide": _text(64, 200, ("4e-3", "8e-3", "1.6e-2")),
+    "long": _text(32, 800, ("8e-3", "1.6e-2", "3.2e-2")),
+    "wide_long": _text(64, 800, ("4e-3", "8e-3", "1.6e-2")),
+    "muon": _text(32, 200, ("4e-3", "8e-3", "1.6e-2"), ("--config.optimizer.name=muon",), ", Muon"),
     "skipless": _images(6, 8, 156),
     "skipless_64": _images(6, 4, 156),
     "skipless_long": _images(12, 4, 624),
