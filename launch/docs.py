@@ -18,7 +18,7 @@ import io
 import pathlib
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from launch import league, tables
 from launch.marks import Standing, reached
@@ -26,6 +26,7 @@ from launch.registry import Entry, entries
 from launch.results import Results
 from mimetic_jax.base.errors import unknown
 from papers import TABLES
+from papers.record import Table
 
 FOLDER = pathlib.Path("docs")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -82,7 +83,9 @@ def _block(name: str, results: Results) -> str:
     else:
         table = tables.lines(tables.HEAD, [*tables.ours(_rows(name, results), results)])
     title = f"{TABLES[name].title[0].upper()}{TABLES[name].title[1:]} ({TABLES[name].score})."
-    if name.partition("/")[0] in _PUBLISHED and (scales := _scales(name, results)):
+    if name.partition("/")[0] in _PUBLISHED and (
+        scales := _scales(_rows(name, results), TABLES[name])
+    ):
         title += f" Ours are scaled down: {scales}."
     title = textwrap.fill(title, 120, break_long_words=False, break_on_hyphens=False)
     return f"{title}\n\n{table}"
@@ -95,10 +98,9 @@ def _rows(name: str, results: Results) -> list[Entry]:
     return [*entries(name), *small]
 
 
-def _scales(name: str, results: Results) -> str:
-    """How the rows of a table that were trained were scaled down."""
-    rows = (entry.row for entry in _rows(name, results) if entry.spec.small)
-    smalls = (row.small or TABLES[name].small for row in rows)
+def _scales(shown: Iterable[Entry], table: Table) -> str:
+    """How rows of a table that were trained were scaled down."""
+    smalls = (entry.row.small or table.small for entry in shown if entry.spec.small)
     return "; ".join(dict.fromkeys(small.says for small in smalls if small))
 
 
@@ -111,11 +113,14 @@ def _published(paper: str, results: Results) -> str:
         if name.partition("/")[0] != paper or not printed:
             continue
         lines.append((f"**{name.partition('/')[2]}: {table.title}, {table.score}**",))
-        if scales := _scales(name, results):
+        # A row that was trained both ways is shown as printed.
+        rows = reversed(_rows(name, results))
+        trained = {entry.number: entry for entry in rows if reached(entry, results)}
+        if scales := _scales(trained.values(), table):
             scaled.append(f"Ours of {name.partition('/')[2]} are scaled down: {scales}.")
-        found = {entry.number: reached(entry, results) for entry in _rows(name, results)}
+        found = {number: reached(entry, results) for number, entry in trained.items()}
         for number, row in enumerate(table.rows, 1):
-            lines += tables.side_by_side(f"{number}. {row.label}", row, found[number])
+            lines += tables.side_by_side(f"{number}. {row.label}", row, found.get(number, {}))
     return "\n".join([tables.lines(tables.HEAD, lines), *(["", *scaled] if scaled else [])])
 
 
