@@ -216,7 +216,6 @@ class OfComparison(Section):
         0, "steps, a multiple of log_every; 0: only after the last", STEPS
     )
     keep_checkpoints: int = field(2, "newest checkpoints to keep", Range(1, 10**6))
-    keep_best: int = field(0, "checkpoints to keep with the best evaluations", STEPS)
     arms: Mapping[str, Any] = field(None, "overrides of these fields by arm; none: one arm")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -52,9 +51,7 @@ class Group:
         self.journal = Journal(runs, made, self.config, self.program)
         self._keys = self.program.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
-        keep = self.config.keep_checkpoints
-        best = functools.partial(self.journal.best, self.config.keep_best)
-        self._checkpoints = Checkpoints(runs[0].checkpoints, keep, best)
+        self._checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
         shapes = self.program.shapes_of(len(runs))
         if restored := self._checkpoints.restore(shapes):
             self._states, record = restored

@@ -167,21 +167,6 @@ class Journal:
                 self._record(i, {**line, **record})
         return self._shown(found, averaged), wrong
 
-    def best(self, keep: int, steps: Sequence[int]) -> set[int]:
-        """The steps with the best evaluations of each run.
-
-        Args:
-            keep: how many of each.
-            steps: to choose from.
-        """
-        found: set[int] = set()
-        for i in range(len(self.runs)):
-            goodness = self._program.task.score.goodness
-            scores = {step: goodness(values[i]) for step, values in self.evaluations}
-            best_first = sorted(scores.keys() & {*steps}, key=lambda step: (-scores[step], step))
-            found.update(best_first[:keep])
-        return found
-
     def _going(self) -> list[int]:
         return [i for i, finite in enumerate(self.finite) if finite]
 

@@ -50,16 +50,6 @@ class Score:
     digits: int = 2
     goal: float | None = None
 
-    def goodness(self, values: Mapping[str, float]) -> float:
-        """How good an evaluation is: more is better.
-
-        >>> Score("error", "errors %", higher=False).goodness({"error": 2.5})
-        -2.5
-        """
-        if self.chosen_by:
-            return -values[self.chosen_by]
-        return values[self.name] if self.higher else -values[self.name]
-
     def curve(self, evaluations: Evaluations) -> list[tuple[int, float]]:
         """(step, score) of each evaluation."""
         return [(step, self.scale * values[self.name]) for step, values in evaluations]

@@ -130,7 +130,13 @@ def test_a_rule_that_fits_no_parameter_is_reported(tiny):
 
 def test_a_workdir_may_continue_with_other_values_of_what_no_result_depends_on(tiny):
     record = configs.to_json(tiny())
-    others = {"log_every": 4, "keep_best": 3, "mesh.fsdp": 2, "max_dispatch": 9, "name": "other"}
+    others = {
+        "log_every": 4,
+        "keep_checkpoints": 3,
+        "mesh.fsdp": 2,
+        "max_dispatch": 9,
+        "name": "other",
+    }
     assert configs.difference(record, configs.to_json(tiny(**others))) is None
 
 

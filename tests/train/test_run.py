@@ -199,16 +199,3 @@ def test_other_data_are_not_trained_on(tiny, workdir):
             comparison.train(workdir)
         path = workdir / "config.json"
         path.write_text(path.read_text().replace(before, "0123456789abcdef"))
-
-
-@pytest.mark.slow
-def test_the_best_checkpoints_are_kept(tiny, tmp_path):
-    config = tiny(keep_best=1, steps=20, **{"optimizer.schedule": "constant"})
-    config.optimizer.learning_rate = 1e-2
-    trained(config, tmp_path)
-    run = Run.of(tmp_path, "run", 0)
-    scored = [(r["eval_accuracy"], r["step"]) for r in evaluations(run) if 0 < r["step"] < 20]
-    best = max(score for score, _ in scored)
-    kept = {int(name) for name in run.checkpoints.names()}
-    assert {16, 20} <= kept
-    assert [score for score, step in scored if step in kept and score == best]

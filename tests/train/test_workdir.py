@@ -211,7 +211,7 @@ def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
 
 
 def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stopped):
-    group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_best=1)), stopped)
+    group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_checkpoints=1)), stopped)
     assert group.journal.step == 4
     group.close()
 

@@ -6,9 +6,8 @@ The only module that imports Orbax.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -29,19 +28,13 @@ class Checkpoints:
     Args:
         folder: that holds them; made if missing.
         keep: number of the newest to keep.
-        also: given the steps of all checkpoints, which to keep besides the newest.
     """
 
-    def __init__(
-        self,
-        folder: Place | str,
-        keep: int = 2,
-        also: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
-    ) -> None:
+    def __init__(self, folder: Place | str, keep: int = 2) -> None:
         self.folder = folder = Place.of(folder)
         path = folder.path if folder.in_bucket else folder.path.absolute()
         self._path = epath.Path(path)
-        options = ocp.CheckpointManagerOptions(preservation_policy=_Keep(keep, also), create=True)
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
         self._manager = ocp.CheckpointManager(self._path, options=options)
 
     def save(self, state: TrainState, record: dict[str, Any], step: int) -> None:
@@ -180,16 +173,3 @@ def read_variables(folder: Place, step: int | None = None) -> dict[str, Any]:
         if not (steps := checkpoints.steps()):
             raise InputError(f"{folder} has no checkpoint")
         return checkpoints.read(steps[-1] if step is None else step).variables
-
-
-@dataclasses.dataclass(frozen=True)
-class _Keep:
-    """Orbax's preservation policy: keep the newest checkpoints, and what `also` names."""
-
-    newest: int
-    also: Callable[[Sequence[int]], Collection[int]]
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = sorted(info.step for info in checkpoints)
-        kept = {*steps[-self.newest :], *self.also(steps)}
-        return [info.step in kept for info in checkpoints]

@@ -117,11 +117,3 @@ def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):
             checkpoints.wait()
     checkpoints.close()
     assert restored(folder)[1]["seconds"] == 3.0
-
-
-def test_the_best_stay_beside_the_newest(tmp_path):
-    checkpoints = Checkpoints(tmp_path, also=lambda steps: [s for s in steps if s == 3])
-    for step in range(1, 7):
-        checkpoints.save(state(step), {"seconds": 0.0}, step)
-    checkpoints.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "5", "6"]
