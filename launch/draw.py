@@ -21,7 +21,7 @@ from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import arms_of
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.files import AnyPath
 from papers import FIGURES
 
 _OF_RESULTS = ("curves", "dots", "grid", "sweep")

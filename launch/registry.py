@@ -16,7 +16,6 @@ from mimetic_jax.command.assign import set_field
 from mimetic_jax.train.schema import digest
 from mimetic_jax.train.statistics import ENOUGH
 from mimetic_jax.train.store.claim import Claim
-from mimetic_jax.train.store.places import Place
 from papers import FIGURES, TABLES
 from papers.record import Figure, Row, Table
 
@@ -163,7 +162,7 @@ def mark_of(file: str) -> str:
     if "," in file:
         raise InputError(f"--file={file}: a config's argument can't hold its comma")
     if path.is_dir():
-        if (claim := Claim.read(Place(path))) is None:
+        if (claim := Claim.read(path)) is None:
             raise InputError(f"--file={file} is not a workdir of main.py: it has no config.json")
         return digest(claim.config)
     if not path.is_file():

@@ -56,7 +56,8 @@ from mimetic_jax.base.exits import reported
 from mimetic_jax.data.home import expanded
 from mimetic_jax.host.memory import keep_freed_memory
 from mimetic_jax.train.cluster import preemption
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import path_of
 from papers import FIGURES, PAPERS, TABLES
 from papers.record import Row
 
@@ -124,7 +125,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given.command = _command(given)
     given.seeds = seeds_of(given.seeds)
     given.arms = tuple(filter(None, given.arms.split(",")))
-    given.workdir = Place.of(given.workdir)
+    given.workdir = path_of(given.workdir)
     given.file = str(expanded(given.file).resolve()) if given.file else ""
     given.data_dir = given.data_dir or ""
     return given
@@ -162,7 +163,7 @@ def run(given: argparse.Namespace, say: Say) -> int:
     results = Results(given.results)
     if given.docs:
         for path, text in docs.pages(results).items():
-            Place.of(path).write(text)
+            files.write(path, text)
             say(f"written: {path}")
     elif not given.name:
         for line in listing(results):
@@ -191,7 +192,7 @@ def reproduce(given: argparse.Namespace, rows: Sequence[Entry], results: Results
                 text = tables.table([entry for entry in rows if entry.table == name], results)
             say(f"\n{name}{f': {shown.title}' if shown else ''}\n\n{text}")
             if not shown and not given.dry_run:
-                (given.workdir / "table.md").write(f"{text}\n")
+                files.write(given.workdir / "table.md", f"{text}\n")
     except preemption.Preempted as stopped:
         say(f"{stopped}: the same command continues")
         return preemption.EXIT_CODE

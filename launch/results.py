@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from launch.registry import Spec
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import Lines
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Results:
     """
 
     def __init__(self, folder: str | pathlib.Path) -> None:
-        self.folder = Place.of(str(folder))
+        self.folder = files.path_of(str(folder))
         self._lines: dict[tuple[str, bool], list[Line]] = {}
-        for name in self.folder.names():
+        for name in files.names(self.folder):
             if name.endswith(".jsonl"):
                 for number, line in enumerate(Lines(self.folder / name).read(), 1):
                     self._add(line, f"{self.folder / name} line {number}")
@@ -82,5 +82,5 @@ class Results:
         plain = json.loads(json.dumps(dataclasses.asdict(line)))
         lines = Lines(self.folder / name)
         lines.append(plain)
-        lines.place.sync()
+        files.sync(lines.path)
         self._add(plain, "the new line")

@@ -17,7 +17,7 @@ from mimetic_jax.data.home import INSTALLED
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ class Queue:
         self,
         entries: Sequence[Entry],
         results: Results,
-        workdir: Place,
+        workdir: AnyPath,
         *,
         seeds: Sequence[int] = (),
         only: Sequence[str] = (),
@@ -96,7 +96,7 @@ class Queue:
             config.data.dir = self._data_dir
         return config
 
-    def folder(self, spec: Spec) -> Place:
+    def folder(self, spec: Spec) -> AnyPath:
         """The workdir of a comparison."""
         return self.workdir / spec.folder
 

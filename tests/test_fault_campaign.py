@@ -207,7 +207,7 @@ def test_runs(kind, mix, tmp_path, texts, images):
             again, found = final(run)
             jax.tree.map(np.testing.assert_array_equal, again, state)
             assert found == lines
-            assert len(run.checkpoints.names()) <= config.keep_checkpoints
+            assert len([*run.checkpoints.iterdir()]) <= config.keep_checkpoints
     tables = [str(comparison.table(workdir)).splitlines() for workdir in (whole, *stopped)]
     assert all("train s" in lines[0] for lines in tables)
     # The last column is the time, which is measured.

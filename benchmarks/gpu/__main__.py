@@ -30,7 +30,7 @@ from configs import cifar10_vit, ptb_char, ptb_word, recipes
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.exits import reported
 from mimetic_jax.train.record import Origin
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath, path_of
 
 COMMAND = "python -m benchmarks.gpu"
 SECONDS = 10.0
@@ -39,7 +39,7 @@ SECONDS = 10.0
 
 def measure_all(
     jobs: Sequence[Measurement],
-    results: Place,
+    results: AnyPath,
     seconds: float = SECONDS,
     say: Callable[[str], None] = print,
 ) -> None:
@@ -116,7 +116,7 @@ def main() -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(flags.workdir / "compiled")
     say = functools.partial(print, flush=True)  # a log is complete even after a kill
     with reported():
-        measure_all(measurements(), Place.of(flags.results), say=say)
+        measure_all(measurements(), path_of(flags.results), say=say)
 
 
 if __name__ == "__main__":

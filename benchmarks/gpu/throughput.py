@@ -22,8 +22,7 @@ from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import order_key, stream
-from mimetic_jax.train.store.lines import Line, Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath, Line, Lines
 from mimetic_jax.train.tasks import TASKS
 
 Say = Callable[[str], None]
@@ -44,7 +43,9 @@ class Measurement:
     peer: bool
 
 
-def measure(job: Measurement, results: Place, origin: Line, seconds: float, say: Say) -> list[str]:
+def measure(
+    job: Measurement, results: AnyPath, origin: Line, seconds: float, say: Say
+) -> list[str]:
     """Measure what has no record for these devices; returns the failures.
 
     Ours goes to throughput.jsonl, the comparison with the peer to peers.jsonl. Each is measured in

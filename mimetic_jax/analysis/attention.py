@@ -18,7 +18,7 @@ from mimetic_jax.models import Model
 from mimetic_jax.models.attention import Attention
 from mimetic_jax.models.windows import WindowAttention, in_windows
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 _LAYERS = (Attention, WindowAttention, nn.MultiHeadDotProductAttention)
 
@@ -136,7 +136,7 @@ def _with_identity(heads: jax.Array, name: str, identity: np.ndarray) -> jax.Arr
     return jnp.pad(heads, [(0, 0)] * (heads.ndim - 1) + [(0, count)])
 
 
-def analyze(comparison: Comparison, workdir: Place) -> str:
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw where first, middle and last layers of each arm look: WORKDIR/attention.png."""
     maps = {
         network.label: attention_maps(network.model, network.variables, network.inputs(EXAMPLES))
@@ -148,7 +148,7 @@ def analyze(comparison: Comparison, workdir: Place) -> str:
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     maps: Mapping[str, Sequence[np.ndarray]],
     layers: Sequence[int] = (1, 4, 11),
 ) -> list[AnyPath]:

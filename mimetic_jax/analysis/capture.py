@@ -16,7 +16,7 @@ from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.images import ImageTask
 
@@ -61,7 +61,7 @@ class Network:
 
 
 def networks(
-    comparison: Comparison, workdir: Place | str, *, data: bool = True
+    comparison: Comparison, workdir: AnyPath | str, *, data: bool = True
 ) -> Iterator[Network]:
     """The networks of each arm's first seed: at initialization and, if trained, at the end.
 

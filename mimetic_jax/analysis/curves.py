@@ -14,32 +14,32 @@ from mimetic_jax.train.config import recorded_arms
 from mimetic_jax.train.controls import controls
 from mimetic_jax.train.report import ArmResult
 from mimetic_jax.train.store.claim import Claim
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
 
 
-def read(workdir: Place | AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
+def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
     """The configuration of a workdir's comparison and the results of its finished runs, arm by arm.
 
     Raises:
         InputError: there is no comparison in the workdir, or none of its runs is finished.
     """
-    place = Place.of(workdir)
-    claim = Claim.read(place)
+    folder = path_of(workdir)
+    claim = Claim.read(folder)
     if claim is None:
-        raise InputError(f"no comparison in {place}: config.json is missing")
+        raise InputError(f"no comparison in {folder}: config.json is missing")
     arms = recorded_arms(claim.config)
     own = controls(arms)
     results = []
     for arm in arms:
-        runs = {seed: Run.of(place, arm, seed).record() for seed in claim.config["seeds"]}
+        runs = {seed: Run.of(folder, arm, seed).record() for seed in claim.config["seeds"]}
         finished = {seed: record for seed, record in runs.items() if record}
         results.append(ArmResult(arm, finished, control=own.get(arm, "")))
     if not any(result.reached for result in results):
-        raise InputError(f"no finished run in {place}: nothing to draw")
+        raise InputError(f"no finished run in {folder}: nothing to draw")
     return claim.config, [result for result in results if result.reached]
 
 
@@ -71,13 +71,13 @@ def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, n
     return np.array(steps), scores.mean(axis=0), sd
 
 
-def analyze(comparison: Comparison, workdir: Place) -> str:
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the learning curves of a workdir: WORKDIR/curves.png and curves.csv."""
     comparison.recognize(workdir)
     return f"learning curves drawn: {draw_workdir(workdir)[0]}"
 
 
-def draw_workdir(workdir: Place) -> list[AnyPath]:
+def draw_workdir(workdir: AnyPath) -> list[AnyPath]:
     """Draw the curves of what is finished in a workdir, for the screen: curves.png and curves.csv.
 
     Raises:
@@ -90,7 +90,7 @@ def draw_workdir(workdir: Place) -> list[AnyPath]:
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     results: Sequence[ArmResult],
     *,
     title: str = "",

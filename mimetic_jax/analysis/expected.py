@@ -11,7 +11,7 @@ import scipy.special
 
 from mimetic_jax.analysis import style
 from mimetic_jax.analysis.offsets import self_and_ring
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.weights.position import sincos_2d
 
 
@@ -47,7 +47,7 @@ _LEAST = 1e-4
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     *,
     grid: tuple[int, int] = (16, 16),
     dim: int = 192,

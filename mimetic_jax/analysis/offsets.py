@@ -10,7 +10,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.weights.impulse import offsets
 
 
@@ -114,7 +114,7 @@ _VIEWS = {"map": "query × key", "offset": "by offset"}
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     maps: Mapping[str, Sequence[np.ndarray]],
     grid: tuple[int, int],
     *,

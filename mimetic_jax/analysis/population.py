@@ -20,7 +20,7 @@ from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.table import aligned
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.rewrite import blocks
 
@@ -211,7 +211,7 @@ def add_network(layers: dict[str, Moments], params: Any, **options: Any) -> None
 
 
 def report(
-    path: Place | AnyPath, comparison: Comparison, workdir: Place, name: str, **options: Any
+    path: AnyPath, comparison: Comparison, workdir: AnyPath, name: str, **options: Any
 ) -> tuple[str, list[AnyPath]] | None:
     """The numbers of an arm's trained population as a table, and its picture; None without one.
 
@@ -243,7 +243,7 @@ def _text(state: Mapping[str, Moments], units: Mapping[str, Moments]) -> str:
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     states: Mapping[str, Mapping[str, Moments]],
     *,
     clip: int | None = 8,

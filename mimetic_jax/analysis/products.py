@@ -14,11 +14,11 @@ from mimetic_jax.analysis import style
 from mimetic_jax.analysis.capture import networks
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.tree.rewrite import blocks
 
 
-def analyze(comparison: Comparison, workdir: Place) -> str:
+def analyze(comparison: Comparison, workdir: AnyPath) -> str:
     """Draw the products of each arm's first seed, before and after training: products.png."""
     found = list(networks(comparison, workdir, data=False))
     trees = {network.label: jax.device_get(network.variables["params"]) for network in found}
@@ -79,7 +79,7 @@ def head_products(params: Any, clip: int = 64, **options: Any) -> list[HeadProdu
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     trees: Mapping[str, Any],
     *,
     clip: int = 64,

@@ -14,7 +14,7 @@ from mimetic_jax.analysis.capture import chunks, entering, plain
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def stable_ranks(model: Model, variables: Mapping[str, Any], inputs: jax.Array) 
     return StableRanks(np.concatenate(parts, axis=1), bounds)
 
 
-def draw(path: Place | AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
+def draw(path: AnyPath, ranks: Mapping[str, StableRanks]) -> list[AnyPath]:
     """Draw the stable rank of what enters each block, mean ± sd over examples, beside its bound.
 
     Reference: Structured Initialization for Vision Transformers, remark 1.

@@ -8,7 +8,7 @@ import numpy as np
 
 from mimetic_jax.analysis import style
 from mimetic_jax.host.cores import limited_blas
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 
 def reachable(
@@ -63,7 +63,7 @@ _GRID = tuple(tenths / 10 for tenths in range(11))
 
 
 def draw(
-    path: Place | AnyPath, *, dim: int = 192, ranks: Sequence[int] = (16, 32, 64, 192)
+    path: AnyPath, *, dim: int = 192, ranks: Sequence[int] = (16, 32, 64, 192)
 ) -> list[AnyPath]:
     """Draw what α and β from 0 to 1 come to at each rank, and the line of equal random factors.
 

@@ -19,7 +19,8 @@ from mimetic_jax.base.extras import need
 from mimetic_jax.schemes import Scheme, from_dict
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.report import ArmResult, columns, verdicts
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.trained.check import check
 
 NAME = "report.html"
@@ -31,7 +32,7 @@ _COMMANDS = "commands.txt"
 _TEMPLATE = pathlib.Path(__file__).with_name("report.html")
 
 
-def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
+def analyze(comparison: Comparison, workdir: AnyPath, command: str) -> str:
     """Draw what the arms start from, remember the command that trained, and write the page.
 
     Raises:
@@ -40,14 +41,14 @@ def analyze(comparison: Comparison, workdir: Place, command: str) -> str:
     need("a report", "plot")
     commands = workdir / _COMMANDS
     if command not in _lines(commands):
-        commands.append_line(command)
+        files.append_line(commands, command)
     # In a mesh of several processes all of them would have to draw.
     if jax.process_count() == 1:
         _draw_starts(comparison, workdir / _STARTS)
     return write(workdir)
 
 
-def _draw_starts(comparison: Comparison, folder: Place) -> None:
+def _draw_starts(comparison: Comparison, folder: AnyPath) -> None:
     """Draw what `check` says of the first seed of each arm before training."""
     for name, arm in comparison.arms.items():
         if (folder / f"{name}.png").exists():
@@ -62,7 +63,7 @@ def _draw_starts(comparison: Comparison, folder: Place) -> None:
             style.save(found.plot(), folder / f"{name}.png")
 
 
-def write(workdir: Place) -> str:
+def write(workdir: AnyPath) -> str:
     """Write the page of a workdir, with the curves of what is finished so far, and name it.
 
     The pictures of the start are those that the end of the training drew.
@@ -77,7 +78,8 @@ def write(workdir: Place) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     table, page = columns(results), workdir / NAME
-    page.write(
+    files.write(
+        page,
         template.render(
             name=config["name"],
             header=list(table),
@@ -91,7 +93,7 @@ def write(workdir: Place) -> str:
             config=json.dumps(config, indent=2, ensure_ascii=False),
             origins=_origins(results),
             commands=_lines(workdir / _COMMANDS),
-        )
+        ),
     )
     return f"report: {page}"
 
@@ -164,15 +166,15 @@ def _origins(results: Sequence[ArmResult]) -> list[str]:
     )
 
 
-def _inline(picture: Place) -> str:
+def _inline(picture: AnyPath) -> str:
     """A picture as a data URI; empty where there is none."""
     if not picture.exists():
         return ""
-    return f"data:image/png;base64,{base64.b64encode(picture.read()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(files.read(picture)).decode()}"
 
 
-def _lines(place: Place) -> list[str]:
-    return place.read().decode().splitlines() if place.exists() else []
+def _lines(path: AnyPath) -> list[str]:
+    return files.read(path).decode().splitlines() if path.exists() else []
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -182,4 +184,4 @@ def main(arguments: Sequence[str]) -> None:
         description="Write WORKDIR/report.html: table, curves, start and origin in one file.",
     )
     parser.add_argument("workdir", metavar="WORKDIR", help="a folder or gs://BUCKET/…")
-    print(write(Place.of(parser.parse_args(arguments).workdir)))
+    print(write(path_of(parser.parse_args(arguments).workdir)))

@@ -14,7 +14,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.host.cores import limited_blas
 from mimetic_jax.models import Model
 from mimetic_jax.models.depthwise import depthwise_conv
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.weights.conv import conv_filters
 
 KINDS: tuple[Literal["random"], Literal["impulse"], Literal["box"]] = ("random", "impulse", "box")
@@ -92,7 +92,7 @@ def _pixels(x: jax.Array) -> np.ndarray:
     return np.asarray(x, np.float64).reshape(-1, x.shape[-1])
 
 
-def draw(path: Place | AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:
+def draw(path: AnyPath, residuals: Mapping[str, Mapping[str, np.ndarray]]) -> list[AnyPath]:
     """Draw the relative residual per block and kind of fixed filters: a panel per network.
 
     Reference: Structured Initialization for Vision Transformers, proposition 1.

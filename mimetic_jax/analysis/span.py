@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mimetic_jax.analysis import style
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 
 def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def impulse_subsets(seed: int, width: int, size: int, draws: int) -> np.ndarray:
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     *,
     widths: Sequence[int] = (256, 512),
     sizes: Sequence[int] = (3, 5, 8),

@@ -14,7 +14,8 @@ import numpy as np
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.extras import need
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath
 
 COLUMN, PAGE = 3.3, 6.8
 """Widths in inches of a column and of a page of a paper; type is 7 points or more at these."""
@@ -172,7 +173,7 @@ def _image(axes: Any, matrix: np.ndarray, **options: Any) -> Any:
 
 
 def write(
-    figure: Any, path: Place | AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
+    figure: Any, path: AnyPath, header: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> list[AnyPath]:
     """Write a figure, inside the block of `canvas`, and its numbers: PATH.png and PATH.csv.
 
@@ -180,24 +181,22 @@ def write(
     observation each; a matrix's entries come last, in columns that are named by their numbers.
     Floating-point numbers have six digits.
     """
-    place = Place.of(path)
-    png, table = (place.parent / f"{place.name}.{suffix}" for suffix in ("png", "csv"))
+    png, table = (path.parent / f"{path.name}.{suffix}" for suffix in ("png", "csv"))
     save(figure, png)
     cells = [[_shown(cell) for cell in row] for row in rows]
     entries = range(max(map(len, cells), default=0) - len(header))
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([[*header, *map(str, entries)], *cells])
-    table.write(text.getvalue())
-    return [png.path, table.path]
+    files.write(table, text.getvalue())
+    return [png, table]
 
 
-def save(figure: Any, place: Place) -> None:
+def save(figure: Any, path: AnyPath) -> None:
     """Write a figure as PNG; its folder appears if need be."""
     png = io.BytesIO()
     options = {"metadata": {"Software": None}, "pil_kwargs": {"optimize": True}}
     figure.savefig(png, format="png", dpi=DPI, **options)
-    place.parent.make()
-    place.write(png.getvalue())
+    files.write(path, png.getvalue())
 
 
 def matrix_rows(labels: Sequence[Any], matrix: np.ndarray) -> Iterator[list[Any]]:

@@ -20,7 +20,7 @@ from mimetic_jax.command.advice import naming_flags
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
-    from mimetic_jax.train.store.places import Place
+    from mimetic_jax.train.store.files import AnyPath, path_of
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -84,7 +84,6 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.comparison import Comparison
-    from mimetic_jax.train.store.places import Place
 
     config = _CONFIG.value
     _check_config(config)
@@ -98,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
         return
     keep_freed_memory()
     processes.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value, _DISTRIBUTED.value)
-    workdir = Place.of(_WORKDIR.value or f"runs/{config.name}")
+    workdir = path_of(_WORKDIR.value or f"runs/{config.name}")
     with naming_flags(_FLAGS):
         comparison = Comparison(config)
     if _MODE.value == "plan":
@@ -121,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
         print(analysis.analyze(comparison, workdir))
 
 
-def _report(comparison: Comparison, workdir: Place) -> None:
+def _report(comparison: Comparison, workdir: AnyPath) -> None:
     """Write the page of a workdir whose training has ended."""
     from mimetic_jax.analysis import report_page
 

@@ -39,9 +39,9 @@ from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import initial_state, source_digest, source_path
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Claim, Made, check_fingerprint
-from mimetic_jax.train.store.lock import locked
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath, locked, path_of
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks import TASKS
 from mimetic_jax.tree import paths
@@ -110,7 +110,7 @@ class Comparison:
         """What is known of the first arm's data."""
         return next(iter(self.arms.values())).dataset.info
 
-    def train(self, workdir: Place | str) -> Results:
+    def train(self, workdir: AnyPath | str) -> Results:
         """Train what isn't finished, arm by arm within a seed.
 
         Up to `config.together` runs that share a program train at once, as a group. A group that
@@ -135,14 +135,14 @@ class Comparison:
             raise InputError(f"the loss of {', '.join(diverged)} is no longer finite: see above")
         return self.table(workdir)
 
-    def claimed(self, workdir: Place | str) -> list[Run]:
+    def claimed(self, workdir: AnyPath | str) -> list[Run]:
         """Load the data, and claim the workdir for this comparison; returns its runs.
 
         Raises:
             InputError: if data or workdir can't be used, or the workdir belongs to something else.
         """
         need("training", "train")
-        runs, place = self.runs(workdir), Place.of(workdir)
+        runs, place = self.runs(workdir), path_of(workdir)
         self.recognize(place)
         self.open()  # missing data is reported before the workdir is touched
         claim = self._claim(place, runs)
@@ -152,7 +152,7 @@ class Comparison:
         wait_for_all("workdir")
         return runs
 
-    def runs(self, workdir: Place | str) -> list[Run]:
+    def runs(self, workdir: AnyPath | str) -> list[Run]:
         """The runs of a workdir, all arms of a seed before the next seed."""
         return [Run.of(workdir, arm, seed) for seed in self.config.seeds for arm in self.arms]
 
@@ -236,7 +236,7 @@ class Comparison:
             seed=run.seed,
         )
 
-    def table(self, workdir: Place | str) -> Results:
+    def table(self, workdir: AnyPath | str) -> Results:
         """The results of what is finished so far, whose table is written into the workdir."""
         claim = self.recognize(workdir)
         own = controls(configs.recorded_arms(configs.to_json(self.config)))
@@ -251,14 +251,14 @@ class Comparison:
             for arm, finished in records.items()
             if finished
         }
-        results = Results(Place.of(workdir), found)
+        results = Results(path_of(workdir), found)
         try:
             results.write()
         except OSError as error:
             self.say(f"the table isn't written into {workdir}: {error.strerror or error}")
         return results
 
-    def evaluate(self, workdir: Place | str) -> str:
+    def evaluate(self, workdir: AnyPath | str) -> str:
         """Test scores of every run's newest checkpoint, computed anew."""
         self.recognize(workdir)
         self.open()
@@ -325,23 +325,23 @@ class Comparison:
                 with blaming(f"arm {name}" if self.config.arms else ""):
                     self.arms[name] = self._arm(name, arm.config, arm.dataset)
 
-    def recognize(self, workdir: Place | str) -> Claim:
+    def recognize(self, workdir: AnyPath | str) -> Claim:
         """The claim of a workdir, which must be of this configuration; more arms are welcome.
 
         Raises:
             InputError: it belongs to another one.
         """
-        workdir, ours = Place.of(workdir), Claim(configs.to_json(self.config), {})
+        workdir, ours = path_of(workdir), Claim(configs.to_json(self.config), {})
         if before := Claim.read(workdir):
             return ours.joined(before, workdir)
-        if (workdir / "runs").names():
+        if files.names(workdir / "runs"):
             raise InputError(
                 f"{workdir} has runs, but not their config.json: restore it, or choose another "
                 "--workdir"
             )
         return ours
 
-    def _claim(self, workdir: Place, runs: Sequence[Run]) -> Claim:
+    def _claim(self, workdir: AnyPath, runs: Sequence[Run]) -> Claim:
         """The claim of this comparison, with the data that is loaded and the starts of runs."""
         sources: dict[str, str] = {}
         for run in runs:

@@ -14,6 +14,7 @@ from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.record import Origin, Record
 from mimetic_jax.train.schedule import plateau_scale
+from mimetic_jax.train.store import files
 from mimetic_jax.train.store.claim import Made
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.train.tasks.task import Evaluation
@@ -87,7 +88,7 @@ class Journal:
         """`Saved` as JSON holds it; the lines that it relies on are on disk when this returns."""
         if is_first():
             for run in self.runs:
-                run.metrics.place.sync()
+                files.sync(run.metrics.path)
         window = {name: values.tolist() for name, values in self._joined().items()}
         made = tuple(one.to_json() for one in self._made)
         evaluations, finite = tuple(self.evaluations), tuple(self.finite)

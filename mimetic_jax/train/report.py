@@ -13,7 +13,8 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.statistics import Difference, paired_difference
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
 DEFAULT = "default"
@@ -152,7 +153,7 @@ class Results:
         arms: the results of those that have any, in the order of the table.
     """
 
-    workdir: Place
+    workdir: AnyPath
     arms: Mapping[str, ArmResult]
 
     def __str__(self) -> str:
@@ -177,8 +178,8 @@ class Results:
             elsewhere = {f"{record.score}_{x}": y for x, y in fields.pop("elsewhere").items()}
             first = {name: fields.pop(name) for name in ("arm", "seed", "score", "value")}
             run = Run.of(self.workdir, record.arm, record.seed)
-            files = {"metrics": str(run.metrics.place), "checkpoints": str(run.checkpoints)}
-            rows.append({**first, **elsewhere, **fields, **files})
+            where = {"metrics": str(run.metrics.path), "checkpoints": str(run.checkpoints)}
+            rows.append({**first, **elsewhere, **fields, **where})
         return rows
 
     def write(self) -> None:
@@ -190,8 +191,8 @@ class Results:
         results = list(self.arms.values())
         if is_first() and results:
             records = [_record(one, [*_baselines(one, results).values()]) for one in results]
-            (self.workdir / "summary.json").write(json.dumps(records, indent=2) + "\n")
-            (self.workdir / "table.md").write(f"{self}\n")
+            files.write(self.workdir / "summary.json", json.dumps(records, indent=2) + "\n")
+            files.write(self.workdir / "table.md", f"{self}\n")
 
 
 def table(results: Sequence[ArmResult]) -> str:

@@ -18,8 +18,9 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.pretrained import by_path
 from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
+from mimetic_jax.train.store import files
 from mimetic_jax.train.store.checkpoint import read_variables, saved_record
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree import paths
 from mimetic_jax.weights import select
@@ -78,7 +79,7 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
         return None
     found = _Source.of(source_path(config, arm, seed))
     if found.file:
-        return hashlib.sha256(found.place.read()).hexdigest()[:12]
+        return hashlib.sha256(files.read(found.place)).hexdigest()[:12]
     if found.step is None and not found.run.finished():
         raise InputError(
             f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
@@ -100,19 +101,16 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
 class _Source:
     """What `init_from` names: a file, a run, or a checkpoint of a run."""
 
-    place: Place
+    place: AnyPath
     file: bool
     step: int | None = None
 
     @classmethod
     def of(cls, path: str) -> _Source:
-        place = Place.of(path)
-        if place.path.suffix in _FILES:
-            found = cls(place, file=True)
-        elif place.path.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
-            found = cls(Place(place.path.parent.parent), file=False, step=int(place.name))
-        else:
-            found = cls(place, file=False)
+        place = path_of(path)
+        found = cls(place, file=place.suffix in _FILES)
+        if place.parent.name == "checkpoints" and re.fullmatch("[0-9]+", place.name):
+            found = cls(place.parent.parent, file=False, step=int(place.name))
         there = place if found.step is None else found.run.checkpoints / str(found.step)
         if not there.exists():
             raise InputError(f"init_from {place} doesn't exist")
@@ -125,9 +123,8 @@ class _Source:
 
     @property
     def run(self) -> Run:
-        folder = self.place.path
-        seed = int(folder.name) if re.fullmatch("[0-9]+", folder.name) else -1
-        return Run(folder.parent.name, seed, self.place)
+        seed = int(self.place.name) if re.fullmatch("[0-9]+", self.place.name) else -1
+        return Run(self.place.parent.name, seed, self.place)
 
 
 def warm_start(
@@ -168,7 +165,7 @@ def warm_start(
         chosen_parts = "|".join(PARTS[part] for part in parts)
         wanted = {name: leaf for name, leaf in wanted.items() if re.search(chosen_parts, name)}
     if found.file:
-        arrays = by_path(found.place.path, variables["params"], say)
+        arrays = by_path(found.place, variables["params"], say)
         teacher = {f"params/{name}": array for name, array in arrays.items()}
     else:
         teacher = _checkpoint(found)

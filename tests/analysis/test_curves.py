@@ -10,7 +10,7 @@ from mimetic_jax.schemes import Mimetic, NormMatched
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.record import SCORES, Origin, Record
 from mimetic_jax.train.store.claim import Claim
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import path_of
 from mimetic_jax.train.store.runs import Run
 
 IMAGES = {
@@ -26,7 +26,7 @@ def write(workdir, scores, name="accuracy", **more):
     config.name, config.seeds = workdir.name, (0, 1)
     schemes = {"norm_matched": (NormMatched(Mimetic()),), "mimetic": (Mimetic(),)}
     config.arms = {arm: {"scheme": schemes.get(arm, ())} for arm in scores if arm != "run"}
-    Claim(to_json(config), {}).write(Place.of(workdir))
+    Claim(to_json(config), {}).write(path_of(workdir))
     for arm, seeds in scores.items():
         for seed, values in seeds.items():
             evaluations = [
@@ -87,7 +87,7 @@ def test_runs_that_trained_together_are_seeds(population):
 
 def test_a_workdir_is_drawn_with_its_numbers(images):
     pytest.importorskip("matplotlib")
-    png, table = curves.draw_workdir(Place.of(images))
+    png, table = curves.draw_workdir(path_of(images))
     assert png.read_bytes().startswith(b"\x89PNG")
     with table.open() as file:
         rows = list(csv.DictReader(file))
@@ -115,5 +115,5 @@ def test_nothing_to_draw_is_one_line(tmp_path):
         curves.read(tmp_path / "no")
     unfinished = write(tmp_path / "unfinished", {"default": {0: [0.1]}})
     with pytest.raises(InputError, match=f"no finished run in {unfinished}: nothing to draw"):
-        curves.draw_workdir(Place.of(unfinished))
+        curves.draw_workdir(path_of(unfinished))
     assert not (unfinished / "curves.png").exists()

@@ -10,7 +10,7 @@ import pytest
 from mimetic_jax.analysis import products
 from mimetic_jax.models.tensor_files import read_file
 from mimetic_jax.schemes import Mimetic
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import path_of
 from tests.analysis.networks import small
 from tests.train.test_pretrained import SIZES, shapes, whole, write
 from tests.training import quiet
@@ -22,7 +22,7 @@ def test_analyze_reads_models_with_scan(tmp_path):
     pytest.importorskip("matplotlib")
     config = small(scan=True, fused_qkv=True)
     config.arms = {"default": {}, "mimetic": {"scheme": (Mimetic(),)}}
-    said = products.analyze(quiet(config), Place.of(tmp_path))
+    said = products.analyze(quiet(config), path_of(tmp_path))
     assert said == f"products drawn: {tmp_path / 'products.png'}"
     with (tmp_path / "products.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["product"] == "summed"]
@@ -50,7 +50,7 @@ def test_files_of_others_have_the_products_of_the_model(tmp_path, golden, suffix
 
 def analyze(what, comparison, workdir):
     module = importlib.import_module(f"mimetic_jax.analysis.{what}")
-    return module.analyze(comparison, Place.of(workdir))
+    return module.analyze(comparison, path_of(workdir))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from mimetic_jax.analysis import report_page
 from mimetic_jax.command import console
 from mimetic_jax.train.record import commit
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import path_of
 
 
 class Page(html.parser.HTMLParser):
@@ -42,11 +42,11 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(trained):
-    workdir = Place.of(trained.workdir)
+    workdir = path_of(trained.workdir)
     command = "main.py --config=mine.py --config.note=<b>"
     for _ in range(2):  # the same command once
         report_page.analyze(trained.comparison, workdir, command)
-    return (workdir / report_page.NAME).read().decode()
+    return (workdir / report_page.NAME).read_text()
 
 
 def test_a_page_has_the_table_and_needs_no_other_file(trained, page):

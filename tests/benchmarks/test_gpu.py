@@ -21,8 +21,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.text.corpus import describe
 from mimetic_jax.models import GPT
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import Lines, path_of
 from mimetic_jax.tree import paths
 
 STEPS, BATCH = 8, 128
@@ -66,11 +65,11 @@ class Queue:
     def __call__(self) -> str:
         said: list[str] = []
         jobs = [Measurement(tiny(), self.peer)]
-        measure_all(jobs, Place.of(self.folder / "results"), seconds=0.0, say=said.append)
+        measure_all(jobs, path_of(self.folder / "results"), seconds=0.0, say=said.append)
         return "\n".join(said)
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        return Lines(Place.of(self.file(name))).read()
+        return Lines(path_of(self.file(name))).read()
 
     @property
     def throughput(self) -> list[dict[str, Any]]:

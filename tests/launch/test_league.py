@@ -111,10 +111,10 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
 def test_an_arm_that_misses_a_trial_is_not_compared(call):
     jobs, results = call("--seeds=0")
     assert {job.seed for job in jobs} == {0, *TABLES[TASK].trials}
-    lines = (results.folder / "league.jsonl").read().decode().splitlines()
+    lines = (results.folder / "league.jsonl").read_text().splitlines()
     without = [line for line in lines if '"seed": 100' not in line or "gpt2" not in line]
-    (results.folder / "league.jsonl").write("\n".join(without) + "\n")
-    again = Results(results.folder.path)
+    (results.folder / "league.jsonl").write_text("\n".join(without) + "\n")
+    again = Results(results.folder)
     chosen = league.chosen(TASK, again)
     assert {arm for entry in chosen for arm in entry.init} == set(ARMS) - {"gpt2"}
 

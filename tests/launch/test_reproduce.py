@@ -36,8 +36,7 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.cluster import preemption
 from mimetic_jax.train.schema import digest
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import Lines, path_of
 from papers.record import Row, Small, Table
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -112,7 +111,7 @@ class Call:
         self.results = Results(folder / "results")
         entries = row("tests/tiny", 1) if entries is None else entries
         options = {"seeds": seeds, "only": only, "command": "a command", "say": self.say}
-        self.queue = runs.Queue(entries, self.results, Place.of(folder / "runs"), **options)
+        self.queue = runs.Queue(entries, self.results, path_of(folder / "runs"), **options)
 
     def say(self, line):
         self.said.append(line)
@@ -150,7 +149,7 @@ def test_runs_that_train_together_are_one_job_and_a_line_each(tmp_path):
     entry = dataclasses.replace(entry, spec=Spec(TINY, "", flags))
 
     def queue(folder, seeds=(0, 1)):
-        results, workdir = Results(tmp_path / folder), Place.of(tmp_path / "runs")
+        results, workdir = Results(tmp_path / folder), path_of(tmp_path / "runs")
         return runs.Queue([entry], results, workdir, seeds=seeds, only=("default",))
 
     first = queue("results")
@@ -399,7 +398,7 @@ def test_shares_are_disjoint_whatever_is_done(finished):
 def test_a_damaged_line_is_named_and_nothing_is_overwritten(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     path = tmp_path / "tiny.jsonl"
-    whole = Lines(Place.of(path))
+    whole = Lines(path_of(path))
     whole.rewrite([{"config": "x"}, {"a": 3}])
     path.write_text(path.read_text().replace("\n", "\n<<<<<<<\n", 1))
     call = ["tests/tiny", f"--results={tmp_path}", f"--workdir={tmp_path}/w"]
@@ -647,7 +646,7 @@ def test_a_figure_of_runs_draws_them(finished, tmp_path):
         (entry,) = registry.entries("tests/figure")
         entry = dataclasses.replace(entry, init=("default", "mimetic", "norm_matched"))
         found = Results(finished.folder / "results")
-        wanted = runs.Queue([entry], found, Place.of(tmp_path), seeds=(0, 1))
+        wanted = runs.Queue([entry], found, path_of(tmp_path), seeds=(0, 1))
         wanted.configs[entry.spec].epochs = 2.0  # as the steps of a training of two epochs
         png, csv = draw.draw("tests/figure", wanted, [entry], tmp_path)
         with pytest.raises(InputError, match="no run of tests/figure is finished"):

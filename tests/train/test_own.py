@@ -22,7 +22,7 @@ from mimetic_jax.data import ImageDataset
 from mimetic_jax.models import ViT, fields_of, model_fields
 from mimetic_jax.schemes import MeanShift
 from mimetic_jax.train import Comparison
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
 from tests.forms import FORMS, NNXViT, vit_apply, vit_init
 from tests.plugged import TinyMLPMixer
 
@@ -78,7 +78,7 @@ def test_arrays_and_a_module_make_a_table(tmp_path, model, fields):
     again = comparison(data=arrays(), model=module)
     assert again.table(tmp_path) == table
     refusal = PermissionError(errno.EACCES, "Permission denied")
-    with mock.patch.object(Place, "write", side_effect=refusal):
+    with mock.patch.object(files, "write", side_effect=refusal):
         again.say = (said := []).append
         assert again.table(tmp_path) == table
         assert said == [f"the table isn't written into {tmp_path}: Permission denied"]

@@ -10,7 +10,6 @@ from mimetic_jax.train import statistics
 from mimetic_jax.train.record import BITS, PERPLEXITY, Record
 from mimetic_jax.train.report import ArmResult, Results, table
 from mimetic_jax.train.statistics import paired_difference, smallest_gain
-from mimetic_jax.train.store.places import Place
 
 
 def runs(arm, curves, score="accuracy", control="", **fields):
@@ -53,7 +52,7 @@ def results():
 
 def results_of(workdir, arms):
     found = {arm.arm: arm for arm in arms}
-    return Results(Place(workdir), found)
+    return Results(workdir, found)
 
 
 def test_interval_is_students_t_over_pairs():

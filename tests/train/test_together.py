@@ -18,8 +18,7 @@ from mimetic_jax.train.journal import Journal, Saved
 from mimetic_jax.train.start import initial_state
 from mimetic_jax.train.state import augmentation_key, stream
 from mimetic_jax.train.store.checkpoint import Checkpoints
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store.files import Lines
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks.task import Evaluation
 from tests.training import quiet
@@ -146,7 +145,7 @@ def test_a_kill_between_two_records_loses_none(tiny, tmp_path, undisturbed):
     whole, lines = trained(config, undisturbed), Lines.append
 
     def killed(self, record):
-        if "record" in record and "/1/" in str(self.place):
+        if "record" in record and "/1/" in str(self.path):
             raise KeyboardInterrupt
         lines(self, record)
 
@@ -236,7 +235,7 @@ def test_groups_are_the_next_runs_of_a_program(tiny, tmp_path, groups, monkeypat
     config = tiny(seeds=(0, 1), together=3)
     config.arms.a, config.arms.b = {"scheme": ()}, {}
     config.arms.wide = {"model": {"width": 32}}
-    quiet(config).recognize(str(tmp_path)).write(Place(tmp_path))
+    quiet(config).recognize(str(tmp_path)).write(tmp_path)
     monkeypatch.setattr(Run, "finished", lambda run: (run.arm, run.seed) == ("b", 0))
     quiet(config).train(tmp_path)
     assert groups == [[("a", 0), ("a", 1), ("b", 1)], [("wide", 0), ("wide", 1)]]
@@ -250,13 +249,13 @@ def test_what_joins_later_makes_groups_of_its_own(tiny, tmp_path, groups):
     quiet(config).claimed(tmp_path)
     began = [Run.of(tmp_path, "run", seed) for seed in (0, 1)]
     for run in began:
-        run.folder.make()
+        run.folder.mkdir(parents=True)
     write_group(began)
     assert [run.group for run in began] == [tuple(began)] * 2
     config.seeds, config.together = (1, 2, 3, 0, 4), 4
     quiet(config).train(tmp_path)
     assert groups == [[("run", 0), ("run", 1)], [("run", 2), ("run", 3), ("run", 4)]]
-    (began[1].folder.path / "group.json").unlink()  # as if killed before it was written
+    (began[1].folder / "group.json").unlink()  # as if killed before it was written
     groups.clear()
     quiet(config).train(tmp_path)
     assert groups == [[("run", 2), ("run", 3), ("run", 4)], [("run", 0), ("run", 1)]]

@@ -13,7 +13,6 @@ from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.group import Group
 from mimetic_jax.train.record import Record
 from mimetic_jax.train.settings import check_settings
-from mimetic_jax.train.store.places import Place
 from mimetic_jax.train.store.runs import Run
 from tests.training import killed, quiet, trained
 
@@ -64,7 +63,7 @@ def record_of(seed, curve=((0, 12.5), (12, 25.0))):
 
 def finished_runs(comparison, workdir):
     """A workdir of two finished runs; nothing is trained for it."""
-    comparison.recognize(workdir).write(Place(workdir))
+    comparison.recognize(workdir).write(workdir)
     for seed in comparison.config.seeds:
         metrics = Run.of(workdir, "run", seed).metrics
         metrics.append({"step": 4, "loss": 2.0})
@@ -83,8 +82,8 @@ def test_a_damaged_claim_is_named_and_nothing_is_deleted(tiny, tmp_path):
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_list_of_a_group_is_named(tmp_path, damage):
     run = Run.of(str(tmp_path), "run", 0)
-    run.folder.make()
-    (run.folder.path / "group.json").write_bytes(DAMAGE[damage])
+    run.folder.mkdir(parents=True)
+    (run.folder / "group.json").write_bytes(DAMAGE[damage])
     refused(lambda to: Run.of(str(to), "run", 0).group, tmp_path, "group.json")
 
 
@@ -195,7 +194,7 @@ def stopped(tiny, tmp_path):
 def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
     """Whether config.json is gone or is that of the new config."""
     path, run = stopped / "config.json", Run.of(str(stopped), "run", 0)
-    before = run.metrics.place.read()
+    before = run.metrics.path.read_bytes()
     claim = json.loads(path.read_text())
     path.unlink()
     other = quiet(tiny(batch=16))
@@ -207,7 +206,7 @@ def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
     words = "belongs to a different config .batch is 32 there and 16 here.: choose another"
     with pytest.raises(InputError, match=words):
         other.train(str(stopped))
-    assert run.metrics.place.read() == before
+    assert run.metrics.path.read_bytes() == before
 
 
 def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stopped):

@@ -20,7 +20,7 @@ from mimetic_jax.analysis import (
     span,
 )
 from mimetic_jax.analysis.figures import dots, grid, sweep
-from mimetic_jax.train.store.places import AnyPath
+from mimetic_jax.train.store.files import AnyPath
 
 DRAW: dict[str, Callable[..., list[AnyPath]]] = {
     "products": products.draw,

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from mimetic_jax.analysis import style
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 
 def draw(
-    path: Place | AnyPath, results: Sequence[ArmResult], *, numbers: Mapping[str, str]
+    path: AnyPath, results: Sequence[ArmResult], *, numbers: Mapping[str, str]
 ) -> list[AnyPath]:
     """Draw a line per arm, mean ± sd over seeds, and a panel per number.
 

@@ -9,13 +9,13 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 _PAIRS = {"vo": "$W_V W_{out}$", "qk": "$W_Q W_K^T$"}
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     results: Sequence[ArmResult],
     *,
     panels: Mapping[str, Mapping[str, tuple[float, float]]],

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.report import ArmResult
-from mimetic_jax.train.store.places import AnyPath, Place
+from mimetic_jax.train.store.files import AnyPath
 
 _DASHES = ("--", "-.", ":")
 
@@ -16,7 +16,7 @@ Lines = dict[str, list[tuple[float, ArmResult]]]
 
 
 def draw(
-    path: Place | AnyPath,
+    path: AnyPath,
     results: Sequence[ArmResult],
     *,
     label: str,

@@ -16,7 +16,8 @@ from etils import epath
 
 from mimetic_jax.base.errors import InputError, error_text
 from mimetic_jax.train.state import TrainState
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath, path_of
 
 
 class Checkpoints:
@@ -30,10 +31,9 @@ class Checkpoints:
         keep: number of the newest to keep.
     """
 
-    def __init__(self, folder: Place | str, keep: int = 2) -> None:
-        self.folder = folder = Place.of(folder)
-        path = folder.path if folder.in_bucket else folder.path.absolute()
-        self._path = epath.Path(path)
+    def __init__(self, folder: AnyPath | str, keep: int = 2) -> None:
+        self.folder = folder = path_of(folder)
+        self._path = epath.Path(folder if files.in_bucket(folder) else folder.absolute())
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True)
         self._manager = ocp.CheckpointManager(self._path, options=options)
 
@@ -136,7 +136,7 @@ class Checkpoints:
             ) from error
 
 
-def saved_record(folder: Place, step: int | None = None) -> dict[str, Any] | None:
+def saved_record(folder: AnyPath, step: int | None = None) -> dict[str, Any] | None:
     """The record of a checkpoint, whose state isn't read; None if there is no such checkpoint.
 
     Args:
@@ -146,12 +146,12 @@ def saved_record(folder: Place, step: int | None = None) -> dict[str, Any] | Non
     Raises:
         InputError: it can't be read.
     """
-    steps = ocp.utils.checkpoint_steps(folder.path) if folder.exists() else []
+    steps = ocp.utils.checkpoint_steps(folder) if folder.exists() else []
     if step not in steps and (step is not None or not steps):
         return None
     place = folder / str(max(steps) if step is None else step) / "record"
     try:
-        return ocp.JsonCheckpointHandler().restore(epath.Path(place.path))
+        return ocp.JsonCheckpointHandler().restore(epath.Path(place))
     except Exception as error:  # each store has its own
         raise InputError(
             f"{place} can't be read ({error_text(error)}): try again if the storage had a fault, "
@@ -159,7 +159,7 @@ def saved_record(folder: Place, step: int | None = None) -> dict[str, Any] | Non
         ) from error
 
 
-def read_variables(folder: Place, step: int | None = None) -> dict[str, Any]:
+def read_variables(folder: AnyPath, step: int | None = None) -> dict[str, Any]:
     """The model's variables of a checkpoint, on one device.
 
     Args:

@@ -10,7 +10,8 @@ from typing import Any
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import from_json
 from mimetic_jax.train.config import check_continues
-from mimetic_jax.train.store.places import Place, damaged
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,25 +89,25 @@ class Claim:
     sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def read(cls, workdir: Place) -> Claim | None:
+    def read(cls, workdir: AnyPath) -> Claim | None:
         """The claim of a workdir; None if it has none.
 
         Raises:
             InputError: the file is damaged.
         """
-        place = workdir / "config.json"
-        if not place.exists():
+        path = workdir / "config.json"
+        if not path.exists():
             return None
         try:
-            record = json.loads(place.read())
+            record = json.loads(files.read(path))
         except (ValueError, RecursionError):
-            raise damaged(place, "not JSON") from None
-        claim = from_json(cls, record, str(place))
+            raise files.damaged(path, "not JSON") from None
+        claim = from_json(cls, record, str(path))
         if not isinstance(claim.config.get("arms"), dict) or "task" not in claim.config:
-            raise damaged(place, "no configuration")
+            raise files.damaged(path, "no configuration")
         return claim
 
-    def joined(self, other: Claim, workdir: Place) -> Claim:
+    def joined(self, other: Claim, workdir: AnyPath) -> Claim:
         """This claim with the seeds, arms and fingerprints of another one of the same workdir.
 
         Raises:
@@ -126,17 +127,17 @@ class Claim:
             {**other.sources, **self.sources},
         )
 
-    def write(self, workdir: Place) -> None:
+    def write(self, workdir: AnyPath) -> None:
         """Write the file, unless it says the same.
 
         Raises:
             InputError: it can't be written.
         """
         try:
-            workdir.make()
             text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
-            if not (place := workdir / "config.json").exists() or place.read() != text.encode():
-                place.write(text)
+            path = workdir / "config.json"
+            if not path.exists() or files.read(path) != text.encode():
+                files.write(path, text)
         except OSError as error:
             raise InputError(
                 f"workdir {workdir} can't be written: {error.strerror or error}"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import converted
 from mimetic_jax.train.record import Record
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.places import Place, damaged
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import AnyPath, Lines, path_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Run:
 
     arm: str
     seed: int
-    folder: Place
+    folder: AnyPath
 
     @classmethod
-    def of(cls, workdir: Place | str, arm: str, seed: int) -> Run:
-        return cls(arm, seed, Place.of(workdir) / "runs" / arm / str(seed))
+    def of(cls, workdir: AnyPath | str, arm: str, seed: int) -> Run:
+        return cls(arm, seed, path_of(workdir) / "runs" / arm / str(seed))
 
     def __str__(self) -> str:
         return f"{self.arm} seed {self.seed}"
@@ -35,17 +35,17 @@ class Run:
         Raises:
             InputError: group.json is damaged.
         """
-        place = self.folder / "group.json"
-        if not place.exists():
+        path = self.folder / "group.json"
+        if not path.exists():
             return (self,)
         try:
-            listed = converted("runs", tuple[tuple[str, int], ...], json.loads(place.read()))
+            listed = converted("runs", tuple[tuple[str, int], ...], json.loads(files.read(path)))
         except (ValueError, RecursionError):  # an InputError too
-            raise damaged(place, "no list of runs") from None
+            raise files.damaged(path, "no list of runs") from None
         workdir = self.folder.parent.parent.parent
         found = tuple(Run.of(workdir, arm, seed) for arm, seed in listed)
         if self not in found:
-            raise InputError(f"{place} doesn't name {self}: move it back where it was trained")
+            raise InputError(f"{path} doesn't name {self}: move it back where it was trained")
         return found
 
     @property
@@ -54,7 +54,7 @@ class Run:
         return (self.folder / "group.json").exists() or (self.folder / "checkpoints").exists()
 
     @property
-    def checkpoints(self) -> Place:
+    def checkpoints(self) -> AnyPath:
         """The folder of its group's checkpoints."""
         return self.group[0].folder / "checkpoints"
 
@@ -76,7 +76,7 @@ class Run:
         """
         if not self.finished():
             return None
-        where = str(self.metrics.place)
+        where = str(self.metrics.path)
         found = Record.from_json(self.metrics.read()[-1]["record"], where)
         if (found.arm, found.seed) != (self.arm, self.seed):
             raise InputError(
@@ -91,4 +91,4 @@ def write_group(runs: Sequence[Run]) -> None:
     if len(runs) > 1:
         text = json.dumps([[run.arm, run.seed] for run in runs])
         for run in runs:
-            (run.folder / "group.json").write(f"{text}\n")
+            files.write(run.folder / "group.json", f"{text}\n")

@@ -7,7 +7,6 @@ import pytest
 from mimetic_jax import InputError
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store.checkpoint import Checkpoints, read_variables, saved_record
-from mimetic_jax.train.store.places import Place
 
 
 def state(step):
@@ -49,9 +48,7 @@ def test_newest_comes_back_bit_for_bit(folder):
     assert record["seconds"] == 3.0
     jax.tree.map(np.testing.assert_array_equal, found, state(3))
     assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
-    jax.tree.map(
-        np.testing.assert_array_equal, read_variables(Place(folder), 2), state(2).variables
-    )
+    jax.tree.map(np.testing.assert_array_equal, read_variables(folder, 2), state(2).variables)
 
 
 def test_no_checkpoint(tmp_path):
@@ -99,14 +96,13 @@ def test_a_storage_that_times_out_costs_no_checkpoint(folder, monkeypatch):
 
 
 def test_the_record_of_the_newest_can_be_read_alone(folder):
-    place = Place(folder)
     truncate(folder / "3" / "state")
-    assert saved_record(place)["seconds"] == 3.0
-    assert saved_record(place, step=2)["seconds"] == 2.0
-    assert saved_record(place, step=4) is saved_record(place / "none") is None
+    assert saved_record(folder)["seconds"] == 3.0
+    assert saved_record(folder, step=2)["seconds"] == 2.0
+    assert saved_record(folder, step=4) is saved_record(folder / "none") is None
     (folder / "3" / "record" / "metadata").write_bytes(b"\xff")
     with pytest.raises(InputError, match=rf"{folder}/3/record can't be read"):
-        saved_record(place)
+        saved_record(folder)
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(folder, full_disk):

@@ -12,13 +12,12 @@ import threading
 import pytest
 
 from mimetic_jax import InputError
-from mimetic_jax.train.store.lines import Lines
-from mimetic_jax.train.store.lock import locked
-from mimetic_jax.train.store.places import Place
+from mimetic_jax.train.store import files
+from mimetic_jax.train.store.files import Lines, locked, path_of
 
 
 def lines_of(folder):
-    return Lines(Place(folder) / "x.jsonl")
+    return Lines(folder / "x.jsonl")
 
 
 def filled(folder, count=6):
@@ -95,18 +94,18 @@ def test_a_full_disk_tears_no_line(tmp_path, full_disk):
 
 def test_a_write_leaves_no_draft(tmp_path):
     for text in ("one", "two"):
-        (Place(tmp_path) / "x.json").write(text)
+        files.write(tmp_path / "x.json", text)
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
     assert (tmp_path / "x.json").read_text() == "two"
 
 
 def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
-    place = Place(tmp_path) / "x.json"
-    place.write("one")
+    path = tmp_path / "x.json"
+    files.write(path, "one")
     with full_disk(100), pytest.raises(OSError, match="File too large"):
-        place.write(200 * "2")
+        files.write(path, 200 * "2")
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
-    assert place.read() == b"one"
+    assert path.read_bytes() == b"one"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +118,13 @@ def test_a_full_disk_keeps_the_old_text(tmp_path, full_disk):
 )
 def test_other_paths_are_refused(text, words):
     with pytest.raises(InputError, match=words):
-        Place.of(text)
+        path_of(text)
 
 
 HOLD = """
-import sys, time
-from mimetic_jax.train.store.lock import locked
-with locked(sys.argv[1]):
+import pathlib, sys, time
+from mimetic_jax.train.store.files import locked
+with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -134,9 +133,9 @@ with locked(sys.argv[1]):
 def test_one_at_a_time_and_free_after(tmp_path):
     for _ in range(2):
         with (
-            locked(str(tmp_path / "run")),
+            locked(tmp_path / "run"),
             pytest.raises(InputError, match=r"in use by process \d+ on"),
-            locked(str(tmp_path / "run")),
+            locked(tmp_path / "run"),
         ):
             pass
 
@@ -149,13 +148,13 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path):
         assert holder.stdout.readline() == "held\n"
         with (
             pytest.raises(InputError, match=f"in use by process {holder.pid} "),
-            locked(str(tmp_path)),
+            locked(tmp_path),
         ):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    with locked(str(tmp_path)):
+    with locked(tmp_path):
         pass
 
 
@@ -163,7 +162,7 @@ def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(InputError, match="can't be written"),
-        locked(str(tmp_path / "file" / "run")),
+        locked(tmp_path / "file" / "run"),
     ):
         pass
 
@@ -175,11 +174,11 @@ def test_a_file_system_without_locks_is_named_and_works(tmp_path, monkeypatch, n
 
     monkeypatch.setattr(fcntl, "flock", flock)
     said = []
-    with locked(str(tmp_path / "run"), said.append):
+    with locked(tmp_path / "run", said.append):
         pass
     assert len(said) == 1
     assert f"without locks ({os.strerror(number)})" in said[0]
-    lines = Lines(Place(tmp_path) / "x.jsonl")
+    lines = Lines(tmp_path / "x.jsonl")
     for step in range(3):
         lines.append({"step": step})
     assert [line["step"] for line in lines.read()] == [0, 1, 2]
@@ -193,6 +192,6 @@ def test_what_file_systems_call_a_held_lock(tmp_path, monkeypatch, number):
     monkeypatch.setattr(fcntl, "flock", flock)
     with (
         pytest.raises(InputError, match="is in use by another process"),
-        locked(str(tmp_path / "run")),
+        locked(tmp_path / "run"),
     ):
         pass
