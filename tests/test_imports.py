@@ -49,8 +49,8 @@ stand below it."""
 
 
 WINGS = {  # inside data
-    "augment": {"ranges"},
-    "files": {"home", "lines", "ranges"},
+    "augment": set(),
+    "files": {"home", "lines"},
     "text": {"download", "home", "lines"},
     "sets": {"download", "files", "home"},
     "feed": {"files", "sets", "text"},

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.base.typed import SHARE, Range, check_fields
 from mimetic_jax.data.augment import erasing, geometry, policy
-from mimetic_jax.data.ranges import check_range
 
 PIXELS = Range(0, 2**14)
 """Of a side, or none."""
@@ -79,9 +78,10 @@ class Augmentation:
             raise InputError(
                 f"randaugment_first isn't for a resized crop: crop_scale is {self.crop_scale}"
             )
-        if self.crop_scale:
-            check_range("crop_scale", self.crop_scale)
-        check_range("crop_ratio", self.crop_ratio)
+        for name in ("crop_scale", "crop_ratio"):
+            ends = getattr(self, name)
+            if (ends or name == "crop_ratio") and (len(ends) != 2 or ends[0] > ends[1]):
+                raise InputError(f"{name} {ends} isn't (least, greatest)")
         if self.randaugment:
             policy.parse_policy(self.randaugment)
 
@@ -136,13 +136,9 @@ def augment_images(
             return jax.random.fold_in(key, number)
 
         def policed(image: jax.Array) -> jax.Array:
-            parsed, levels = (
-                policy.parse_policy(augmentation.randaugment),
-                image.astype(jnp.float32),
-            )
-            return policy.rand_augment(
-                parsed, own(_RANDAUGMENT), levels, mean, augmentation.interpolation
-            )
+            parsed = policy.parse_policy(augmentation.randaugment)
+            levels, drawn = image.astype(jnp.float32), own(_RANDAUGMENT)
+            return policy.rand_augment(parsed, drawn, levels, mean, augmentation.interpolation)
 
         image = _resized(augmentation, own(_RESIZE), image)
         if augmentation.randaugment and augmentation.randaugment_first:

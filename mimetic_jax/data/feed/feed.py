@@ -92,42 +92,60 @@ class HeldData:
 
     Attributes:
         train: what every dispatch is called with.
-        test: the test set.
-        batches: numbers [S, B] of the test examples in batches, and their weights, 0 for padding.
+        tests: each test set by the prefix of its sums: its examples, their numbers [S, B] in
+            batches, and weights, 0 for padding.
     """
 
     train: Any
-    test: Any
-    batches: tuple[jax.Array, jax.Array]
+    tests: dict[str, tuple[Any, jax.Array, jax.Array]]
 
 
 class HeldFeed(Feed):
     """A feed of data on the devices: many steps per dispatch, without the host.
 
-    A subclass gives the examples of a step and of a batch of the test set.
+    A subclass gives the examples of a step and of a batch of a test set.
     """
 
     def session(self, data: Any, key: jax.Array, first_step: int, steps: int) -> Session:
         while True:
             yield data.train
 
-    def test_examples(self, test: Any, numbers: jax.Array) -> Examples:
-        """The test examples of these numbers; traced."""
+    def test_examples(self, prefix: str, test: Any, numbers: jax.Array) -> Examples:
+        """The examples of a test set of these numbers; traced."""
         raise NotImplementedError
 
     def sums(
-        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
+        self,
+        count: Callable[[Examples, jax.Array], Sums],
+        examples: Callable[[jax.Array], Examples],
+        *batches: jax.Array,
     ) -> Sums:
-        """Sums of `count` over batches of the test set, numbers and weights both [S, B]; traced."""
-        examples = functools.partial(self.test_examples, test)
-        return summed(examples, count, variables, numbers, weights)
+        """Sums over the batches of a test set, numbers of examples and weights; traced."""
 
-    def test(self, count: Count, variables: Any, data: Any) -> dict[str, Any]:
-        return jax.device_get(self._sums(count, variables, data.test, *data.batches))
+        def of_batch(numbers: jax.Array, weights: jax.Array) -> Sums:
+            return count(examples(numbers), weights)
+
+        def add(total: Sums, batch: tuple[jax.Array, ...]) -> tuple[Sums, None]:
+            return jax.tree.map(jnp.add, total, of_batch(*batch)), None
+
+        shapes = jax.eval_shape(of_batch, *(array[0] for array in batches))
+        nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+        return jax.lax.scan(add, nothing, batches)[0]
+
+    def test(self, count: Count, variables: Any, data: HeldData) -> dict[str, Any]:
+        return jax.device_get(self._sums(count, variables, data.tests))
 
     @functools.cached_property
     def _sums(self) -> Any:
-        return jax.jit(self.sums, static_argnums=0, out_shardings=self._everywhere)
+        return jax.jit(self._of_tests, static_argnums=0, out_shardings=self._everywhere)
+
+    def _of_tests(self, count: Count, variables: Any, tests: dict[str, Any]) -> Sums:
+        found: Sums = {}
+        for prefix, (test, *batches) in tests.items():
+            examples = functools.partial(self.test_examples, prefix, test)
+            sums = self.sums(functools.partial(count, variables), examples, *batches)
+            found |= {prefix + name: value for name, value in sums.items()}
+        return found
 
     def _batches(self, numbers: np.ndarray, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
         """Numbers [S, B] and weights [S, B, ...] of batches, every batch sharded."""
@@ -138,26 +156,6 @@ class HeldFeed(Feed):
 def place(array: Any, sharding: NamedSharding) -> jax.Array:
     """A host array that every process holds whole, as one global array."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-
-def summed(
-    examples: Callable[[jax.Array], Examples],
-    count: Count,
-    variables: Any,
-    numbers: jax.Array,
-    weights: jax.Array,
-) -> Sums:
-    """Sums of `count` over batches of the examples of these numbers, both [S, B]; traced."""
-
-    def batch_sums(batch: tuple[jax.Array, jax.Array]) -> Sums:
-        return count(variables, examples(batch[0]), batch[1])
-
-    def add(total: Sums, batch: tuple[jax.Array, jax.Array]) -> tuple[Sums, None]:
-        return jax.tree.map(jnp.add, total, batch_sums(batch)), None
-
-    shapes = jax.eval_shape(batch_sums, (numbers[0], weights[0]))
-    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    return jax.lax.scan(add, nothing, (numbers, weights))[0]
 
 
 def labeled_images(

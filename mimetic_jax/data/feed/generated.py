@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, HeldData, HeldFeed, Sums, summed
+from mimetic_jax.data.feed.feed import Examples, HeldData, HeldFeed
 from mimetic_jax.data.feed.order import padded_batches
 
 Draw: TypeAlias = Callable[[jax.Array], Examples]
@@ -48,7 +47,8 @@ class Generated(HeldFeed):
         self._tests = tests
 
     def place(self, dataset: Any) -> HeldData:
-        return HeldData((), (), self._batches(*padded_batches(self.num_test, self.test_batch)))
+        batches = self._batches(*padded_batches(self.num_test, self.test_batch))
+        return HeldData((), dict.fromkeys(self._tests, ((), *batches)))
 
     def shapes(self) -> tuple[()]:
         return ()
@@ -59,22 +59,11 @@ class Generated(HeldFeed):
     def examples(self, arrays: tuple[()], shared: jax.Array, step: jax.Array) -> Examples:
         return _drawn(self._draw, jax.random.fold_in(shared, step), jnp.arange(self.batch))
 
-    def test_examples(self, test: tuple[()], numbers: jax.Array) -> Examples:
-        return _drawn(self._draw, jax.random.key(_TEST_SEED), numbers)
+    def test_examples(self, prefix: str, test: tuple[()], numbers: jax.Array) -> Examples:
+        return _drawn(self._tests[prefix], jax.random.key(_TEST_SEED), numbers)
 
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
-        return self.test_examples((), jnp.arange(count))[0]
-
-    def sums(
-        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
-    ) -> Sums:
-        """Sums over every test set, each named with the prefix of its own."""
-        key, sums = jax.random.key(_TEST_SEED), dict[str, jax.Array]()
-        for prefix, draw in self._tests.items():
-            examples = functools.partial(_drawn, draw, key)
-            found = summed(examples, count, variables, numbers, weights)
-            sums |= {prefix + name: value for name, value in found.items()}
-        return sums
+        return self.test_examples("", (), jnp.arange(count))[0]
 
 
 def _drawn(draw: Draw, key: jax.Array, rows: jax.Array) -> Examples:

@@ -41,10 +41,10 @@ class ResidentImages(HeldFeed):
 
     def place(self, dataset: ImageDataset) -> HeldData:
         put = functools.partial(place, sharding=self._everywhere)
+        batches = self._batches(*padded_batches(len(dataset.test_labels), self.test_batch))
         return HeldData(
             (put(dataset.train_images), put(dataset.train_labels)),
-            (put(dataset.test_images), put(dataset.test_labels)),
-            self._batches(*padded_batches(len(dataset.test_labels), self.test_batch)),
+            {"": ((put(dataset.test_images), put(dataset.test_labels)), *batches)},
         )
 
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -63,12 +63,12 @@ class ResidentImages(HeldFeed):
         chosen = jax.lax.with_sharding_constraint(chosen, self._batched)
         return images[chosen], labels[chosen]
 
-    def test_examples(self, test: Examples, numbers: jax.Array) -> Examples:
+    def test_examples(self, prefix: str, test: Examples, numbers: jax.Array) -> Examples:
         images, labels = test
         return images[numbers], labels[numbers]
 
     def sample(self, data: HeldData, count: int = 1) -> jax.Array:
-        return data.test[0][:count]
+        return data.tests[""][0][0][:count]
 
     def data_bytes(self) -> int:
         examples = self.info.num_train + self.info.num_test

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mimetic_jax.data.feed.feed import Count, Examples, HeldFeed, Sums, place
+from mimetic_jax.data.feed.feed import Count, Examples, HeldData, HeldFeed, Sums, place
 from mimetic_jax.data.text.tokens import Corpus, TextInfo
 from mimetic_jax.data.text.windows import (
     batchify,
@@ -22,16 +22,8 @@ from mimetic_jax.data.text.windows import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TextData:
-    """A text on the mesh: rows to train on, sharded over the devices, and tokens to test on."""
-
-    train: jax.Array  # [B, M]
-    tests: dict[str, tuple[jax.Array, jax.Array, jax.Array]]  # prefix -> tokens, starts, weights
-
-
 class TokenRows(HeldFeed):
-    """A feed of the windows of a text.
+    """A feed of the windows of a text, whose rows [B, M] to train on are sharded.
 
     Sums of the test text are named with "test_" in front, those of the validation text as they are.
 
@@ -56,13 +48,13 @@ class TokenRows(HeldFeed):
         super().__init__(batch, test_batch, steps_per_epoch, max_dispatch, sharding)
         self.info, self.length, self.valid = info, length, valid
 
-    def place(self, corpus: Corpus) -> TextData:
+    def place(self, corpus: Corpus) -> HeldData:
         put = functools.partial(place, sharding=self._everywhere)
         tests = {}
         for prefix, tokens in (("", corpus.valid), ("test_", corpus.test)):
             windows = eval_windows(len(tokens), self.test_batch, self.length, self.valid)
             tests[prefix] = put(tokens), *self._batches(*windows)
-        return TextData(place(batchify(corpus.train, self.batch), self._batched), tests)
+        return HeldData(place(batchify(corpus.train, self.batch), self._batched), tests)
 
     def shapes(self) -> jax.ShapeDtypeStruct:
         rows = self.batch, self.info.num_train // self.batch
@@ -71,16 +63,14 @@ class TokenRows(HeldFeed):
     def examples(self, arrays: jax.Array, shared: None, step: jax.Array) -> Examples:
         return window(arrays, step % self.steps_per_epoch, self.length, self.valid)
 
-    def test(self, count: Count, variables: Any, data: TextData) -> dict[str, Any]:
-        sums: dict[str, Any] = {}
-        for prefix, arrays in data.tests.items():
-            counted = jax.device_get(self._sums(count, variables, *arrays))
-            for name, steps in counted.items():  # a sum of hundreds of thousands of losses
-                exact = np.float64 if steps.dtype == np.float32 else np.int64
-                sums[prefix + name] = steps.sum(axis=0, dtype=exact)
+    def test(self, count: Count, variables: Any, data: HeldData) -> dict[str, Any]:
+        sums = super().test(count, variables, data)
+        for name, steps in sums.items():  # a sum of hundreds of thousands of losses
+            exact = np.float64 if steps.dtype == np.float32 else np.int64
+            sums[name] = steps.sum(axis=0, dtype=exact)
         return sums
 
-    def sample(self, data: TextData, count: int = 1) -> jax.Array:
+    def sample(self, data: HeldData, count: int = 1) -> jax.Array:
         tokens = data.tests[""][0]
         count = max(1, min(count, len(tokens) // self.length))
         return tokens[: count * self.length].reshape(count, -1)
@@ -89,16 +79,15 @@ class TokenRows(HeldFeed):
         shards = self._batched.num_devices
         return 4 * (self.info.num_train // shards + self.info.num_valid + self.info.num_test)
 
-    def test_examples(self, test: jax.Array, numbers: jax.Array) -> Examples:
+    def test_examples(self, prefix: str, test: jax.Array, numbers: jax.Array) -> Examples:
         """The windows that start at these tokens."""
         return windows_at(test, numbers, self.length)
 
     def sums(
-        self, count: Count, variables: Any, test: Any, numbers: jax.Array, weights: jax.Array
+        self,
+        count: Callable[[Examples, jax.Array], Sums],
+        examples: Callable[[jax.Array], Examples],
+        *batches: jax.Array,
     ) -> Sums:
         """Sums of each batch of windows, [S]."""
-
-        def one(batch: tuple[jax.Array, jax.Array]) -> Sums:
-            return count(variables, self.test_examples(test, batch[0]), batch[1])
-
-        return jax.lax.map(one, (numbers, weights))
+        return jax.lax.map(lambda batch: count(examples(batch[0]), batch[1]), batches)

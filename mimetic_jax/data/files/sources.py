@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mimetic_jax.data.files.decode import check_image
-from mimetic_jax.data.files.views import View, eval_view
+from mimetic_jax.data.files.views import View, check_image, eval_view
 
 
 class ImageSource(Protocol):

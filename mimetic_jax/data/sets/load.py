@@ -12,11 +12,10 @@ from mimetic_jax.data.download import hint
 from mimetic_jax.data.files import array_record
 from mimetic_jax.data.files.class_folders import ClassFolders
 from mimetic_jax.data.files.sources import ImageSource, Subset, load_all
-from mimetic_jax.data.home import check_unused, existing, expanded, name_of, unread
+from mimetic_jax.data.home import existing, expanded, name_of, unread
 from mimetic_jax.data.sets.dataset import (
     DatasetInfo,
     ImageDataset,
-    Split,
     StreamedDataset,
     balanced,
 )
@@ -53,20 +52,24 @@ def load_dataset(
         InputError: the name is unknown (the error lists the known ones), no data_dir is given or
             one that isn't used, or the files are unusable.
     """
-    info = describe(name)
+    info = describe(name, data_dir)
     need(f"reading {name}", "data")
     if info.included:
-        check_unused(info.name, data_dir, "folder or folder_streamed")
-        return _dataset(info, *info.included())
-    root = _root(info, data_dir)
+        train, test = info.included()
+        return ImageDataset(name, *train, *test, info.num_classes)
+    if not data_dir:
+        raise InputError(
+            f"{name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
+            f"{_origin(info, 'DIR')}"
+        )
+    root = _folder(data_dir)
     if info.read:
         for folder in (root, root / info.folder):
             if found := info.read(folder, info):
-                return _dataset(info, *found)
+                train, test = found
+                return ImageDataset(name, *train, *test, info.num_classes)
     sources = _sources(info, root, (info.streamed and classes) or info.num_classes)
-    if info.streamed:
-        return sources
-    return _in_memory(info.name, sources, info.image_shape[0])
+    return sources if info.streamed else _in_memory(name, sources, info.image_shape[0])
 
 
 def describe_own(
@@ -106,23 +109,17 @@ def load_own(name: str, data_dir: str | None, size: int) -> ImageDataset | Strea
             "folder_streamed" to decode them while training.
         data_dir: a folder; "~" is the home folder.
         size: side of the images in pixels; 0 for 64, or 224 where they are streamed.
-        subset: fraction of each class to train on.
     """
     need("reading images", "data")
     path = _own_path(name, data_dir)
     sources = _own_sources(ClassFolders(path))
-    if name == "folder_streamed":
-        return sources
-    return _in_memory(name_of(path), sources, size or OWN_SIDES[name])
-
-
-def _dataset(info: DatasetInfo, train: Split, test: Split) -> ImageDataset:
-    return ImageDataset(info.name, *train, *test, num_classes=info.num_classes)
+    streamed = name == "folder_streamed"
+    return sources if streamed else _in_memory(name_of(path), sources, size or OWN_SIDES[name])
 
 
 def _in_memory(name: str, sources: StreamedDataset, side: int) -> ImageDataset:
     train, test = (load_all(source, side) for source in (sources.train, sources.test))
-    return ImageDataset(name, *train, *test, num_classes=sources.num_classes)
+    return ImageDataset(name, *train, *test, sources.num_classes)
 
 
 def _sources(info: DatasetInfo, root: Path, num_classes: int) -> StreamedDataset:
@@ -155,15 +152,6 @@ def _checked(tree: ClassFolders, split: str, num_classes: int) -> ImageSource:
             f"{', '.join(source.classes[:3])}, ... (for a sample, set data.classes)"
         )
     return source
-
-
-def _root(info: DatasetInfo, data_dir: str | None) -> Path:
-    if not data_dir:
-        raise InputError(
-            f"{info.name} needs the folder that holds it (data_dir, or --config.data.dir=DIR): "
-            f"{_origin(info, 'DIR')}"
-        )
-    return _folder(data_dir)
 
 
 def _origin(info: DatasetInfo, data_dir: str) -> str:

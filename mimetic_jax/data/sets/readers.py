@@ -103,36 +103,30 @@ def _unpickled(path: Path) -> dict[str, Any]:
     return {_text(key): _plain(value) for key, value in content.items()}
 
 
-class _Dtype:
-    """What a pickle says of a dtype, without NumPy's own, which believes every flag."""
+class _Noted:
+    """The arguments of a call that a pickle asks for, which isn't made, and the state set later."""
 
-    def __init__(self, code: bytes | str, *_: object) -> None:
-        self.code, self.order = _text(code), "|"
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = _text(state[1])
-
-    def read(self, content: bytes, shape: tuple[int, ...], fortran: bool) -> np.ndarray:
-        dtype = np.dtype(self.order + self.code)
-        return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-class _Array:
-    """An array of a pickle up to protocol 4: made empty, then given its state."""
-
-    def __init__(self, *_: object) -> None:
-        self.array: np.ndarray | None = None
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, fortran, content = state
-        self.array = dtype.read(content, shape, fortran)
+        self.state = state
 
 
-def _array(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
-    """An array of protocol 5."""
-    found = _Array()
-    found.array = dtype.read(content, shape, order == "F")
-    return found
+def _plain(value: Any) -> Any:
+    """A value of a pickle, and if it is an array, of bytes and what the pickle says of them.
+
+    Arrays are made here, since NumPy's own functions believe every flag of a pickle.
+    """
+    if not isinstance(value, _Noted):
+        return value
+    if hasattr(value, "state"):  # of protocols up to 4: made empty, then given its state
+        _, shape, dtype, fortran, content = value.state
+    else:
+        content, dtype, shape, order = value.arguments
+        fortran = order == "F"
+    kind = _text(dtype.state[1]) + _text(dtype.arguments[0])
+    return np.frombuffer(content, kind).reshape(shape, order="F" if fortran else "C")
 
 
 def _text(value: bytes | str) -> str:
@@ -144,24 +138,21 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _plain(value: Any) -> Any:
-    return value.array if isinstance(value, _Array) else value
-
-
-# By module and name, of NumPy 1 and 2. What they stand for is never called.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("_codecs", "encode"): _encode,
-    ("numpy", "dtype"): _Dtype,
-    ("numpy", "ndarray"): None,  # an argument of _reconstruct
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _array for core in ("core", "_core")},
+_ALLOWED = {
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),  # an argument of _reconstruct
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
 }
+"""By module and name, of NumPy 1 and 2. What they stand for is never called."""
 
 
 class _NumbersOnly(pickle.Unpickler):
     """Loads arrays and plain containers only; a plain unpickler would call any function."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return _encode
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"refused {module}.{name}: not part of a CIFAR file")
-        return _ALLOWED[module, name]
+        return _Noted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mimetic_jax.base.errors import unknown
+from mimetic_jax.data.home import check_unused
 from mimetic_jax.data.sets.dataset import DatasetInfo
 from mimetic_jax.data.sets.readers import read_cifar, read_digits
 
@@ -130,14 +131,19 @@ _KNOWN = {
 }
 
 
-def describe(name: str) -> DatasetInfo:
+def describe(name: str, data_dir: str | None = None) -> DatasetInfo:
     """The shape and size of a data set, from its name alone: no file is opened.
 
     >>> describe("cifar100").num_classes
     100
+
+    Raises:
+        InputError: the name is unknown, or a folder is given for a set that is read from none.
     """
     if name not in _KNOWN:
         raise unknown("data set", name, _KNOWN)
+    if _KNOWN[name].included:
+        check_unused(name, data_dir, "folder or folder_streamed")
     return _KNOWN[name]
 
 

@@ -17,7 +17,6 @@ from mimetic_jax.base.errors import InputError
 from mimetic_jax.data.feed.feed import Examples, Feed, Sums
 from mimetic_jax.data.feed.resident import ResidentImages
 from mimetic_jax.data.feed.streamed import StreamedImages
-from mimetic_jax.data.home import check_unused
 from mimetic_jax.train.cluster.mesh import BATCH
 from mimetic_jax.train.record import ACCURACY
 from mimetic_jax.train.step import Metrics
@@ -70,9 +69,7 @@ class ImageTask(Task):
                 config.data.name, config.data.dir, config.data.size, dataset
             )
         else:
-            info = datasets.describe(config.data.name)
-            if info.included:
-                check_unused(info.name, config.data.dir, "folder or folder_streamed")
+            info = datasets.describe(config.data.name, config.data.dir)
         if config.data.classes not in (0, info.num_classes) and (own or not info.streamed):
             raise InputError(
                 f"data.classes {config.data.classes}: {info.name} has {info.num_classes} classes"
@@ -217,9 +214,8 @@ def device_augmentation(config: ConfigDict, info: datasets.DatasetInfo) -> datas
         raise InputError(
             f"data.augment.crop {fields['crop']} pads images of {side} pixels by more than that"
         )
-    if info.streamed:
-        fields |= {"crop_scale": ()}
-    return datasets.Augmentation(size=config.data.size, **fields)
+    augmentation = datasets.Augmentation(size=config.data.size, **fields)
+    return dataclasses.replace(augmentation, crop_scale=()) if info.streamed else augmentation
 
 
 def _loaded(config: ConfigDict, given: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.data import load_dataset
 from mimetic_jax.data.files.array_record import ArrayRecordSource
-from mimetic_jax.data.files.decode import decode
+from mimetic_jax.data.files.views import decode
 from tests.data.made import SIZES, examples, prepare, split
 
 

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mimetic_jax.base.errors import InputError
-from mimetic_jax.data.files.decode import decode, jpeg_shape
-from mimetic_jax.data.files.views import View, eval_view, random_crop, train_view
+from mimetic_jax.data.files.views import (
+    View,
+    decode,
+    eval_view,
+    jpeg_shape,
+    random_crop,
+    train_view,
+)
 from tests.data import made
 from tests.data.made import decoded, encode
 
