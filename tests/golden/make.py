@@ -22,89 +22,6 @@ FOLDER = pathlib.Path(__file__).parent
 Arrays = dict[str, np.ndarray]
 
 
-def impulse() -> Arrays:
-    """Query and key of the structured paper, on a 4x4 grid, D = 32, K = 8, 9 heads.
-
-    Head i attends to offset (m, n) of a 3x3 filter: T_i[(r, q), (r + m, q + n)] = 1 inside the grid
-    and M_i is 1000 where T_i = 1, 3 ε elsewhere. P is the LayerNorm of the position table and P⁺
-    its pseudo-inverse from the K leading eigenvectors of PᵀP. The SVD of B_i = P⁺ M_i P⁺ᵀ gives a
-    query and a key factor, each scaled to Frobenius norm 1 (7 in the released code, which these
-    constants follow).
-    """
-    grid, dim, rank = 4, 32, 8
-    codes = np.array([4, 1, 5, 3, 7, 0, 2, 6, 8])  # center, up, right, left, down, corners
-    offsets = np.stack([codes // 3 - 1, codes % 3 - 1], axis=1)
-    rng = np.random.RandomState(7)
-    position = 0.02 * rng.randn(grid**2, dim)
-    noise = scipy.stats.truncnorm.rvs(
-        -2 / 0.6, 2 / 0.6, scale=0.6, size=(9, grid**2, grid**2), random_state=rng
-    )
-    matrices = _shifts(grid, grid, offsets)
-    target = 1000.0 * matrices + 3.0 * noise * (matrices == 0)
-    centered = position - position.mean(axis=1, keepdims=True)
-    inputs = centered / np.sqrt(position.var(axis=1, keepdims=True) + 1e-5)
-    left, values, right = np.linalg.svd(inputs.T @ inputs)
-    inverse = (right[:rank].T / values[:rank]) @ left[:, :rank].T @ inputs.T
-    mixing = inverse @ target @ inverse.T
-    products = []
-    for matrix in mixing:
-        left, values, right = np.linalg.svd(matrix)
-        query, key = left[:, :rank] * values[:rank] ** 0.5, right[:rank].T * values[:rank] ** 0.5
-        products.append(query / np.linalg.norm(query) @ (key / np.linalg.norm(key)).T)
-    return {
-        "head_dim": np.array(rank),
-        "offsets_row_col": offsets,
-        "impulse_matrices": matrices,
-        "impulse_matrices_2x3": _shifts(2, 3, offsets),
-        "pos_embed": position,
-        "noise": noise,
-        "target_logits": target,
-        "pe_layernorm": inputs,
-        "pe_pinv_rank_k": inverse,
-        "mixing_matrix": mixing,
-        "qk_product_unit_fro": np.stack(products),
-    }
-
-
-def _shifts(height: int, width: int, offsets: np.ndarray) -> np.ndarray:
-    """One 0/1 matrix [h w, h w] per (row, column) offset, zero where it leaves the grid."""
-    row, column = np.divmod(np.arange(height * width), width)
-    steps = offsets[:, :, None, None]
-    return ((row == row[:, None] + steps[:, 0]) & (column == column[:, None] + steps[:, 1])).astype(
-        np.int8
-    )
-
-
-def mimetic_svd() -> Arrays:
-    """The self-attention paper's equations 3 to 7, D = 48, H = 3, K = 16.
-
-    A_h = .7 Z_h + .7 I gives query_h key_hᵀ, its best approximation of rank K. A = .4 Z − .4 I is
-    U S Vᵀ, and value L = U √S times out R = √S Vᵀ is A. The public port computes (R L)ᵀ, "swapped",
-    whose signs follow those of the singular vectors. Z is uniform on ±√(3 / D).
-    """
-    dim, heads, rank = 48, 3, 16
-    rng, bound = np.random.RandomState(1234), (3 / dim) ** 0.5
-    z_qk = rng.uniform(-bound, bound, (heads, dim, dim))
-    z_vo = rng.uniform(-bound, bound, (dim, dim))
-    left, qk_values, right = np.linalg.svd(0.7 * z_qk + 0.7 * np.eye(dim))
-    query = left[..., :rank] * qk_values[:, None, :rank] ** 0.5
-    key = right[:, :rank].mT * qk_values[:, None, :rank] ** 0.5
-    left, vo_values, right = np.linalg.svd(0.4 * z_vo - 0.4 * np.eye(dim))
-    value, out = left * vo_values**0.5, vo_values[:, None] ** 0.5 * right
-    return {
-        "z_qk": z_qk,
-        "z_vo": z_vo,
-        "head_dim": np.array(rank),
-        "qk_product": query @ key.mT,
-        "vo_product": value @ out,
-        "vo_singular_values": vo_values,
-        "vo_product_per_head": np.stack(
-            [value[:, columns] @ out[columns] for columns in np.split(np.arange(dim), heads)]
-        ),
-        "vo_product_swapped": (out @ value).T,
-    }
-
-
 def schedules() -> Arrays:
     """Learning rates of the recipes, and the rules that lower them on a plateau.
 
@@ -207,8 +124,7 @@ def zero_init() -> Arrays:
 
 
 FORMULAS: dict[str, Callable[[], Arrays]] = {
-    make.__name__: make
-    for make in (impulse, mimetic_svd, schedules, sincos, weight_selection_indices, zero_init)
+    make.__name__: make for make in (schedules, sincos, weight_selection_indices, zero_init)
 }
 
 

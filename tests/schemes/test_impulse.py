@@ -126,22 +126,6 @@ def test_fields_reach_the_weights():
     assert Impulse().writes(frozenset({"position", "mlp_in"})) == {"position"}
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: Impulse()(KEY, attention_block(), Context()), "one position table on a known"),
-        (
-            lambda: Impulse()(KEY, attention_block(), Context(position=jnp.ones((6, 32)))),
-            "give grid",
-        ),
-    ],
-)
-def test_bad_input(call, words):
-    with pytest.raises(InputError, match=words) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
 D, RELEASED_HEADS = 20, 4
 FAMILIES = {
     "mimetic": Mimetic.port(),
@@ -189,10 +173,6 @@ def same_noise(golden, monkeypatch):
     monkeypatch.setattr(attention, "_draw", draw)
     monkeypatch.setattr(jax.random, "truncated_normal", truncated_normal)
     return arrays
-
-
-def test_the_default_family_changes_nothing(golden):
-    assert not any(name.startswith("default/") for name in golden("released"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

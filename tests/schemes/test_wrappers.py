@@ -94,14 +94,6 @@ def test_controls_of_every_scheme(like):
             assert np.abs(np.corrcoef([*controls, centered])[np.triu_indices(3, 1)]).max() < 0.3
 
 
-def test_shuffled_destroys_the_product_and_keeps_the_mean():
-    value_out = np.einsum("dhk,hkd->d", *(draw(Shuffled(Mimetic()))[r] for r in ("value", "out")))
-    assert abs(value_out.mean()) < 0.2
-    assert draw(Shuffled(MeanShift(2.0)))["mlp_in"].mean() == pytest.approx(
-        draw(MeanShift(2.0))["mlp_in"].mean(), rel=1e-5
-    )
-
-
 @pytest.mark.parametrize("like", OTHERS, ids=lambda scheme: type(scheme).__name__)
 def test_polar_has_equal_singular_values_and_the_norm(like):
     target, found = draw(like), draw(Polar(like))

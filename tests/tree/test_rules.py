@@ -15,7 +15,7 @@ from flax import nnx
 import mimetic_jax
 from mimetic_jax import InputError, Rule, attention_rules, mlp_rules, zoo
 from mimetic_jax.command.expressions import parse_rules
-from mimetic_jax.schemes import Conditioned, MeanShift, Mimetic, Scheme
+from mimetic_jax.schemes import MeanShift, Mimetic, Scheme
 from mimetic_jax.tree import paths
 from mimetic_jax.tree.tables import FLAX
 
@@ -243,43 +243,6 @@ def test_names_that_no_table_has_get_the_call_to_type(names, leaf, call):
     assert {write.role for write in planned} == {"query", "key", "value", "out"}
 
 
-def shapes(**kernels):
-    tree = {}
-    for name, shape in kernels.items():
-        tree[name] = {"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)}
-    return {"layer_0": tree, "layer_1": tree}
-
-
-WIDE = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
-
-
-@pytest.mark.parametrize(
-    ("tree", "scheme", "words"),
-    [
-        (shapes(**WIDE), Mimetic(beta_qk=(0.1, 0.2, 0.3)), "beta_qk has 3 values for 2 layers"),
-        (
-            shapes(**WIDE),
-            Mimetic(alpha_qk=lambda depth: 0.7 - 1.4 * depth),
-            "layer_1: Mimetic.alpha_qk -0.7 is not a finite",
-        ),
-        (shapes(**WIDE | {"key": (12, H, K)}), Mimetic(), "have no square product"),
-        (shapes(**WIDE), mimetic_jax.schemes.Impulse(), "needs one position table"),
-        (
-            {"pos_embed": jax.ShapeDtypeStruct((1, 15, D), jnp.float32)},
-            mimetic_jax.schemes.SinCos(),
-            "15 positions aren't a square grid",
-        ),
-    ],
-)
-def test_plan_refuses_what_rewrite_refuses(tree, scheme, words):
-    with pytest.raises(InputError, match=words) as planned:
-        mimetic_jax.plan(tree, scheme)
-    params = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), tree)
-    with pytest.raises(InputError) as written:
-        mimetic_jax.rewrite(KEY, params, scheme)
-    assert str(planned.value) == str(written.value)
-
-
 def test_a_scheme_is_no_initializer_of_one_kernel():
     layer = nn.Dense(D, kernel_init=Mimetic())
     with pytest.raises(InputError, match=r"Mimetic draws the kernels of a whole block together"):
@@ -342,67 +305,6 @@ def test_grouped_heads_in_one_layer_are_the_parts_put_in(flat, transposed, stack
     ):
         for role in old:
             np.testing.assert_array_equal(block[role], signs.get(role, 1) * old[role])
-
-
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        ({"num_heads": True}, "num_heads True is not an integer of at least 1"),
-        ({"num_heads": 2, "num_kv_heads": 0}, "num_kv_heads 0 is not an integer of at least 1"),
-    ],
-)
-@pytest.mark.parametrize(
-    "call", [mimetic_jax.blocks, lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o)]
-)
-def test_numbers_of_heads_are_positive_integers(counts, words, call):
-    layer = {name: {"kernel": jnp.zeros((D, D))} for name in ("query", "key", "value", "out")}
-    with pytest.raises(InputError, match=words):
-        call(layer, rules=attention_rules(flat=True), **counts)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda p, **o: mimetic_jax.plan(p, Mimetic(), **o),
-        lambda p, **o: mimetic_jax.rewrite(KEY, p, Conditioned(), **o),
-        mimetic_jax.check,
-    ],
-)
-def test_fewer_heads_of_key_and_value_are_asked_for(call):
-    wide, narrow = {"kernel": jnp.zeros((D, D))}, {"kernel": jnp.zeros((D, D // 2))}
-    tree = {"attn": {"query": wide, "key": narrow, "value": narrow, "out": wide}}
-    rules = attention_rules(flat=True)
-    words = r"query/kernel has heads of width 4, attn/key/kernel of width 2: give num_kv_heads"
-    with pytest.raises(InputError, match=words):
-        call(tree, rules=rules, num_heads=4)
-    assert call(tree, rules=rules, num_heads=4, num_kv_heads=2)
-
-
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        ({}, "along one axis: give num_heads and num_kv_heads"),
-        ({"num_heads": 4, "num_kv_heads": 1}, "num_heads 4 and num_kv_heads 1 do not fit the 8"),
-    ],
-)
-def test_grouped_heads_need_their_numbers(counts, words):
-    tree = {"qkv": {"kernel": np.zeros((D, 8, K))}, "out": {"kernel": np.zeros((4, K, D))}}
-    rules = attention_rules(fused="qkv", grouped=True)
-    with pytest.raises(InputError, match=words):
-        mimetic_jax.plan(tree, Mimetic(), rules=rules, **counts)
-
-
-@pytest.mark.parametrize(
-    ("role", "layout", "words"),
-    [
-        (("query", "key"), "d (h+2g) k", "has 3 parts, but the role is"),
-        (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
-        (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
-    ],
-)
-def test_a_leaf_of_several_roles_holds_heads(role, layout, words):
-    with pytest.raises(InputError, match=words):
-        Rule("qkv/kernel", role, layout)
 
 
 def test_names_go_through_boxes_lists_and_dictionaries():

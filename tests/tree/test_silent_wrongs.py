@@ -27,15 +27,6 @@ def attention(heads=H, groups=None, dtype=np.float32, width=D, head_dim=K):
     }
 
 
-def scanned(layers=L, width=D):
-    """Attention of four Dense layers under nn.scan: kernels [L, D, HK] and biases [L, HK]."""
-    ones = jnp.ones
-    names = ("query", "key", "value", "out")
-    return {
-        n: {"kernel": ones((layers, width, width)), "bias": ones((layers, width))} for n in names
-    }
-
-
 def redefined(call, writes=frozenset({"query", "key"})):
     """A scheme of a user's, which draws what `call` makes of the block."""
     members = {
@@ -85,13 +76,6 @@ def test_arrays_come_back_in_the_order_of_c_and_of_their_kind(transposed):
         assert leaf.flags.c_contiguous
 
 
-@pytest.mark.parametrize("scheme", [Mimetic(), Mimetic(alpha_vo=None, beta_vo=None)])
-def test_layers_of_dense_attention_are_not_read_as_its_width(scheme):
-    for call in (plan, lambda *arguments, **options: rewrite(KEY, *arguments, **options)):
-        with pytest.raises(InputError, match="stacked=True, flat=True"):
-            call({"attn": scanned()}, scheme)
-
-
 @pytest.mark.parametrize(("heads", "groups"), [(6, 4), (2, 4)])
 def test_heads_that_do_not_pair_are_not_checked(heads, groups):
     tree = attention(heads, groups)
@@ -137,19 +121,6 @@ def test_the_first_layer_of_an_mlp_has_its_second_beside_it():
     tree = {"block": pair, "Dense_0": {"kernel": jnp.ones((8, 10))}}
     with pytest.raises(InputError, match="Dense_0/kernel has the name of mlp_in, but no leaf"):
         rewrite(KEY, tree, mimetic_jax.schemes.MeanShift(), rules=rules)
-
-
-@pytest.mark.parametrize(
-    ("tree", "options", "words"),
-    [
-        (attention(6, 4), {}, r"4.*6|6.*4"),
-        (attention(width=0), {}, "empty"),
-    ],
-)
-def test_trees_that_cannot_be_written(tree, options, words):
-    with pytest.raises(InputError, match=words) as caught:
-        rewrite(KEY, {"attn": tree}, Mimetic(), **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_deleted_array_and_a_shape_are_named():

@@ -97,7 +97,7 @@ def test_every_draw_is_here():
 
 def others_slow(name):
     """A function with other options draws by the code of the first."""
-    other = name in ("random basis", "identity alone") or name.startswith("impulses of")
+    other = name in ("random basis", "identity alone", "impulses of positive filters")
     return pytest.param(name, marks=pytest.mark.slow if other else ())
 
 

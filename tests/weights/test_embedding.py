@@ -78,12 +78,6 @@ def test_golden_tables(golden):
     )
 
 
-def test_scale_is_the_amplitude():
-    np.testing.assert_allclose(sincos_2d(3, 4, 16, scale=2.0), 2 * sincos_2d(3, 4, 16), rtol=1e-6)
-    norms = (np.asarray(sincos_2d(7, 7, 192)) ** 2).sum(axis=1)
-    np.testing.assert_allclose(norms, 96, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dim", [1, 41, 410])
 def test_text_tables_of_any_width(dim):
     assert sincos_1d(5, dim).shape == (5, dim)

@@ -2,15 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mimetic_jax.weights.conv import (
     conv_covariance_2022,
     conv_filters,
     sample_filters,
 )
-from mimetic_jax.weights.mlp import anti_correlated, mean_shift, mean_shift_per_input
 
 KEY = jax.random.key(0)
 
@@ -45,22 +42,10 @@ def test_closed_form_and_what_clipping_costs(sigma, smallest, largest):
     assert truth[24, 24] == pytest.approx(0.5)
 
 
-@settings(max_examples=25, deadline=None)
-@given(size=st.integers(1, 9), sigma=st.floats(0.02, 8))
-def test_covariance_is_symmetric_and_positive(size, sigma):
-    covariance = conv_covariance_2022(size, sigma)
-    assert covariance.shape == (size**2, size**2)
-    assert covariance.dtype == np.float32
-    np.testing.assert_allclose(covariance, covariance.T, atol=1e-7)
-    values = np.linalg.eigvalsh(covariance.astype(np.float64))
-    assert values[0] >= -1e-6 * max(values[-1], 1)
-    assert values[-1] > 0.1
-
-
 def test_sampling_under_jit_needs_no_lapack_there():
     covariance = conv_covariance_2022(5, sigma=1.0)
-    sample = jax.jit(lambda key: sample_filters(key, covariance, channels=8))
-    np.testing.assert_allclose(sample(KEY), sample_filters(KEY, covariance, 8), atol=1e-6)
+    sample = jax.jit(lambda key: sample_filters(key, covariance, channels=40_000))
+    np.testing.assert_allclose(np.cov(sample(KEY).reshape(25, -1)), covariance, atol=0.03)
     assert "custom_call" not in sample.lower(KEY).as_text()
 
 
@@ -86,35 +71,3 @@ def test_random_filters_have_that_energy_on_average_and_impulses_are_everywhere(
     assert energies(conv_filters(KEY, 5, 5000)).mean() == pytest.approx(1 / 3, rel=0.02)
     impulses = np.count_nonzero(conv_filters(KEY, 5, 5000, "impulse"), axis=2)
     assert impulses.min() > 100
-
-
-def kernel(dim=64, hidden=128, seed=1):
-    return jax.random.normal(jax.random.key(seed), (dim, hidden)) * 0.02
-
-
-def normalized(x):
-    return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
-
-
-def test_scalar_shift_has_no_effect_after_a_layer_norm():
-    """For inputs that sum to zero a constant has no effect, a number per input has."""
-    x = normalized(np.random.default_rng(0).normal(size=(16, 64)))
-    before, scalar, per_input = (
-        x @ np.asarray(array, np.float64)
-        for array in (kernel(), mean_shift(kernel()), mean_shift_per_input(KEY, kernel()))
-    )
-    np.testing.assert_allclose(scalar, before, atol=1e-6)
-    assert np.abs(per_input - before).std() > 0.1 * before.std()
-    # With an affine LayerNorm, or none, the scalar has an effect.
-    affine = (x + 1) @ np.asarray(mean_shift(kernel()), np.float64)
-    assert np.abs(affine - before - np.asarray(kernel()).sum(axis=0)).min() > 0.1
-
-
-def test_anti_correlated():
-    first, second = kernel(64, 128, seed=1), kernel(128, 64, seed=2)
-    new = np.asarray(anti_correlated(first, second), np.float64)
-    truth = (np.asarray(first, np.float64) - np.asarray(second, np.float64).T) / 2
-    np.testing.assert_allclose(new, truth, atol=1e-8)
-    correlation = np.corrcoef(new.ravel(), np.asarray(second).T.ravel())[0, 1]
-    assert correlation == pytest.approx(-(0.5**0.5), abs=0.02)
-    assert new.std() / np.asarray(first).std() == pytest.approx(0.5**0.5, abs=0.02)

@@ -1,0 +1,129 @@
+"""What can't be written is refused in one line, by `plan` as by `rewrite`."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from mimetic_jax import InputError, Rule, attention_rules, plan, rewrite
+from mimetic_jax.schemes import Conditioned, Impulse, Mimetic, SinCos
+
+D, H, K = 16, 2, 8
+STOCK = {"query": (D, H, K), "key": (D, H, K), "value": (D, H, K), "out": (H, K, D)}
+DENSE = dict.fromkeys(STOCK, (D, D))
+FLAT = {"rules": attention_rules(flat=True)}
+FUSED = {"rules": attention_rules(fused="qkv", out="proj", flat=True)}
+GROUPED = {"rules": attention_rules(fused="qkv", grouped=True)}
+QUERY_KEY = Mimetic(alpha_vo=None, beta_vo=None)
+# Four heads of query and one of key and value have 48 columns, as three times four of 4.
+FEWER = {"qkv": (32, 48), "proj": (32, 32)}
+GROUPS = {"qkv": (D, 8, K), "out": (4, K, D)}
+BY_LAYER = r"'d \(\(h\+2g\) k\)' for query, key and value one after"
+# Four Dense layers under nn.scan.
+SCANNED = dict.fromkeys(STOCK, (3, D, D))
+ODD_GROUPS = {"query": (24, 6, 4), "key": (24, 4, 4), "value": (24, 4, 4), "out": (6, 4, 24)}
+BOTH_LAYERS = {f"layer_{layer}/{role}": STOCK[role] for layer in range(2) for role in STOCK}
+MOMENTS = optax.TraceState(trace={"key": {"kernel": jnp.ones((4, 2, 2))}})
+
+
+@pytest.mark.parametrize(
+    ("kernels", "scheme", "options", "words"),
+    [
+        ({"mlp": (2, 2)}, Mimetic(), {}, "Mimetic matches nothing among the paths mlp/kernel"),
+        ({}, Mimetic(), {}, "matches nothing among the paths .none."),
+        ({f"cross_attention/{n}": s for n, s in STOCK.items()}, Mimetic(), {}, "matches nothing"),
+        (nn.Dense(3), Mimetic(), {}, r"^Dense\(.* is not a tree of parameters"),
+        ([{}, [MOMENTS]], Mimetic(), {}, "1/0/trace/.* belongs to optax's TraceState: give the pa"),
+        ({"attn/qkv": (4, 12)}, Mimetic(), {}, "no rule describes attn/qkv/kernel"),
+        (
+            {"query": (4, 4), "key": (4, 4)},
+            Mimetic(),
+            {},
+            r"key/kernel has shape \(4, 4\), which doesn't fit layout 'd g k'",
+        ),
+        ({"a/query": (4, 2, 2), "a/out": (2, 2, 4)}, Mimetic(), {}, "a: query and key are drawn"),
+        (STOCK | {"key": (12, H, K)}, Mimetic(), {}, "have no square product"),
+        (dict.fromkeys(STOCK, (0, 2, 12)), Mimetic(), {}, "empty"),
+        (DENSE, Mimetic(), FLAT, "give num_heads"),
+        (DENSE, Mimetic(), FLAT | {"num_heads": 3}, "num_heads 3 does not divide the 16 columns"),
+        (
+            DENSE,
+            Mimetic(),
+            FLAT | {"num_heads": 2, "num_kv_heads": 3},
+            "num_kv_heads 3 does not divide the 16 columns of k",
+        ),
+        (DENSE, Mimetic(), FLAT | {"num_heads": True}, "num_heads True is not an integer of at le"),
+        (
+            DENSE,
+            Mimetic(),
+            FLAT | {"num_heads": 2, "num_kv_heads": 0},
+            "num_kv_heads 0 is not an integer of at least 1",
+        ),
+        (
+            DENSE | dict.fromkeys(("key", "value"), (D, D // 2)),
+            Conditioned(),
+            FLAT | {"num_heads": 4},
+            "query/kernel has heads of width 4, key/kernel of width 2: give num_kv_heads",
+        ),
+        (ODD_GROUPS, Mimetic(), {}, "4.*6|6.*4"),
+        (SCANNED, Mimetic(), {}, "stacked=True, flat=True"),
+        (SCANNED, QUERY_KEY, {}, "stacked=True, flat=True"),
+        (FEWER, Mimetic(), FUSED | {"num_heads": 4}, "grouped=True"),
+        (FEWER, QUERY_KEY, FUSED | {"num_heads": 4, "num_kv_heads": 1}, "grouped=True"),
+        ({"attn/qkv": (32, 48), "attn/proj": (32, 32)}, Mimetic(), {}, BY_LAYER),
+        (GROUPS, Mimetic(), GROUPED, "along one axis: give num_heads and num_kv_heads"),
+        (
+            GROUPS,
+            Mimetic(),
+            GROUPED | {"num_heads": 4, "num_kv_heads": 1},
+            "num_heads 4 and num_kv_heads 1 do not fit the 8",
+        ),
+        (BOTH_LAYERS, Mimetic(beta_qk=(0.1, 0.2, 0.3)), {}, "beta_qk has 3 values for 2 layers"),
+        (
+            BOTH_LAYERS,
+            Mimetic(alpha_qk=lambda depth: 0.7 - 1.4 * depth),
+            {},
+            "layer_1: Mimetic.alpha_qk -0.7 is not a finite",
+        ),
+        (STOCK, Impulse(), {}, "needs one position table on a known grid"),
+        # Text has no grid.
+        (STOCK | {"pos_embed": (1, 16, D), "embedding": (50, D)}, Impulse(), {}, "a known grid"),
+        (STOCK | {"pos_embed": (1, 15, D)}, SinCos(), {}, "15 positions aren't a square grid"),
+        (
+            {"a/q": (4, 2, 2), "a/p": (4, 2, 2)},
+            Mimetic(),
+            {"rules": [Rule("(q|p)/kernel", "query", "d h k")]},
+            "both claim role query",
+        ),
+    ],
+)
+def test_refused(kernels, scheme, options, words):
+    tree = kernels
+    if isinstance(kernels, dict):
+        tables = ("pos_embed", "embedding")
+        tree = {
+            name if name in tables else f"{name}/kernel": jnp.ones(shape)
+            for name, shape in kernels.items()
+        }
+    with pytest.raises(InputError, match=words) as planned:
+        plan(tree, scheme, **options)
+    with pytest.raises(InputError) as written:
+        rewrite(jax.random.key(0), tree, scheme, **options)
+    assert str(planned.value) == str(written.value)
+    assert "\n" not in str(written.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "layout", "words"),
+    [
+        ("quary", "d h k", "unknown role 'quary'"),
+        ("query", "d k", "layout 'd k'"),
+        (("query", "key"), "d (h+2g) k", "has 3 parts, but the role is"),
+        (("query", "key", "value"), "d (h+2g)", r"must have the axes 'd \(h\+2g\) k'"),
+        (("mlp_in", "mlp_out"), "two d f", "mlp_in has no heads, so it can't share a leaf"),
+    ],
+)
+def test_rules_that_describe_no_leaf(role, layout, words):
+    with pytest.raises(InputError, match=words):
+        Rule("qkv/kernel", role, layout)
