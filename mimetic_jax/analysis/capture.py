@@ -79,8 +79,7 @@ def networks(
 
 def initial(comparison: Comparison, arm: Arm) -> TrainState:
     """The state of an arm's first seed before the first step."""
-    seed = arm.config.seeds[0]
-    return initial_state(arm.program, arm.config, arm.name, seed, comparison.say)
+    return initial_state(arm, arm.config.seeds[0], comparison.say)
 
 
 def plain(model: Model, variables: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:

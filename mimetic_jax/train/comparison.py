@@ -213,7 +213,7 @@ class Comparison:
                 if is_first():
                     write_group(runs)
                 group = Group(runs, self.arms, [self.made(run) for run in runs], note)
-                held.callback(group.close)
+                held.callback(group.checkpoints.close)
                 diverged = train(group, note)
         except OSError as error:
             raise InputError(
@@ -231,7 +231,7 @@ class Comparison:
             code=source_version(),
             config=configs.to_json(arm.config),
             data=arm.dataset.fingerprint,
-            source=source_digest(arm.config, run.arm, run.seed),
+            source=source_digest(arm, run.seed),
             arm=run.arm,
             seed=run.seed,
         )
@@ -298,7 +298,7 @@ class Comparison:
             if state is None:
                 raise InputError(f"{run} has no checkpoint in {run.checkpoints}")
             arm = self.arms[run.arm]
-            start = initial_state(arm.program, arm.config, run.arm, run.seed, self.say)
+            start = initial_state(arm, run.seed, self.say)
             yield run, jax.device_get(start.params), jax.device_get(state.params)
 
     def open(self) -> None:
@@ -345,10 +345,10 @@ class Comparison:
         """The claim of this comparison, with the data that is loaded and the starts of runs."""
         sources: dict[str, str] = {}
         for run in runs:
-            config = self.arms[run.arm].config
-            path = source_path(config, run.arm, run.seed) if config.init_from else ""
+            arm = self.arms[run.arm]
+            path = source_path(arm, run.seed)
             if path and path not in sources and not run.finished():
-                sources[path] = source_digest(config, run.arm, run.seed) or ""
+                sources[path] = source_digest(arm, run.seed) or ""
         data = {name: arm.dataset.fingerprint for name, arm in self.arms.items()}
         claim = Claim(configs.to_json(self.config), data, sources)
         before = Claim.read(workdir)

@@ -35,6 +35,7 @@ class Group:
         program: of all runs.
         config: of the first run's arm; read is what all of a group share.
         journal: what is recorded.
+        checkpoints: of the group.
 
     Args:
         runs: the K runs.
@@ -51,9 +52,9 @@ class Group:
         self.journal = Journal(runs, made, self.config, self.program)
         self._keys = self.program.keys([run.seed for run in runs])
         wait_for_all("run folder")  # process 0 makes it
-        self._checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
+        self.checkpoints = Checkpoints(runs[0].checkpoints, self.config.keep_checkpoints)
         shapes = self.program.shapes_of(len(runs))
-        if restored := self._checkpoints.restore(shapes):
+        if restored := self.checkpoints.restore(shapes):
             self._states, record = restored
             where = f"a checkpoint in {runs[0].folder}"
             saved = from_json(Saved, record, where)
@@ -64,10 +65,7 @@ class Group:
             say(f"continues at step {step}")
         else:
             self.journal.begin()
-            starts = (
-                initial_state(self.program, arms[run.arm].config, run.arm, run.seed, say)
-                for run in runs
-            )
+            starts = (initial_state(arms[run.arm], run.seed, say) for run in runs)
             self._states = self.program.stacked(starts, len(runs))
 
     def steps(self, arrays: Any, count: int) -> Any:
@@ -101,15 +99,7 @@ class Group:
 
     def save(self) -> None:
         """Start writing a checkpoint."""
-        self._checkpoints.save(self._states, self.journal.saved(), self.journal.step)
-
-    def wait(self) -> None:
-        """Return once the checkpoints are written."""
-        self._checkpoints.wait()
-
-    def close(self) -> None:
-        """Wait for the checkpoints, and release their folder."""
-        self._checkpoints.close()
+        self.checkpoints.save(self._states, self.journal.saved(), self.journal.step)
 
 
 def restored(group: Sequence[Run], arm: Arm) -> list[TrainState]:

@@ -71,9 +71,9 @@ def train(group: Group, say: Say) -> dict[Run, str]:
             if ended or stopping or due(config.checkpoint_every):
                 group.save()
             if stopping:
-                group.wait()
+                group.checkpoints.wait()
                 raise preemption.Preempted(f"stopped at step {journal.step}, which is saved")
-    group.wait()
+    group.checkpoints.wait()
     shown, failed = journal.evaluated(*group.evaluate(), last=True)
     note(shown)
     return wrong | _reported(failed, say)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from mimetic_jax.base.errors import InputError
+from mimetic_jax.train.arm import Arm
 from mimetic_jax.train.pretrained import by_path
-from mimetic_jax.train.program import Program
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
-from mimetic_jax.train.store.checkpoint import read_variables, saved_record
+from mimetic_jax.train.store.checkpoint import Checkpoints
 from mimetic_jax.train.store.files import AnyPath, path_of
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree import paths
@@ -37,35 +37,25 @@ PARTS = {
 attention (biases stay), the position table, and all layers, without patches, positions and head."""
 
 
-def initial_state(
-    program: Program, config: ConfigDict, arm: str, seed: int, say: Callable[[str], None]
-) -> TrainState:
+def initial_state(arm: Arm, seed: int, say: Callable[[str], None]) -> TrainState:
     """The state before the first step of a run: model's draw, then `init_from`, then the scheme.
-
-    Args:
-        program: of the configuration.
-        config: of the arm.
-        arm: its name, for "{arm}" in `init_from`.
-        seed: of the run.
-        say: prints a line.
 
     Raises:
         InputError: as `warm_start` and `rewrite`.
     """
-    variables = program.draw(seed)
-    if config.init_from:
-        path = source_path(config, arm, seed)
+    variables, config = arm.program.draw(seed), arm.config
+    if source := source_path(arm, seed):
         parts, heads = config.init_parts, config.init_heads
-        variables = warm_start(variables, path, say, parts=parts, heads=heads)
-    return program.initial_state(seed, config.scheme, variables)
+        variables = warm_start(variables, source, say, parts=parts, heads=heads)
+    return arm.program.initial_state(seed, config.scheme, variables)
 
 
-def source_path(config: ConfigDict, arm: str, seed: int) -> str:
-    """The path that `init_from` names for a run."""
-    return str(config.init_from).replace("{arm}", arm).replace("{seed}", str(seed))
+def source_path(arm: Arm, seed: int) -> str:
+    """The path that `init_from` names for a run; empty where it names none."""
+    return (arm.config.init_from or "").replace("{arm}", arm.name).replace("{seed}", str(seed))
 
 
-def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
+def source_digest(arm: Arm, seed: int) -> str | None:
     """12 hexadecimal digits that differ where the weights do that a run starts from.
 
     Returns:
@@ -75,9 +65,9 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
         InputError: there are no such weights, or they are of a run that isn't finished: it would
             give other weights later.
     """
-    if not config.init_from:
+    if not (source := source_path(arm, seed)):
         return None
-    found = _Source.of(source_path(config, arm, seed))
+    found = _Source.of(source)
     if found.file:
         return hashlib.sha256(files.read(found.place)).hexdigest()[:12]
     if found.step is None and not found.run.finished():
@@ -85,9 +75,8 @@ def source_digest(config: ConfigDict, arm: str, seed: int) -> str | None:
             f"init_from {found.place} isn't finished: finish it, or name one of its checkpoints, "
             f"{found.place}/checkpoints/STEP"
         )
-    record = saved_record(found.run.checkpoints, found.step)
-    if record is None:
-        raise InputError(f"init_from {found.place} has no checkpoint")
+    with found.checkpoint() as (checkpoints, step):
+        record = checkpoints.record(step)
     # Training is exact: what made a checkpoint, and what its tests gave, tell its weights.
     lane = found.run.group.index(found.run)
     about = {
@@ -120,6 +109,21 @@ class _Source:
                 f"{' or '.join(_FILES)} file"
             )
         return found
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[tuple[Checkpoints, int]]:
+        """The checkpoints of the run, and the step of the one that is named, else of the newest.
+
+        Raises:
+            InputError: there is none.
+        """
+        none = InputError(f"init_from {self.place} has no checkpoint")
+        if not (folder := self.run.checkpoints).exists():
+            raise none
+        with contextlib.closing(Checkpoints(folder)) as found:
+            if not (steps := found.steps()):
+                raise none
+            yield found, steps[-1] if self.step is None else self.step
 
     @property
     def run(self) -> Run:
@@ -187,7 +191,8 @@ def warm_start(
 def _checkpoint(source: _Source) -> dict[str, Any]:
     """The variables of a run by path."""
     group = source.run.group
-    variables = dict(paths.flatten(read_variables(source.run.checkpoints, source.step))[0])
+    with source.checkpoint() as (checkpoints, step):
+        variables = dict(paths.flatten(checkpoints.variables(step))[0])
     if len(group) == 1:
         return variables
     return {path: leaf[group.index(source.run)] for path, leaf in variables.items()}

@@ -120,7 +120,7 @@ def test_a_warm_start_takes_the_statistics_too(tmp_path):
     config = config_of(init_from=f"{tmp_path}/runs/run/0", steps=1)
     said = []
     comparison = Comparison(config, say=said.append)
-    state = initial_state(comparison.arms["run"].program, config, "run", 0, said.append)
+    state = initial_state(comparison.arms["run"], 0, said.append)
     jax.tree.map(np.testing.assert_array_equal, state.model_state, teacher.model_state)
     np.testing.assert_array_equal(
         state.params["Conv_0"]["kernel"], teacher.params["Conv_0"]["kernel"]

@@ -171,7 +171,7 @@ def test_weights_before_and_after_are_those_of_the_run(tiny, tmp_path, undisturb
     jax.tree.map(np.testing.assert_array_equal, final, comparison.restored(run).params)
     student = batch_norm(tiny)
     student.init_from, student.seeds = str(run.folder), (5,)
-    start = initial_state(program, student, "run", 5, lambda line: None).params
+    start = initial_state(quiet(student).arms["run"], 5, lambda line: None).params
     for name in ("conv", "norm"):
         for leaf, taken in zip(*map(jax.tree.leaves, (final.get(name), start.get(name))), strict=1):
             np.testing.assert_array_equal(leaf, taken)

@@ -187,7 +187,7 @@ def stopped(tiny, tmp_path):
     group.journal.runs[0].metrics.append({"step": 4, "loss": 2.3})
     group._states = group._states.replace(step=group._states.step + 4)
     group.save()
-    group.close()
+    group.checkpoints.close()
     return tmp_path
 
 
@@ -212,7 +212,7 @@ def test_a_checkpoint_of_another_config_is_not_continued(tiny, stopped):
 def test_what_may_change_in_a_workdir_may_change_after_a_checkpoint(tiny, stopped):
     group = group_of(quiet(tiny(together=2, seeds=(0, 1), keep_checkpoints=1)), stopped)
     assert group.journal.step == 4
-    group.close()
+    group.checkpoints.close()
 
 
 ODD = (None, [], "x", -1, float("nan"), {}, [1, 2], True, 10**30, [[1]], [["a", 2]])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -66,51 +66,43 @@ class Checkpoints:
         Raises:
             InputError: it can't be restored. A run never goes back or starts over by itself.
         """
-        steps = self.steps()
-        return self._restored(steps[-1], lambda step: shapes) if steps else None
+        if not (steps := self.steps()):
+            return None
+        with self._restoring(steps[-1]):
+            items = {"state": ocp.args.StandardRestore(shapes), "record": ocp.args.JsonRestore()}
+            found = self._manager.restore(steps[-1], args=ocp.args.Composite(**items))
+            return found.state, found.record
 
-    def read(self, step: int) -> TrainState:
-        """The state of a checkpoint, on one device.
+    def variables(self, step: int) -> dict[str, Any]:
+        """The model's variables of a checkpoint, on one device.
+
+        Raises:
+            InputError: they can't be restored.
+        """
+        where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        with self._restoring(step), ocp.StandardCheckpointer() as reader:
+            folder = self._path / str(step) / "state"
+            saved = TrainState(**reader.metadata(folder).item_metadata.tree)
+            shapes = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
+            )
+            found: TrainState = reader.restore(folder, shapes)
+            return found.variables
+
+    def record(self, step: int) -> dict[str, Any]:
+        """The record of a checkpoint, whose state isn't read.
 
         Raises:
             InputError: it can't be restored.
         """
-        return self._restored(step, self.saved_shapes)[0]
-
-    def _restored(
-        self, step: int, shapes: Callable[[int], TrainState]
-    ) -> tuple[TrainState, dict[str, Any]]:
-        try:
-            restored = self._manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardRestore(shapes(step)), record=ocp.args.JsonRestore()
-                ),
-            )
-        except Exception as error:  # each store has its own
-            before = [other for other in self.steps() if other < step]
-            then = f"continues from checkpoint {before[-1]}" if before else "starts the run over"
-            raise InputError(
-                f"checkpoint {step} in {self.folder} can't be restored ({error_text(error)}): try "
-                f"again if the storage had a fault, or move {self.folder / str(step)} away, and "
-                f"the same command {then}"
-            ) from error
-        return restored.state, restored.record
+        with self._restoring(step):
+            items = ocp.args.Composite(record=ocp.args.JsonRestore())
+            found: dict[str, Any] = self._manager.restore(step, args=items).record
+            return found
 
     def steps(self) -> list[int]:
         """The steps of complete checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
-
-    def saved_shapes(self, step: int) -> TrainState:
-        """Shapes and dtypes of a checkpoint's state, on one device."""
-        where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        with ocp.StandardCheckpointer() as reader:
-            saved = reader.metadata(self._path / str(step) / "state").item_metadata.tree
-        return TrainState(
-            **jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), saved
-            )
-        )
 
     def wait(self) -> None:
         """Return once every write is complete."""
@@ -121,6 +113,20 @@ class Checkpoints:
         """Wait, and release the directory."""
         with self._reporting():
             self._manager.close()
+
+    @contextlib.contextmanager
+    def _restoring(self, step: int) -> Iterator[None]:
+        """Report a checkpoint that can't be restored, and what happens once it is moved away."""
+        try:
+            yield
+        except Exception as error:  # each store has its own
+            before = [other for other in self.steps() if other < step]
+            then = f"continues from checkpoint {before[-1]}" if before else "starts the run over"
+            raise InputError(
+                f"checkpoint {step} in {self.folder} can't be restored ({error_text(error)}): try "
+                f"again if the storage had a fault, or move {self.folder / str(step)} away, and "
+                f"the same command {then}"
+            ) from error
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -134,42 +140,3 @@ class Checkpoints:
                 f"a checkpoint couldn't be written into {self.folder} ({reason}); those before "
                 "it are kept, and the same command continues from the newest"
             ) from error
-
-
-def saved_record(folder: AnyPath, step: int | None = None) -> dict[str, Any] | None:
-    """The record of a checkpoint, whose state isn't read; None if there is no such checkpoint.
-
-    Args:
-        folder: of a run's checkpoints; it may be missing.
-        step: of the checkpoint; the newest unless given.
-
-    Raises:
-        InputError: it can't be read.
-    """
-    steps = ocp.utils.checkpoint_steps(folder) if folder.exists() else []
-    if step not in steps and (step is not None or not steps):
-        return None
-    place = folder / str(max(steps) if step is None else step) / "record"
-    try:
-        return ocp.JsonCheckpointHandler().restore(epath.Path(place))
-    except Exception as error:  # each store has its own
-        raise InputError(
-            f"{place} can't be read ({error_text(error)}): try again if the storage had a fault, "
-            f"or move {place.parent} away"
-        ) from error
-
-
-def read_variables(folder: AnyPath, step: int | None = None) -> dict[str, Any]:
-    """The model's variables of a checkpoint, on one device.
-
-    Args:
-        folder: of the run's checkpoints.
-        step: of the checkpoint; the newest unless given.
-
-    Raises:
-        InputError: there is none, or it can't be restored.
-    """
-    with contextlib.closing(Checkpoints(folder)) as checkpoints:
-        if not (steps := checkpoints.steps()):
-            raise InputError(f"{folder} has no checkpoint")
-        return checkpoints.read(steps[-1] if step is None else step).variables
