@@ -106,7 +106,7 @@ def field_types(of: Hashable) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(of)}  # type: ignore[arg-type]
 
 
-def converted(name: str, annotation: Any, value: Any, within: Range | None = None) -> Any:
+def converted(name: str, annotation: Any, value: Any) -> Any:
     """A value in the plain form of its declared type.
 
     >>> converted("rate", float, np.float32(0.5)), converted("sides", tuple[int, int], [3, 3])
@@ -119,15 +119,14 @@ def converted(name: str, annotation: Any, value: Any, within: Range | None = Non
         name: of the field, for error messages.
         annotation: its type; see the table above.
         value: to check.
-        within: the range of numbers whose type has none.
 
     Raises:
         InputError: it is of another type or out of range.
     """
     try:
-        return _converted(name, annotation, value, within)
+        return _converted(name, annotation, value)
     except _Mismatch:
-        raise _wrong(name, annotation, value, within) from None
+        raise _wrong(name, annotation, value) from None
 
 
 def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = False) -> T:
@@ -158,22 +157,21 @@ def from_json(of: type[T], data: Any, where: str, *, unknown_fields: bool = Fals
         return of(**values)
 
 
-def described(annotation: Any, within: Range | None = None) -> str:
+def described(annotation: Any) -> str:
     """What a declared type takes, in words.
 
     >>> described(Annotated[float, Range(0, 1)] | None)
     'a finite number of at least 0 and at most 1, or None'
     """
-    inner, within = _parts(annotation, within)
-    origin, arguments = typing.get_origin(inner) or inner, typing.get_args(inner)
+    origin, arguments, within = _parts(annotation)
     if origin in _UNIONS:
-        *several, last = (described(part, within) for part in arguments)
+        *several, last = map(described, arguments)
         return f"{', '.join(several)}, or {last}"
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin in _SEQUENCES:
         length = f" of {len(arguments)}" if _fixed_length(origin, arguments) else ""
-        return f"a sequence{length}, each item {described(arguments[0], within)}"
+        return f"a sequence{length}, each item {described(arguments[0])}"
     if origin in (float, int):
         number = "a finite number" if origin is float else "an integer"
         return f"{number} of {within}" if within else number
@@ -204,21 +202,24 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def _wrong(name: str, annotation: Any, value: Any, within: Range | None) -> InputError:
-    return InputError(f"{name} {shown(value)} is not {described(annotation, within)}")
+def _wrong(name: str, annotation: Any, value: Any) -> InputError:
+    return InputError(f"{name} {shown(value)} is not {described(annotation)}")
 
 
-def _parts(annotation: Any, within: Range | None) -> tuple[Any, Range | None]:
-    """The type of an annotation, and its range: its own, or that of what it is part of."""
+def _parts(annotation: Any) -> tuple[Any, tuple[Any, ...], Range | None]:
+    """The type of an annotation, its arguments, and its range, which numbers inside have too."""
+    within = None
     if typing.get_origin(annotation) is Annotated:
         annotation, *notes = typing.get_args(annotation)
-        within = next((note for note in notes if isinstance(note, Range)), within)
-    return annotation, within
+        within = next((note for note in notes if isinstance(note, Range)), None)
+    origin, arguments = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if within and origin in (*_UNIONS, *_SEQUENCES):  # of two ranges that of the part comes first
+        arguments = tuple(a if a is ... else Annotated[a, within] for a in arguments)
+    return origin, arguments, within
 
 
-def _converted(name: str, annotation: Any, value: Any, within: Range | None) -> Any:
-    inner, within = _parts(annotation, within)
-    origin, arguments = typing.get_origin(inner) or inner, typing.get_args(inner)
+def _converted(name: str, annotation: Any, value: Any) -> Any:
+    origin, arguments, within = _parts(annotation)
     if origin in (Any, object):
         return value
     if origin in (float, int):
@@ -230,13 +231,13 @@ def _converted(name: str, annotation: Any, value: Any, within: Range | None) -> 
     if origin is Literal:
         return _chosen(name, value, arguments)
     if origin in _UNIONS:
-        return _first_fitting(name, arguments, value, within)
+        return _first_fitting(name, arguments, value)
     if origin in _SEQUENCES:
-        return _items(name, origin, arguments or (Any, ...), value, within)
+        return _items(name, origin, arguments or (Any, ...), value)
     if origin in _MAPPINGS:
         names, items = arguments
         return {
-            _converted(name, names, key, None): converted(f"{name}.{key}", items, item, within)
+            _converted(name, names, key): converted(f"{name}.{key}", items, item)
             for key, item in _of_type(value, Mapping).items()
         }
     if dataclasses.is_dataclass(origin) and isinstance(value, Mapping):
@@ -262,7 +263,7 @@ def _number(name: str, kind: type, value: Any, within: Range | None) -> Any:
     except OverflowError:  # an integer beyond all floats
         raise _Mismatch from None
     if not -math.inf < number < math.inf or (within and number not in within):
-        raise _wrong(name, kind, value, within)
+        raise _wrong(name, Annotated[kind, within] if within else kind, value)
     return number
 
 
@@ -281,12 +282,12 @@ def _chosen(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     raise unknown(name, value, (str(choice) or "''" for choice in choices))
 
 
-def _first_fitting(name: str, parts: tuple[Any, ...], value: Any, within: Range | None) -> Any:
+def _first_fitting(name: str, parts: tuple[Any, ...], value: Any) -> Any:
     """The value in the form of the first type of a union that takes it."""
     problems = []
     for part in parts:
         try:
-            return _converted(name, part, value, within)
+            return _converted(name, part, value)
         except _Mismatch:
             continue
         except InputError as error:  # out of range, an item of a tuple, or an unknown name
@@ -294,9 +295,7 @@ def _first_fitting(name: str, parts: tuple[Any, ...], value: Any, within: Range 
     raise problems[0] if problems else _Mismatch
 
 
-def _items(
-    name: str, origin: Any, arguments: tuple[Any, ...], value: Any, within: Range | None
-) -> Any:
+def _items(name: str, origin: Any, arguments: tuple[Any, ...], value: Any) -> Any:
     if isinstance(value, jax.core.Tracer):
         value = tuple(value) if value.ndim == 1 else value
     elif isinstance(value, np.ndarray | jax.Array) and value.ndim:
@@ -307,7 +306,7 @@ def _items(
     if len(value) != len(arguments):
         raise _Mismatch
     return tuple(
-        converted(f"{name}[{index}]", part, item, within)
+        converted(f"{name}[{index}]", part, item)
         for index, (part, item) in enumerate(zip(arguments, value, strict=True))
     )
 

@@ -102,8 +102,8 @@ class Comparison:
                 if (key := _key(arm, "data")) not in data_sets:
                     data_sets[key] = ArmData(arm, data)
                 self.arms[name] = self._arm(name, arm, data_sets[key])
-        self._report_fields()
-        self._report_rules()
+        for line in dict.fromkeys(self._without_effect()):
+            self.say(line)
 
     @property
     def info(self) -> Any:
@@ -264,14 +264,12 @@ class Comparison:
         self.open()
         runs, lines = self.runs(workdir), {}
         for run, state in self._states(runs):
-            if state is None:
-                lines[run] = f"{run}: no checkpoint"
-                continue
-            arm = self.arms[run.arm]
-            (found,) = arm.program.evaluate(state.variables, arm.data)
-            lines[run] = f"{run}, step {int(state.step)}: {found}"
-        order = [*self.arms]
-        return "\n".join(lines[run] for run in sorted(runs, key=lambda run: order.index(run.arm)))
+            lines[run] = f"{run}: no checkpoint"
+            if state is not None:
+                arm = self.arms[run.arm]
+                (found,) = arm.program.evaluate(state.variables, arm.data)
+                lines[run] = f"{run}, step {int(state.step)}: {found}"
+        return "\n".join(lines[run] for arm in self.arms for run in runs if run.arm == arm)
 
     def restored(self, run: Run) -> TrainState | None:
         """The state of a run's newest checkpoint, if it has any."""
@@ -281,8 +279,8 @@ class Comparison:
         """The states of runs' newest checkpoints, each read once for all runs of its group."""
         wanted = set(runs)
         for group in dict.fromkeys(run.group for run in runs):
-            found: Sequence[TrainState | None] = restored(group, self.arms[group[0].arm])
-            for run, state in zip(group, found or [None] * len(group), strict=True):
+            found = restored(group, self.arms[group[0].arm])
+            for run, state in zip(group, found, strict=True):
                 if run in wanted:
                     yield run, state
 
@@ -307,21 +305,20 @@ class Comparison:
         Raises:
             InputError: if the data is missing, damaged or too small.
         """
-        changed = []
+        changed = False
         for dataset in {id(arm.dataset): arm.dataset for arm in self.arms.values()}.values():
             published = dataset.info
             if left_out := getattr(published, "left_out", ""):  # drawn data have no files
                 self.say(f"{published.name}: {left_out}")
             dataset.load()
             if (info := dataset.info) != published:
-                changed.append(dataset)
+                changed = True
                 self.say(
                     f"{info.name} holds {info.num_train:,} train and {info.num_test:,} test "
                     f"examples there, {published.num_train:,} and {published.num_test:,} expected"
                 )
         if changed:
-            before, self.arms = self.arms, {}
-            for name, arm in before.items():
+            for name, arm in self.arms.items():
                 with blaming(f"arm {name}" if self.config.arms else ""):
                     self.arms[name] = self._arm(name, arm.config, arm.dataset)
 
@@ -358,10 +355,8 @@ class Comparison:
         """The arm, checked; it shares the program of an arm that differs in its start alone."""
         key = _key(config, "program"), dataset.info
         if key not in self._programs:
-            axes = config.mesh
-            mesh = make_mesh(
-                axes.data, axes.fsdp, axes.tensor, runs=axes.runs, devices=self._devices
-            )
+            axes = {name: config.mesh[name] for name in ("data", "fsdp", "tensor", "runs")}
+            mesh = make_mesh(**axes, devices=self._devices)
             task, feed = TASKS[config.task].build(config, dataset.info, mesh)
             _check_together(config, feed)
             configs.check(config, feed.steps_per_epoch, mesh.shape["data"] * mesh.shape["fsdp"])
@@ -371,30 +366,17 @@ class Comparison:
             program.plan(config.scheme)
         return Arm(name, config, dataset, program)
 
-    def _report_fields(self) -> None:
-        """Name the fields that were written for another model than `model.name`."""
-        fields = {
-            name: left_out(arm.config.model.name, [f for f in arm.config.model if f != "name"])
-            for name, arm in self.arms.items()
-        }
-        reported: list[tuple[str, list[str]]] = []
-        for name, strays in fields.items():
-            model = self.arms[name].config.model.name
-            if strays and (model, strays) not in reported:
-                reported.append((model, strays))
-                self.say(f"{model} has no field {', '.join(strays)}: left out of config.model")
-
-    def _report_rules(self) -> None:
-        """Name the optimizer's rules that fit no parameter, which a typo may have done."""
-        reported = set()
+    def _without_effect(self) -> Iterator[str]:
+        """Fields that are of another model than `model.name`, and rules that fit no parameter."""
         for arm in self.arms.values():
+            model = arm.config.model
+            if strays := left_out(model.name, [field for field in model if field != "name"]):
+                yield f"{model.name} has no field {', '.join(strays)}: left out of config.model"
             names = [path for path, _ in paths.flatten(arm.program.shapes.params)[0]]
             for field in ("decay_rules", "rate_rules"):
                 for expression, _ in arm.config.optimizer[field]:
-                    line = f"optimizer.{field}: no parameter's path has {expression!r}"
-                    if line not in reported and not any(re.search(expression, n) for n in names):
-                        reported.add(line)
-                        self.say(line)
+                    if not any(re.search(expression, name) for name in names):
+                        yield f"optimizer.{field}: no parameter's path has {expression!r}"
 
 
 def _with_own(config: ConfigDict, data: Any, model: Any) -> ConfigDict:

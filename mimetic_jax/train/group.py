@@ -102,10 +102,10 @@ class Group:
         self.checkpoints.save(self._states, self.journal.saved(), self.journal.step)
 
 
-def restored(group: Sequence[Run], arm: Arm) -> list[TrainState]:
-    """The states of a group's newest checkpoint, run by run; none without any checkpoint."""
-    if not group[0].checkpoints.exists():
-        return []
-    with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
-        found = checkpoints.restore(arm.program.shapes_of(len(group)))
-    return [arm.program.lane(found[0], i) for i in range(len(group))] if found else []
+def restored(group: Sequence[Run], arm: Arm) -> list[TrainState | None]:
+    """The states of a group's newest checkpoint, run by run; None without any checkpoint."""
+    if group[0].checkpoints.exists():
+        with contextlib.closing(Checkpoints(group[0].checkpoints)) as checkpoints:
+            if found := checkpoints.restore(arm.program.shapes_of(len(group))):
+                return [arm.program.lane(found[0], i) for i in range(len(group))]
+    return [None] * len(group)

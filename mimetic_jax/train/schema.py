@@ -8,14 +8,13 @@ import hashlib
 import inspect
 import json
 import re
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from ml_collections import ConfigDict, config_dict
 
 from mimetic_jax.base.errors import InputError, unknown
-from mimetic_jax.base.typed import converted
+from mimetic_jax.base.typed import converted, field_types
 from mimetic_jax.models import find_model, model_fields
 from mimetic_jax.models.model import left_out
 from mimetic_jax.train.fields import (
@@ -238,28 +237,22 @@ def documented(of: Any) -> dict[str, str]:
     }
 
 
-def _of_section(of: type[Section], prefix: str = "") -> Iterator[Field]:
-    hints = typing.get_type_hints(of, include_extras=True)
-    for field in dataclasses.fields(of):  # type: ignore[arg-type]
-        name = prefix + field.name
-        if inner := field.metadata.get("section"):
-            of_inner = _of_section if issubclass(inner, Section) else _of_class
-            yield from of_inner(inner, f"{name}.")
-            continue
-        within, affects = field.metadata["within"], field.metadata["affects"]
-        if affects is None:
-            affects = OfComparison.affects if name in OF_COMPARISON else of.affects
-        annotation = Annotated[hints[field.name], within] if within else hints[field.name]
-        yield Field(name, annotation, field.default, field.metadata["help"], affects)
-
-
-def _of_class(of: type, prefix: str) -> Iterator[Field]:
-    """The fields of a class that describes them in its docstring, but those that data decides."""
-    hints, help = typing.get_type_hints(of, include_extras=True), documented(of)
+def _of_section(of: type, prefix: str = "") -> Iterator[Field]:
+    """The fields of a section, or of a class that describes them in its docstring."""
+    hints, help = field_types(of), documented(of)
     for field in dataclasses.fields(of):
-        if field.name != "size":
-            name = field.name
-            yield Field(f"{prefix}{name}", hints[name], field.default, help.get(name, ""), RESULT)
+        name, declared, annotation = prefix + field.name, field.metadata, hints[field.name]
+        if inner := declared.get("section"):
+            yield from _of_section(inner, f"{name}.")
+        elif not issubclass(of, Section):
+            if field.name != "size":  # which the data decides
+                yield Field(name, annotation, field.default, help.get(field.name, ""), RESULT)
+        else:
+            if (affects := declared["affects"]) is None:
+                affects = OfComparison.affects if name in OF_COMPARISON else of.affects
+            if within := declared["within"]:
+                annotation = Annotated[annotation, within]
+            yield Field(name, annotation, field.default, declared["help"], affects)
 
 
 def _of_model(name: str) -> Iterator[Field]:

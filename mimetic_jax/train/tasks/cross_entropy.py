@@ -44,7 +44,7 @@ def token_losses(
         float32 [T].
 
     Raises:
-        InputError: shapes don't fit together, or the mesh doesn't divide T.
+        InputError: shapes don't fit together.
 
     Example:
         >>> losses = token_losses(jnp.ones((3, 2)), jnp.zeros((4, 2)), jnp.zeros(4), jnp.arange(3))
@@ -60,8 +60,6 @@ def token_losses(
     local = functools.partial(_local_losses, max_chunk=max(1, chunk_bytes // (4 * vocab)))
     if mesh is None:
         return local(hidden, embedding, bias, targets)
-    if tokens % mesh.size:
-        raise InputError(f"{mesh.size} devices don't divide {tokens} tokens")
     # Its derivative sums gradients of replicated arguments over the devices.
     return jax.shard_map(
         local, mesh=mesh, in_specs=(BATCH, P(), P(), BATCH), out_specs=BATCH, check_vma=False
