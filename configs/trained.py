@@ -25,30 +25,32 @@ _FIT = """
 """`mimetic fit` of DINOv2's ViT-S/14, layer by layer; the file is named in docs/trained.md. Lines
 are alpha_qk, beta_qk, alpha_vo, beta_vo and the rho of MLPs."""
 
-TASKS = (*TEXTS, "images", "digits")
+STEPS = {"images": 156, "digits": 100, "text": 200, "ptb": 200}
+"""Of each task; those of images are an epoch."""
 
 
 def get_config(text: str = "") -> ConfigDict:
     """Arguments: task, steps, teacher, init.
 
-    `task` is images, digits, text or ptb; `steps` is how long texts train. `teacher` is a file of a
-    trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection` takes evenly
-    spaced weights of its first layers: for task=images.
+    `task` is images, digits, text or ptb; `steps` replaces its own 156, 100, 200 and 200. `teacher`
+    is a file of a trained ViT that is larger than 48/4 of 2 heads, from which the arm `selection`
+    takes evenly spaced weights of its first layers: for task=images.
     """
-    args = arguments(text, task="digits", steps=200, teacher="", init="all")
-    if args.task not in TASKS:
-        raise unknown("task", args.task, TASKS)
+    args = arguments(text, task="digits", steps=0, teacher="", init="all")
+    if args.task not in STEPS:
+        raise unknown("task", args.task, STEPS)
+    steps = args.steps or STEPS[args.task]
     if args.task == "images":
         config = few_images(0.2, width=48, depth=4, heads=2, patch=4, base="torch")
-        config.batch, config.steps = 64, 156  # an epoch
-        config.optimizer.warmup = 16
+        config.batch, config.steps = 64, steps
+        config.optimizer.warmup = round(steps / 10)
         config.optimizer.weight_decay = 0.01
         config.optimizer.clip = 1.0
     elif args.task == "digits":
-        config = digits_vit.get_config("steps=100")
+        config = digits_vit.get_config(f"steps={steps}")
         config.batch = 64
     else:
-        config = python_docs.get_config(f"steps={args.steps}")
+        config = python_docs.get_config(f"steps={steps}")
         config.data.name = TEXTS[args.task]
     config.name = f"trained_{args.task}"
     config.eval.every = 0  # testing takes as long as training
