@@ -10,12 +10,9 @@ import numpy as np
 from mimetic_jax.analysis import style
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.comparison import Comparison
-from mimetic_jax.train.config import recorded_arms
-from mimetic_jax.train.controls import controls
-from mimetic_jax.train.report import ArmResult
+from mimetic_jax.train.report import ArmResult, Results
 from mimetic_jax.train.store.claim import Claim
 from mimetic_jax.train.store.files import AnyPath, path_of
-from mimetic_jax.train.store.runs import Run
 
 _LARGER = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 9}
 """A picture for the screen, wider than a column."""
@@ -31,16 +28,9 @@ def read(workdir: AnyPath | str) -> tuple[Mapping[str, Any], list[ArmResult]]:
     claim = Claim.read(folder)
     if claim is None:
         raise InputError(f"no comparison in {folder}: config.json is missing")
-    arms = recorded_arms(claim.config)
-    own = controls(arms)
-    results = []
-    for arm in arms:
-        runs = {seed: Run.of(folder, arm, seed).record() for seed in claim.config["seeds"]}
-        finished = {seed: record for seed, record in runs.items() if record}
-        results.append(ArmResult(arm, finished, control=own.get(arm, "")))
-    if not any(result.reached for result in results):
+    if not (results := Results.of(folder, claim).arms):
         raise InputError(f"no finished run in {folder}: nothing to draw")
-    return claim.config, [result for result in results if result.reached]
+    return claim.config, list(results.values())
 
 
 def spread(result: ArmResult, since: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,18 +29,16 @@ from mimetic_jax.train.cluster.processes import (
     is_first,
     wait_for_all,
 )
-from mimetic_jax.train.controls import controls
 from mimetic_jax.train.group import Group, Say, restored
 from mimetic_jax.train.loop import train
 from mimetic_jax.train.program import Program
-from mimetic_jax.train.record import Record
-from mimetic_jax.train.report import ArmResult, Results
+from mimetic_jax.train.report import Results
 from mimetic_jax.train.schema import Config, affecting, check_declared
 from mimetic_jax.train.settings import check_settings
 from mimetic_jax.train.start import initial_state, source_digest, source_path
 from mimetic_jax.train.state import TrainState
 from mimetic_jax.train.store import files
-from mimetic_jax.train.store.claim import Claim, Made, check_fingerprint
+from mimetic_jax.train.store.claim import Claim, Made
 from mimetic_jax.train.store.files import AnyPath, locked, path_of
 from mimetic_jax.train.store.runs import Run, write_group
 from mimetic_jax.train.tasks import TASKS
@@ -238,20 +236,8 @@ class Comparison:
 
     def table(self, workdir: AnyPath | str) -> Results:
         """The results of what is finished so far, whose table is written into the workdir."""
-        claim = self.recognize(workdir)
-        own = controls(configs.recorded_arms(configs.to_json(self.config)))
-        records: dict[str, dict[int, Record]] = {arm: {} for arm in self.arms}
-        for run in self.runs(workdir):
-            if record := run.record():
-                where = f"{run} of workdir {workdir}"
-                check_fingerprint(where, "data", record.data, claim.data.get(run.arm, record.data))
-                records[run.arm][run.seed] = record
-        found = {
-            arm: ArmResult(arm, finished, control=own.get(arm, ""))
-            for arm, finished in records.items()
-            if finished
-        }
-        results = Results(path_of(workdir), found)
+        ours = Claim(configs.to_json(self.config), self.recognize(workdir).data)
+        results = Results.of(path_of(workdir), ours)
         try:
             results.write()
         except OSError as error:

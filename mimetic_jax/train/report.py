@@ -11,9 +11,12 @@ import numpy as np
 
 from mimetic_jax.base.errors import InputError
 from mimetic_jax.train.cluster.processes import is_first
+from mimetic_jax.train.config import recorded_arms
+from mimetic_jax.train.controls import controls
 from mimetic_jax.train.record import ACCURACY, SCORES, Record, Score
 from mimetic_jax.train.statistics import Difference, paired_difference
 from mimetic_jax.train.store import files
+from mimetic_jax.train.store.claim import Claim, check_fingerprint
 from mimetic_jax.train.store.files import AnyPath
 from mimetic_jax.train.store.runs import Run
 
@@ -33,27 +36,12 @@ class ArmResult:
         runs: their records by seed.
         row: of a figure of several comparisons.
         control: the arm that is its control (`controls`); empty: nothing is said of its structure.
-
-    Raises:
-        InputError: the runs were trained on different data.
     """
 
     arm: str
     runs: Mapping[int, Record]
     row: str = ""
     control: str = ""
-
-    def __post_init__(self) -> None:
-        first: dict[str, Record] = {}
-        for record in self.runs.values():
-            if record.data:
-                first.setdefault(record.data, record)
-        if len(first) > 1:
-            one, other, *_ = first.values()
-            raise InputError(
-                f"{self.arm}: seed {one.seed} was trained on data of fingerprint {one.data}, seed "
-                f"{other.seed} on {other.data}: they can't be in one table"
-            )
 
     @property
     def score(self) -> Score:
@@ -155,6 +143,26 @@ class Results:
 
     workdir: AnyPath
     arms: Mapping[str, ArmResult]
+
+    @classmethod
+    def of(cls, workdir: AnyPath, claim: Claim) -> Results:
+        """The results of a workdir, of the arms and seeds of a claim on it.
+
+        Raises:
+            InputError: a run was trained on other data than those of the claim.
+        """
+        records, found = recorded_arms(claim.config), {}
+        control = controls(records)
+        for arm in records:
+            runs: dict[int, Record] = {}
+            for run in (Run.of(workdir, arm, seed) for seed in claim.config["seeds"]):
+                if record := run.record():
+                    data, where = claim.data.get(arm, record.data), f"{run} of workdir {workdir}"
+                    check_fingerprint(where, "data", record.data, data)
+                    runs[run.seed] = record
+            if runs:
+                found[arm] = ArmResult(arm, runs, control=control.get(arm, ""))
+        return cls(workdir, found)
 
     def __str__(self) -> str:
         return table(list(self.arms.values()))

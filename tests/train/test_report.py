@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mimetic_jax import InputError
 from mimetic_jax.train import statistics
 from mimetic_jax.train.record import BITS, PERPLEXITY, Record
 from mimetic_jax.train.report import ArmResult, Results, table
@@ -136,16 +135,6 @@ def test_a_score_says_how_many_digits_it_is_shown_with():
     assert "| 1.238 ± 0.007  |" in text
     assert "| -0.023 [-0.023, -0.023] |" in text
     assert "mimetic against default: -0.023 [-0.023, -0.023], n=2" in text
-
-
-def test_runs_on_different_data_are_in_no_table():
-    one, other = runs("a", [[(1, 50)]], data="x").runs[0], runs("a", [[(1, 50)]], data="y").runs[0]
-    with pytest.raises(
-        InputError, match="seed 0 was trained on data of fingerprint x, seed 0 on y"
-    ):
-        ArmResult("a", {0: one, 1: other})
-    unknown = runs("a", [[(1, 50)]]).runs[0]
-    assert len(ArmResult("a", {0: one, 1: unknown}).runs) == 2
 
 
 def test_doctests():

@@ -1,5 +1,6 @@
 """What a workdir holds: damage, copies and other data are one line each."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 
 from configs.default import default
 from mimetic_jax import InputError
+from mimetic_jax.analysis import curves
 from mimetic_jax.train import config as configs
 from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.group import Group
@@ -85,6 +87,17 @@ def test_a_damaged_list_of_a_group_is_named(tmp_path, damage):
     run.folder.mkdir(parents=True)
     (run.folder / "group.json").write_bytes(DAMAGE[damage])
     refused(lambda to: Run.of(str(to), "run", 0).group, tmp_path, "group.json")
+
+
+def test_runs_on_other_data_are_in_no_table(tiny, tmp_path):
+    comparison = quiet(tiny(seeds=(0,)))
+    finished_runs(comparison, tmp_path)
+    claim = comparison.recognize(tmp_path)
+    record = dataclasses.replace(record_of(0), data="x").to_json()
+    Run.of(tmp_path, "run", 0).metrics.append({"step": 12, "eval_count": 1, "record": record})
+    dataclasses.replace(claim, data={"run": "y"}).write(tmp_path)
+    for call in (comparison.table, curves.read):
+        refused(call, tmp_path, "with other data (fingerprint x there, y here)")
 
 
 def edited(workdir, edit):
