@@ -20,7 +20,7 @@ from mimetic_jax.command.advice import naming_flags
 
 if TYPE_CHECKING:
     from mimetic_jax.train.comparison import Comparison
-    from mimetic_jax.train.store.files import AnyPath, path_of
+    from mimetic_jax.train.store.files import AnyPath
 
 MODES = ("train", "eval", "compare", "plan", "fields", "compile", "analyze")
 ANALYSES = {
@@ -84,6 +84,7 @@ def main(argv: Sequence[str]) -> None:
     from mimetic_jax.host.memory import keep_freed_memory
     from mimetic_jax.train.cluster import preemption, processes
     from mimetic_jax.train.comparison import Comparison
+    from mimetic_jax.train.store.files import path_of
 
     config = _CONFIG.value
     _check_config(config)

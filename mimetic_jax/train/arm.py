@@ -28,28 +28,23 @@ class ArmData:
         self.info = self._task.describe(config, self._dataset)
         self._placed: dict[Hashable, Any] = {}
 
-    def load(self) -> None:
-        """Load the data set, unless it is loaded; from then on `info` has its own numbers."""
+    def load(self) -> Any:
+        """The data set, loaded once; from then on `info` has its own numbers."""
         if self._dataset is None:
             self._dataset = self._task.load(self._config)
             self.info = self._task.describe(self._config, self._dataset)
-
-    @property
-    def loaded(self) -> Any:
-        """The data set, loaded once."""
-        self.load()
         return self._dataset
 
     def placed(self, feed: Feed) -> Any:
         """The data set where a feed wants it; placed at the first call."""
         if feed.placement not in self._placed:
-            self._placed[feed.placement] = feed.place(self.loaded)
+            self._placed[feed.placement] = feed.place(self.load())
         return self._placed[feed.placement]
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Differs where examples do."""
-        return self.loaded.fingerprint()
+        return self.load().fingerprint()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from mimetic_jax.base.errors import InputError, blaming, check_given, unknown
 from mimetic_jax.base.typed import shown
 from mimetic_jax.train.fields import STEPS
 from mimetic_jax.train.schedule import make_schedule, scaled_rate
-from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting
+from mimetic_jax.train.schema import OF_COMPARISON, Config, affecting, leaves
 from mimetic_jax.tree.rules import Rule
 
 
@@ -44,7 +44,10 @@ def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> C
     for name in OF_COMPARISON:
         if name in overrides:
             raise InputError(f"arm {arm} sets {name}, which all arms of a comparison share")
-    _check_names(arm, config, overrides)
+    known = dict(leaves(config))
+    for name, _ in leaves(overrides):
+        if name not in known and name not in config:  # a section as a whole is no leaf
+            raise unknown(f"field of arm {arm}", name, known)
     with blaming(f"arm {arm}"):
         if not isinstance(given := overrides.get("scheme", ()), tuple | list):
             raise InputError(f"scheme {shown(given)} is not a tuple of schemes: (Mimetic(),) is")
@@ -55,14 +58,6 @@ def _overridden(config: ConfigDict, arm: str, overrides: Mapping[str, Any]) -> C
     except TypeError as error:
         raise InputError(f"arm {arm}: {str(error).splitlines()[0]}") from error
     return result
-
-
-def _check_names(arm: str, config: ConfigDict, overrides: Mapping[str, Any]) -> None:
-    for name, value in overrides.items():
-        if name not in config:
-            raise unknown(f"field of arm {arm}", name, config)
-        if isinstance(value, Mapping | ConfigDict) and isinstance(config[name], ConfigDict):
-            _check_names(arm, config[name], value)
 
 
 def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
@@ -120,23 +115,22 @@ def check(config: ConfigDict, per_epoch: int, devices: int) -> None:
     check_given("data.dir", config.data.get("dir"))
     if config.init_parts and not config.init_from:
         raise InputError(f"init_parts {tuple(config.init_parts)} of nothing: give init_from")
-    for section, field in (("optimizer", "decay_rules"), ("optimizer", "rate_rules")):
-        _check_expressions(f"{section}.{field}", config[section][field])
-    _check_expressions("mesh.rules", config.mesh.rules)
+    for section, field in (
+        ("optimizer", "decay_rules"),
+        ("optimizer", "rate_rules"),
+        ("mesh", "rules"),
+    ):
+        for expression, _ in config[section][field]:
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise InputError(
+                    f"{section}.{field}: {expression!r} is not a regular expression: {error}"
+                ) from error
     if config.together % config.mesh.runs:
         raise InputError(
             f"mesh.runs {config.mesh.runs} doesn't divide the {config.together} runs of together"
         )
-
-
-def _check_expressions(name: str, rules: Iterable[tuple[str, Any]]) -> None:
-    for expression, _ in rules:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            raise InputError(
-                f"{name}: {expression!r} is not a regular expression: {error}"
-            ) from error
 
 
 def schedule_of(config: ConfigDict, steps: int, steps_per_epoch: int) -> Schedule:

@@ -142,7 +142,7 @@ class Program:
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=variables["params"],
-            model_state=_without_params(variables),
+            model_state={name: tree for name, tree in variables.items() if name != "params"},
             opt_state=(init_optimizer or self.optimizer.init)(variables["params"]),
             ema=jax.tree.map(jnp.copy, variables) if self._ema else None,
         )
@@ -296,10 +296,6 @@ class Program:
         names = (*metrics, "grad_norm")
         history = {name: jnp.zeros(self.feed.max_dispatch) for name in names}
         return jax.lax.fori_loop(0, count, one, (state, history))
-
-
-def _without_params(variables: dict[str, Any]) -> dict[str, Any]:
-    return {name: tree for name, tree in variables.items() if name != "params"}
 
 
 def _cpu() -> jax.Device | None:

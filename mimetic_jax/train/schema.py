@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from ml_collections import ConfigDict, config_dict
@@ -169,21 +169,10 @@ def check_declared(config: ConfigDict) -> None:
         elif name.startswith("model."):
             left_out(config.model.name, [name.removeprefix("model.")])  # raises for no model's
         else:
-            raise _unknown(name, known)
+            raise unknown("config field", name, known, "--mode=fields")
     for name in known:
         if name not in values and not name.startswith("model."):  # the model has its own defaults
             raise InputError(f"the config has no {name}: start from configs.default.default()")
-
-
-def _unknown(name: str, known: Iterable[str]) -> InputError:
-    """The error for a field: it lists what is known beside the first part that isn't."""
-    path, siblings = "", set[str]()
-    for part in name.split("."):
-        siblings = {path + n.removeprefix(path).split(".")[0] for n in known if n.startswith(path)}
-        if path + part not in siblings:
-            break
-        path += f"{part}."
-    return unknown("config field", path + part, siblings)
 
 
 def affecting(record: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_arms_override_what_they_name(tiny):
     ("overrides", "words"),
     [
         ({"shceme": ()}, "field of arm bad 'shceme'.*did you mean 'scheme'"),
-        ({"model": {"widht": 3}}, "did you mean 'width'"),
+        ({"model": {"widht": 3}}, "did you mean 'model.width'"),
         ({"model": {"width": "wide"}}, "arm bad: .*width"),
         ({"seeds": (0, 1)}, "arm bad sets seeds, which all arms of a comparison share"),
         ({"together": 16, "batch": 8}, "arm bad sets together, which all arms"),

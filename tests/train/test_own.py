@@ -119,7 +119,7 @@ def test_arms_of_other_sizes_have_images_of_their_own(tmp_path):
     config.arms = {"small": {}, "large": {"data": {"size": 12}}}
     model = TinyMLPMixer(num_classes=2, width=8, depth=1)
     arms = Comparison(config, say=lambda line: None, model=model).arms
-    sides = {name: arm.dataset.loaded.image_shape[0] for name, arm in arms.items()}
+    sides = {name: arm.dataset.load().image_shape[0] for name, arm in arms.items()}
     assert sides == {"small": 6, "large": 12}
 
 

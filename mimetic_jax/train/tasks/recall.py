@@ -127,9 +127,6 @@ class RecallTask(Task):
         tokens = jax.ShapeDtypeStruct((self.batch, self.length), jnp.int32)
         return tokens, tokens
 
-    def output_shape(self) -> tuple[int, ...]:
-        return 1, self.length, self._outputs
-
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  answers {100 * means['accuracy']:5.1f} %"
 

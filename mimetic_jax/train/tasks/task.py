@@ -138,17 +138,14 @@ class Task:
                 f"model {name} fails on input of shape {shape}: {error_text(error)}"
             ) from error
         if self.model.traits.output is None:
-            found, expected = jnp.shape(output), self.output_shape()
+            tokens = self.input_shape if len(self.input_shape) == 1 else ()  # each has logits
+            found, expected = jnp.shape(output), (1, *tokens, self._outputs)
             if found != expected:
                 raise InputError(
                     f"model {name} returns shape {found} for an input of shape {shape}, expected "
                     f"{expected}"
                 )
         return variables
-
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of the logits of one example."""
-        return 1, self._outputs
 
     def grid(self) -> tuple[int, int] | None:
         """(h, w) of the patches, where the model has a grid."""

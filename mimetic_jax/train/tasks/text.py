@@ -110,9 +110,6 @@ class TextTask(Task):
         task.chunk_bytes = 2**62
         return task
 
-    def output_shape(self) -> tuple[int, ...]:
-        return 1, self.length, self._outputs
-
     def progress(self, means: dict[str, float]) -> str:
         return f"loss {means['loss']:.4f}  {self._unit_name} {self._units(means['loss']):.3f}"
 
