@@ -102,16 +102,18 @@ def _goodness(run: Record) -> float:
 def standings(task: str, results: Results) -> list[Standing]:
     """The arms of a task that have runs at their own best, controls too, the default first.
 
+    Seeds that the table doesn't name are left out: trials, and those of a table that asks again.
+
     Gains are over the default at the default's own best, with p corrected for the number of
     entrants of the task (Holm); likewise those over noise.
     """
-    rows, table = entries(task), TABLES[task]
+    rows = entries(task)
     of_rows = [reached(row, results) for row in rows]
     found: dict[str, Standing] = {}
     for arm, (number, edge) in choices(task, results).items():
         there = of_rows[number - 1].get(arm)
         runs = there.result.runs if there else {}
-        if compared := {seed: run for seed, run in runs.items() if seed not in table.trials}:
+        if compared := {seed: runs[seed] for seed in rows[0].seeds if seed in runs}:
             found[arm] = Standing(rows[number - 1], ArmResult(arm, compared), edge=edge)
     if DEFAULT not in found:
         return []

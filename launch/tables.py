@@ -23,7 +23,7 @@ def table(entries: Sequence[Entry], results: Results) -> str:
         for entry in entries
         for line in side_by_side(label(entry), entry.row, reached(entry, results), every=True)
     ]
-    return lines(HEAD, shown) if shown else "no finished run yet"
+    return lines(HEAD, shown)
 
 
 def ours(
@@ -73,6 +73,8 @@ def side_by_side(
 
 def lines(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """A Markdown table of lines, which may end early; columns without a cell are left out."""
+    if not cells:
+        return "no finished run yet"
     columns = itertools.zip_longest(head, *cells, fillvalue="")
     return markdown({name: cells for name, *cells in columns if any(cells)})
 

@@ -108,6 +108,14 @@ def test_arms_choose_in_trials_and_are_compared_there(call, capsys):
     assert cell in league.league_table(results)
 
 
+def test_seeds_that_the_table_does_not_name_are_not_compared(call):
+    """A table that asks again with other seeds shares the lines of the first."""
+    _, results = call()
+    before = league.task_table(TASK, results)
+    _, results = call("--seeds=1000-1002")
+    assert league.task_table(TASK, results) == before
+
+
 def test_an_arm_that_misses_a_trial_is_not_compared(call):
     jobs, results = call("--seeds=0")
     assert {job.seed for job in jobs} == {0, *TABLES[TASK].trials}
