@@ -3,8 +3,6 @@
 import ast
 import pathlib
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "mimetic_jax"
 ALLOWED = {
@@ -146,22 +144,6 @@ def unnamed(source: str) -> list[int]:
         if wrong:
             found.append(node.lineno)
     return found
-
-
-@pytest.mark.parametrize(
-    ("call", "lines"),
-    [
-        ("open(path)", [1]),
-        ("open(path, 'rb')", []),
-        ("path.open('w')", [1]),
-        ("path.open(mode='wb')", []),
-        ("Image.open(file)", []),
-        ("path.read_text()", [1]),
-        ("path.write_text(text, encoding='utf-8')", []),
-    ],
-)
-def test_what_counts(call, lines):
-    assert unnamed(call) == lines
 
 
 def test_encodings_are_named():

@@ -12,7 +12,6 @@ from mimetic_jax.analysis.population import Moments, add_network, features, matr
 from mimetic_jax.models.convnext import ConvNeXt
 from mimetic_jax.models.mixer import Mixer
 from mimetic_jax.models.vit import ViT
-from mimetic_jax.weights import mean_shift, mean_shift_per_input
 
 DIM, HIDDEN = 3, 4
 DRAWS = np.random.default_rng(0)
@@ -95,24 +94,6 @@ def test_the_estimates_and_their_errors_are_right():
     for score in (scores, means):
         np.testing.assert_allclose(score.std(0), 1, atol=0.15)
         np.testing.assert_allclose(score.mean(0), 0, atol=0.2)
-
-
-def test_per_input_shifts_give_stripes_and_a_constant_one_gives_none():
-    """Eqs. 1 and 2 of the paper, with a shift of .3 on 64 networks of standard deviation 1."""
-    first, second = np.random.default_rng(0).normal(size=(2, 64, 16, 32))
-    keys = jax.random.split(jax.random.key(0), 64)
-    striped = jax.vmap(lambda key, w: mean_shift_per_input(key, w, 0.3))(keys, first)
-    flat = jax.vmap(lambda w: mean_shift(w, 0.3))(first)
-    for kernel in (first, striped, flat):
-        found = moments(np.asarray(kernel), second.swapaxes(1, 2)).numbers()
-        expected = np.array([[1.0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
-        if kernel is striped:  # what entries of one channel share
-            expected[0, [0, 2]] += 0.09
-            # From 64 · 16 squares of a channel's mean, whose variance is .09 + 1/32.
-            error = (0.09 + 1 / 32) * (2 / (64 * 16)) ** 0.5
-            assert found.covariance_error[0, 2] == pytest.approx(error, rel=0.25)
-        assert (np.abs(found.covariance - expected) < 4 * found.covariance_error).all()
-        np.testing.assert_allclose(found.mean, [0.3 * (kernel is flat), 0], atol=0.04)
 
 
 def test_units_are_standard_deviations():

@@ -107,7 +107,3 @@ def test_a_missing_module_is_one_line(monkeypatch):
         need("drawing", "plot")
     with pytest.raises(mimetic_jax.InputError, match=expected), style.canvas(1, 1):
         pass
-
-
-def test_types_are_shipped():
-    assert (ROOT / "mimetic_jax" / "py.typed").exists()

@@ -1,11 +1,9 @@
 """Initial weights that released PyTorch code draws, with the noise that it drew them from.
 
 `make.py` runs `released`, in an environment with `pip install torch==2.13.0 torchvision==0.28.0
-huggingface_hub safetensors pyyaml scipy`. MIMETIC_ORIGINALS names a folder of checkouts:
-
-- structured_initialization: github.com/osiriszjq/structured_initialization at 2623dcc, whose
-  `pytorch-image-models-1.0.22` is imported;
-- Sinusoidal-Initialization: github.com/jmiravet/Sinusoidal-Initialization at 334f680.
+huggingface_hub safetensors pyyaml scipy`. MIMETIC_ORIGINALS names a folder with a checkout of
+github.com/osiriszjq/structured_initialization at 2623dcc, whose `pytorch-image-models-1.0.22` is
+imported.
 """
 
 import importlib
@@ -25,7 +23,7 @@ FAMILIES = ("default", "mimetic", "impulse", "impulse3_2_1")
 
 
 def released() -> Arrays:
-    """One ViT layer per family of `post_init_weights`, and three kernels of `sinusoidal_`.
+    """One ViT layer per family of `post_init_weights`.
 
     A ViT with 4x4 patches, D = 20 and H = 4 is built with `weight_init=skip`, as in the released
     commands, and rewritten by each family in float64, so that only formulas can differ. Stored, in
@@ -66,10 +64,6 @@ def released() -> Arrays:
     arrays["trunc_normal"] = drawn[0]
     assert all(np.array_equal(noise, drawn[0]) for noise in drawn)
     torch.set_default_dtype(torch.float32)
-    sinusoidal = _import("Sinusoidal-Initialization", "initialize").sinusoidal_
-    for fan_out, fan_in in ((12, 12), (8, 20), (20, 8)):
-        weight = sinusoidal(torch.empty(fan_out, fan_in))
-        arrays[f"sinusoidal/{fan_out}x{fan_in}"] = weight.numpy()
     return {
         name: array.astype(np.float32) if array.dtype == np.float64 else array
         for name, array in arrays.items()

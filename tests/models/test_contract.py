@@ -143,6 +143,7 @@ CAUSAL = [
     ("gpt", {"positions": "learned", "max_length": 9}),
     ("gpt", {"positions": "rotary", "key_shift": 0.5}),
     ("mamba", {"chunk": 4}),
+    ("mamba", {"attention_layers": (1,)}),
 ]
 
 

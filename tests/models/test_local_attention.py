@@ -41,26 +41,6 @@ def test_gated_attention_is_convits(golden, heads):
     np.testing.assert_allclose(got, original[f"output_{heads}"], atol=1e-5)
 
 
-def test_position_heads_look_where_the_formula_says():
-    """In the middle of a large grid a head's mass is centered at its offset."""
-    heads = 4
-    layer = GatedAttention(heads, qkv_bias=False, grid=(9, 9))
-    params, x = drawn(layer, 81, 9 * heads)
-    params["gate"] = jnp.full(heads, 50.0)  # positions alone
-    params["out"]["kernel"] = jnp.eye(9 * heads).reshape(heads, 9, -1)
-    values = jax.random.normal(KEY, (1, 81, 9 * heads))
-    got = jax.jit(layer.apply)({"params": params}, values)[0, 40].reshape(heads, 9)
-    side = int(heads**0.5)
-    y, x = np.divmod(np.arange(81), 9)
-    for head in range(heads):
-        column, row = np.array(divmod(head, side)) - (side - 1) / 2
-        squares = (x - 4 - column) ** 2 + (y - 4 - row) ** 2
-        expected = np.exp(-squares) / np.exp(-squares).sum()
-        np.testing.assert_allclose(
-            got[head], expected @ values[0].reshape(81, heads, 9)[:, head], atol=1e-5
-        )
-
-
 def plain(params, x, kept=("query", "key", "value", "out")):
     from mimetic_jax.models import Attention
 

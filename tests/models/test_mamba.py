@@ -133,13 +133,6 @@ def test_a_hybrid_has_attention_in_the_layers_that_are_named(variables):
     schemes = (MimeticSSM(), mimetic_language())
     written = {write.path.split("/")[1] for write in mimetic_jax.plan(params, schemes)}
     assert written == {"mixer", "attention"}
-    before, after = (
-        logits(hybrid, {"params": params}, tokens)
-        for tokens in (TOKENS, TOKENS.at[:, 9].set((TOKENS[:, 9] + 1) % MODEL.vocab))
-    )
-    changed = np.abs(np.asarray(before - after)).max(axis=(0, 2)) > 1e-6
-    assert not changed[:9].any()
-    assert changed[9:].all()
     # A block of attention that adds nothing leaves the state space layer alone.
     silent = jax.tree.map(jnp.zeros_like, params["block_1"]["attention"])
     mixed = variables["params"] | {"block_1": params["block_1"] | {"attention": silent}}

@@ -13,11 +13,10 @@ from configs.default import default, model
 from mimetic_jax import InputError
 from mimetic_jax.models import MODELS, Model, Traits, model_fields
 from mimetic_jax.schemes import MeanShift, Mimetic
-from mimetic_jax.train.comparison import Comparison
 from mimetic_jax.train.config import to_json
 from mimetic_jax.train.store.runs import Run
 from mimetic_jax.tree.tables import attention_rules
-from tests.training import evaluations
+from tests.training import evaluations, quiet
 
 
 def config_of(name, **fields):
@@ -26,10 +25,6 @@ def config_of(name, **fields):
     config.eval.batch, config.log_every = 72, 2
     config.model = model(name, **fields)
     return config
-
-
-def quiet(config, say=lambda line: None):
-    return Comparison(config, say=say)
 
 
 @pytest.mark.parametrize("name", MODELS)

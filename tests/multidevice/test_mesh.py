@@ -264,20 +264,3 @@ def test_tensor_cuts_heads_and_hidden_units():
     assert query.addressable_shards[0].data.shape == (16, 1, 16)
     assert out.addressable_shards[0].data.shape == (1, 16, 16)
     assert params["mlp"]["fc1"]["bias"].addressable_shards[0].data.shape == (64,)
-
-
-@functools.cache
-def held(*axes):
-    """Bytes of a compiled step's arguments on a device, beside the data."""
-    p = program(*axes)
-    placed = p.feed.place(data.load_dataset("digits"))
-    key, count = jax.random.key(0), jnp.int32(1)
-    compiled = p.run_steps.lower(p.shapes, placed.train, key, key, count).compile()
-    return compiled.memory_analysis().argument_size_in_bytes - 1437 * 68
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("axes", "share"), [((2, 2, 2), 0.4), ((1, 2, 1), 0.6), ((1, 1, 2), 0.6)])
-def test_memory_of_a_device_falls_as_an_axis_grows(axes, share):
-    """Nearly in proportion: parameters and both moments."""
-    assert held(*axes) < share * held(1, 1)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import mimetic_jax
-from mimetic_jax import InputError, models
-from mimetic_jax.schemes import Context, Impulse, Mimetic, SinCos
+from mimetic_jax import models
+from mimetic_jax.schemes import Context, Impulse, Mimetic
 from mimetic_jax.weights import attention
 from mimetic_jax.weights.impulse import impulse_matrices, offsets
 from tests.schemes.blocks import kernels, ones, products
@@ -101,14 +101,6 @@ def test_preset_of_the_paper(vit):
         np.testing.assert_array_equal(attention[role]["bias"], old[role]["bias"])
     norms = np.linalg.norm(attention["query"]["kernel"], axis=(0, 2))
     np.testing.assert_allclose(norms, 2.0, rtol=1e-5)
-
-
-def test_sincos_positions_need_a_rank(vit):
-    with pytest.raises(InputError, match=r"^block_0/attention: .* numerical rank 11 "):
-        mimetic_jax.rewrite(KEY, vit, (SinCos(), Impulse()))
-    new = mimetic_jax.rewrite(KEY, vit, (SinCos(), Impulse(rank=8)))
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(new))
-    assert np.linalg.matrix_rank(products(new["block_0"]["attention"])[0][0], rtol=1e-5) == 8
 
 
 def test_fields_reach_the_weights():

@@ -5,7 +5,6 @@ import pytest
 
 from mimetic_jax import InputError, rewrite
 from mimetic_jax.models import Mixer
-from mimetic_jax.models.mixer import Block
 from mimetic_jax.schemes import ImpulseMixing
 from mimetic_jax.tree.rewrite import blocks
 
@@ -77,33 +76,6 @@ def test_noise_is_added_and_norms_are_those_of_pytorch():
         noise = noisy - plain
         assert np.abs(noise).max() <= 0.1 * fan_in**-0.5 + 1e-7
         assert np.linalg.norm(noise) == pytest.approx(0.1 * default, rel=0.1)
-
-
-def test_a_model_moves_tokens_by_its_offsets():
-    """One token of the input isn't zero, and the block adds it to its shifted places."""
-    new = rewrite(KEY, mixer_params(), EXACT, grid=(ROWS, COLUMNS))["block_0"]
-    token_in, token_out = (np.asarray(new["token_mixing"][fc]["kernel"]) for fc in ("fc1", "fc2"))
-    quiet = jax.tree.map(jnp.zeros_like, new)
-    quiet["norm1"]["scale"] = jnp.full(WIDTH, 100.0)  # where GELU is the identity or zero
-    for fc in ("fc1", "fc2"):
-        quiet["token_mixing"][fc]["kernel"] = new["token_mixing"][fc]["kernel"]
-    here = 2 * COLUMNS + 1
-    x = np.zeros((1, COUNT, WIDTH), np.float32)
-    x[0, here] = np.linspace(-1, 1, WIDTH)
-    block = Block(token_ratio=4.0, mlp_ratio=0.5, base="torch", dtype=jnp.float32)
-    added = np.asarray(block.apply({"params": quiet}, x)[0] - x)[0]
-    places = set()
-    for group in token_in.reshape(COUNT, 4, COUNT).swapaxes(0, 1):
-        row, column = offset_of(group.T)
-        # The token at (r, q) reads the one at (r, q) + offset.
-        places.add((2 - row) * COLUMNS + 1 - column)
-    assert set(added.any(axis=1).nonzero()[0].tolist()) == places
-    positive = x[0, here] > 0
-    normed = 100 * x[0, here] / np.sqrt(x[0, here].var() + 1e-5)
-    for place in places:
-        expected = normed * token_in[here].max() * token_out.max()
-        np.testing.assert_allclose(added[place, positive], expected[positive], rtol=1e-4)
-        np.testing.assert_allclose(added[place, ~positive], 0, atol=1e-4)
 
 
 def test_a_square_of_tokens_needs_no_grid():

@@ -7,7 +7,6 @@ import pytest
 
 import mimetic_jax
 from mimetic_jax import models, rewrite
-from mimetic_jax.models.windows import WindowAttention
 from mimetic_jax.schemes import ImpulseBias, MeanShift, Mimetic
 from mimetic_jax.weights.impulse import offsets
 
@@ -42,80 +41,6 @@ def tables(form, params):
     side = 2 * WINDOW - 1
     found = [block for _, _, block in mimetic_jax.blocks(params) if TABLES[form] in block]
     return [np.asarray(block[TABLES[form]]).reshape(side, side, -1).squeeze() for block in found]
-
-
-@functools.cache
-def attention_maps(form, shift):
-    """table -> attention [H, N, N] over the tokens of a grid, by the model's own layer.
-
-    With zero queries the logits are the biases. Value and out are identities, so that an example
-    whose token m alone is 1 shows what every token gets from token m.
-    """
-    count, zeros, identity = SIDE**2, jnp.zeros((WIDTH, HEADS, WIDTH // HEADS)), jnp.eye(WIDTH)
-    layer = WindowAttention(HEADS, window=WINDOW, shared_bias=form == "cifar", qkv_bias=False)
-    params = {
-        "query": {"kernel": zeros},
-        "key": {"kernel": zeros},
-        "value": {"kernel": identity.reshape(zeros.shape)},
-        "out": {"kernel": identity.reshape(HEADS, -1, WIDTH), "bias": jnp.zeros(WIDTH)},
-    }
-    x = jnp.broadcast_to(jnp.eye(count).reshape(count, SIDE, SIDE, 1), (count, SIDE, SIDE, WIDTH))
-
-    @jax.jit
-    def maps(table):
-        stored = table.reshape(-1, HEADS) if form == "microsoft" else table
-        out = layer.apply({"params": params | {TABLES[form]: stored}}, x, shift)
-        return out.reshape(count, count, HEADS, -1)[..., 0].transpose(2, 1, 0)
-
-    return maps
-
-
-def intended_maps(form, table, shift):
-    """The same by the definition: the softmax of the biases over the keys of a query's window."""
-    at = np.stack(np.divmod(np.arange(SIDE**2), SIDE), axis=-1)
-    window = (at - (shift or 0)) // WINDOW
-    visible = (window[:, None] == window[None]).all(axis=-1)
-    offset = at[None] - at[:, None]  # of the key from the query, by [query, key]
-    sign = {"microsoft": -1, "cifar": 1}[form]
-    row, column = np.moveaxis(np.where(visible[..., None], sign * offset + WINDOW - 1, 0), -1, 0)
-    weights = np.where(visible, np.exp(np.moveaxis(np.atleast_3d(table)[row, column], -1, 0)), 0)
-    return np.broadcast_to(weights / weights.sum(-1, keepdims=True), (HEADS, SIDE**2, SIDE**2))
-
-
-def neighbors(offset, shift):
-    """Tokens whose neighbor at the offset is in their window, and these neighbors."""
-    here = np.stack(np.divmod(np.arange(SIDE**2), SIDE), axis=-1)
-    there = here + offset
-    first = shift or 0
-    inside = ((here - first) // WINDOW == (there - first) // WINDOW).all(axis=1)
-    inside &= ((there >= 0) & (there < SIDE)).all(axis=1)
-    return np.flatnonzero(inside), (there @ (SIDE, 1))[inside]
-
-
-@pytest.mark.parametrize(
-    ("form", "shift"),
-    [
-        ("microsoft", WINDOW // 2),
-        ("cifar", None),
-        pytest.param("microsoft", None, marks=pytest.mark.slow),
-        pytest.param("cifar", WINDOW // 2, marks=pytest.mark.slow),
-    ],
-)
-def test_every_token_attends_to_its_neighbor(form, shift):
-    """By a forward pass, with the mass that the table intends."""
-    maps = attention_maps(form, shift)
-    new = rewrite(KEY, drawn(form), ImpulseBias())
-    for layer, table in enumerate(tables(form, new)[:2]):
-        found, mirrored = np.asarray(maps(table)), np.asarray(maps(table[::-1, ::-1]))
-        np.testing.assert_allclose(found, intended_maps(form, table, shift), atol=1e-5)
-        for head, offset in enumerate(offsets(3, HEADS)):
-            offset = offset if form == "microsoft" else offsets(3, 2)[layer]
-            here, there = neighbors(offset, shift)
-            assert (found[head, here].argmax(axis=1) == there).all()
-            if form == "microsoft":  # the other biases are near 0, of 3 to 15 other tokens
-                assert found[head, here, there].mean() > 0.9
-            if offset.any():  # indexed the other way around it attends to the opposite neighbor
-                assert mirrored[head, here, there].mean() < 0.25
 
 
 @pytest.mark.parametrize("scan", [False, True])

@@ -5,7 +5,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import traverse_util
 
@@ -248,23 +247,6 @@ def test_modules_may_have_the_names_of_moments(name):
     tree = {"encoder": layer, "head": {name: layer}}
     paths = {write.path for write in mimetic_jax.plan(tree, Mimetic())}
     assert f"head/{name}/query/kernel" in paths
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [optax.adamw(1e-4), optax.contrib.schedule_free_adamw(1e-4)],
-    ids=["adamw", "schedule_free"],
-)
-def test_a_state_made_from_the_new_parameters_keeps_them(optimizer):
-    """As docs/your_model.md orders it: an optimizer may hold a copy of what it starts from."""
-    params = mimetic_jax.rewrite(KEY, stock(1), Mimetic())
-    state = optimizer.init(params)
-    with pytest.raises(InputError, match=r"belongs to optax's .*: give the parameters alone"):
-        mimetic_jax.rewrite(KEY, (params, state), Mimetic())
-    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
-    after = optax.apply_updates(params, updates)
-    for old, new in zip(mimetic_jax.check(params), mimetic_jax.check(after), strict=True):
-        assert new.value_out == pytest.approx(old.value_out, abs=0.02)
 
 
 def test_layers_that_share_a_name_with_attention_are_unchanged():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mimetic_jax import InputError, plan, rewrite, zoo
-from mimetic_jax.schemes import MimeticSSM, NormMatched
+from mimetic_jax.schemes import MimeticSSM
 from tests.zoo.test_zoo import at, nested
 
 KEY = jax.random.key(3)
@@ -109,23 +109,6 @@ def test_a_layer_reads_what_it_wrote(name):
         np.testing.assert_allclose(np.log1p(np.exp(new["dt_bias"])), 1, rtol=1e-5)
         for leaf in ("D", "norm", "out_proj"):
             jax.tree.map(np.testing.assert_array_equal, old[leaf], new[leaf])
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_flat_names_draw_the_same_blocks(name):
-    """PyTorch's `state_dict` as it is; two layers are two blocks."""
-    nested = CASES[name][0]()
-    flat = {
-        jax.tree_util.keystr(path, simple=True, separator="."): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(nested)
-    }
-    scheme, rules = NormMatched(MimeticSSM(correlation=0.5)), zoo.TABLES[name]
-    assert zoo.detect(flat) == name
-    assert len(plan(flat, scheme, rules=rules)) == len(plan(nested, scheme, rules=rules)) == 6
-    new = rewrite(KEY, flat, scheme, rules=rules)
-    assert {path for path in flat if not np.array_equal(flat[path], new[path])} == {
-        write.path for write in plan(flat, scheme, rules=rules)
-    }
 
 
 def test_a_tree_with_another_projection_is_an_error():

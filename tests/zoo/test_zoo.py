@@ -351,34 +351,6 @@ CASES = {
         others=without("self/query/kernel output/dense/kernel", f"{BERT_LAYER}/crossattention/"),
         bias="bias",
     ),
-    "flax_llama": hugging_face(
-        "model/layers/{}/self_attn", QKVO, others=TEXT | GATED, bias="bias", **WIDE
-    ),
-    "flax_whisper": hugging_face(
-        f"{OPT_LAYER}/self_attn",
-        QKV_OUT,
-        mlp=in_out(f"{OPT_LAYER}/fc1", f"{OPT_LAYER}/fc2"),
-        position=("model/decoder/embed_positions/embedding", "nd"),
-        others=without("q_proj/kernel out_proj/kernel", f"{OPT_LAYER}/encoder_attn/")
-        | {"model/encoder/embed_positions/embedding": (2 * N, D)},
-        bias="bias",
-    ),
-    "flax_gpt_neo": hugging_face(
-        "transformer/h/{}",
-        " ".join(f"attn/attention/{name}" for name in QKV_OUT.split()),
-        mlp=in_out("transformer/h/{}/mlp/c_fc", "transformer/h/{}/mlp/c_proj"),
-        position=("transformer/wpe/embedding", "nd"),
-        undivided=True,
-    ),
-    "flax_distilbert": hugging_face(
-        "distilbert/transformer/layer/{}",
-        "attention/q_lin attention/k_lin attention/v_lin attention/out_lin",
-        mlp=in_out(
-            "distilbert/transformer/layer/{}/ffn/lin1", "distilbert/transformer/layer/{}/ffn/lin2"
-        ),
-        position=("distilbert/embeddings/position_embeddings/embedding", "nd"),
-        bias="bias",
-    ),
     "bonsai_umt5": hugging_face(
         "encoder/block/{}",
         T5,
@@ -573,7 +545,6 @@ CASES = {
     "llama": pytorch("model/layers/{}/self_attn", torch_layers(QKVO), **WIDE),
     "phi3": pytorch("model/layers/{}/self_attn", fused("qkv_proj", "o_proj"), **WIDE),
     "modernbert": pytorch("layers/{}/attn", fused("Wqkv", "Wo")),
-    "mpt": pytorch("transformer/blocks/{}/attn", fused("Wqkv", "out_proj")),
     "vit_of_transformers_5": pytorch("vit/layers/{}/attention", torch_layers(QKVO), bias="bias"),
     "whisper": pytorch(
         "decoder/layers/{}/self_attn",
